@@ -1,4 +1,4 @@
-# Three images: `app` (web server, invoice worker, preparation), `pgbouncer` and `proxy` (nginx).
+# Three images: `app` (web servers, invoice worker, preparation), `pgbouncer` and `proxy` (nginx).
 
 FROM debian:12.12-slim AS pgbouncer
 RUN apt-get update \
@@ -20,7 +20,7 @@ USER www-data
 EXPOSE 8080 8443
 CMD ["/srv/nginx/start"]
 
-FROM python:3.11.14-slim-bookworm AS app
+FROM python:3.11.14-slim-bookworm AS installed
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DJANGO_SETTINGS_MODULE=ledger_project.settings
 RUN useradd --system --uid 10001 --no-create-home ledger
 WORKDIR /srv/ledger
@@ -33,6 +33,16 @@ COPY ledger ledger
 COPY billing billing
 COPY ledger_project ledger_project
 RUN python -m compileall -q ledger billing ledger_project
+
+# The docs as a site. What builds it is in no image that is run.
+FROM installed AS docs
+COPY requirements-docs.txt mkdocs.yml ./
+RUN pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps --requirement requirements-docs.txt
+COPY docs docs
+RUN NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
+FROM installed AS app
+COPY --from=docs /srv/ledger/dist/docs dist/docs
 USER ledger
-EXPOSE 8000
+EXPOSE 8000 8001
 CMD ["python", "-m", "ledger_project.serving.web"]

@@ -1,44 +1,71 @@
 """Billing as a Django application."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.core.checks import CheckMessage
+from django.core.checks import register as register_check
+from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING:
-    from ledger.operator_pages import Attention, Found, Section
+    from ledger.customer_page.parts import Customer
+    from ledger.operators.additions import Attention, Found, Section
+
+
+SIGNALS: Final = {
+    "invoice.finalized": "A draft became an invoice with a number.",
+    "invoice.paid": "An invoice was paid: by credits, by a credit note, or as somebody recorded.",
+    "invoice.void": "An invoice was voided.",
+    "invoice.uncollectible": "An invoice was marked uncollectible.",
+    "subscription.suspended": "The billing of a subscription was suspended, and waits for a person.",
+    "subscription.resumed": "A person resumed the billing of a subscription.",
+}
+"""The types of signals; triggers write them in the transaction of their cause (schema.sql)."""
 
 
 class BillingConfig(AppConfig):
-    """Money: what subscriptions cost, and their invoices."""
+    """Money: the costs of subscriptions, and their invoices."""
 
     name = "billing"
     verbose_name = "Billing"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register what billing adds: chains for the audit and its anchor, parts of pages, a letterhead."""
+        """Register billing's parts: chains for the audit and its anchor, sections of pages, a letterhead.
+
+        Raises:
+            ImproperlyConfigured: the ledger, on which billing builds, is not installed.
+        """
+        if not apps.is_installed("ledger"):
+            raise ImproperlyConfigured('"billing" needs "ledger" in INSTALLED_APPS')
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.printing.letterhead import letterhead
         from billing.reads.month_end import payments, usage
-        from ledger import operator_pages
         from ledger.audit.chains import register, register_table
+        from ledger.customer_page import parts
+        from ledger.operators import additions
+        from ledger.signals import types as signals
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.ties import register_ties
 
+        register_check(_check_limits, "billing")
         register_ties(payments)
         register_ties(usage)
         register_letterhead(letterhead)
+        signals.register(*(signals.SignalType(name, text) for name, text in SIGNALS.items()))
         register(DOCUMENTS)
-        operator_pages.register_holder_sections(_holder_sections)
-        operator_pages.register_attention(_attention)
-        operator_pages.register_search(_search)
-        operator_pages.register_money(_money)
+        additions.register_holder_sections(_holder_sections)
+        additions.register_attention(_attention)
+        additions.register_search(_search)
+        additions.register_money(_money)
+        parts.register(_customer)
         register(TRANSITIONS)
         for table in REGISTERED:
             register_table(table)
 
     def lock_names(self, limit: int) -> Iterable[str]:
-        """The names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""
+        """Return the names of the locks on at most `limit` subscriptions, for `manage.py locks --names`."""
         from billing.models import Subscription
         from ledger.database.lock_names import INVOICE_GENERATION, SUBSCRIPTION_INTENT
 
@@ -47,11 +74,24 @@ class BillingConfig(AppConfig):
             yield SUBSCRIPTION_INTENT(ref)
 
 
+def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Run the checks of the generator; import it only for them."""
+    from billing.generator.difference.run_limits import check_limits
+
+    return check_limits()
+
+
 def _holder_sections(request: Any, holder_id: str) -> "list[Section]":
-    """Import the sections with the first page: a command without pages starts faster."""
+    """Return the sections; import them only with the first page, so that a command without pages starts faster."""
     from billing.admin.holders import sections
 
     return sections(request, holder_id)
+
+
+def _customer(holder_id: str) -> "Customer | None":
+    from billing.customer_page import find
+
+    return find(holder_id)
 
 
 def _attention(request: Any) -> "list[Attention]":

@@ -1,122 +1,155 @@
-"""Why billing refuses a request."""
+"""The errors with which billing refuses a request."""
 
-from ledger.errors import Invalid, LedgerError, LockBusy, Misuse, Problem, Refused
+from typing import Annotated, Any, TypedDict
+
+from ledger.errors import Answer, LedgerError, LockBusy, Misuse, Refused
+from ledger.values import Count, ListOf, Members, Text, Value
+
+
+class RefOrId(Value):
+    """The reference of a resource; the id of a document."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the JSON schema."""
+        return {"oneOf": [{"type": "string"}, {"type": "integer"}]}
 
 
 class AlreadyExists(Refused):
-    """The name belongs to an existing resource with other content. Facts: resource, ref."""
+    """The name belongs to an existing resource with other content."""
 
     code = "already-exists"
     title = "The name is taken"
 
+    resource: Annotated[str, Text("The kind of the resource.", most=64)]
+    ref: Annotated[str, Text("Its reference.", most=64)]
+
 
 class NotFound(Refused):
-    """No resource of this kind has this name. Facts: resource, ref."""
+    """No resource has this name, or this key may not see it; the response is the same for both."""
 
     code = "not-found"
     title = "The resource does not exist"
-    problem = Problem(404, "The {resource} {ref} does not exist.")
+    answer = Answer(404, "The {resource} {ref} does not exist.")
+
+    resource: Annotated[str, Text("The kind of the resource.", most=64)]
+    ref: Annotated[str | int, RefOrId("The resource's reference, or the id of a document.")]
 
 
 class InvalidTransition(Refused):
-    """The document's state does not allow this transition. Facts: invoice, state, wanted."""
+    """The document's state does not allow this transition.
+
+    With `by`: a later invoice corrects this one, or bills time that it gave back. Void that invoice first.
+    """
 
     code = "invalid-transition"
     title = "The invoice's state does not allow this"
 
+    invoice: Annotated[int, Count("The invoice, by its id.")]
+    state: Annotated[str, Text("The state of the invoice.", most=32)]
+    wanted: Annotated[str, Text("The transition that the request asks for.", most=32)]
+
 
 class InvoiceCorrectedLater(InvalidTransition):
-    """A later invoice corrects a line of this one, or bills time that this one gave back; void that first.
-
-    Facts: invoice, by, state, wanted.
-    """
+    """A later invoice corrects a line of this one, or bills time that this one gave back; void that invoice first."""
 
     stored_as = "invoice-corrected-later"
     title = "A later invoice corrects this one"
-    problem = Problem(409, "Invoice {by} corrects this one or bills time that it gave back; void {by} first.")
+    answer = Answer(409, "Invoice {by} corrects this one or bills time that it gave back; void {by} first.")
+
+    by: Annotated[int, Count("The later invoice, by its id.")]
+
+
+class CreditableLine(TypedDict):
+    """The rest of a line that can be credited."""
+
+    position: Annotated[int, Count("The line.")]
+    creditable_minor: Annotated[int, Count("The creditable amount, before tax.")]
 
 
 class CreditExceedsInvoice(Refused):
-    """The credit note exceeds the rest of the invoice. Facts: invoice, creditable_minor (with tax), lines (before tax)."""
+    """The credit note exceeds the rest of the invoice."""
 
     code = "credit-exceeds-invoice"
     title = "The credit note exceeds the rest of the invoice"
 
+    invoice: Annotated[int, Count("The invoice, by its id.")]
+    creditable_minor: Annotated[int, Count("The creditable amount, with tax.")]
+    lines: Annotated[list[CreditableLine], ListOf(Members(CreditableLine), "The creditable amount of each line.", most=10_000)]
+
 
 class CustomerStillBilled(Refused):
-    """A customer cannot be erased while something is to be billed. Facts: customer, subscription, why."""
+    """`manage.py erase_customer` cannot erase the customer before everything is billed."""
 
     code = "customer-still-billed"
     title = "The customer is still billed"
 
+    customer: Annotated[str, Text("The customer.", most=64)]
+    subscription: Annotated[str, Text("The subscription.", most=64)]
+    why: Annotated[str, Text("What is not billed yet.", most=200)]
+
 
 class SellerMissing(LedgerError):
-    """A document cannot be printed before the seller is recorded: `manage.py seller`. Nothing was written."""
+    """No seller is recorded, so no document can be printed: `manage.py seller`. Nothing was written."""
 
     code = "seller-missing"
     title = "No seller is recorded"
-    problem = Problem(409, "A document names who invoices. Record the seller: manage.py seller --file seller.json.")
+    answer = Answer(409, "A document names the seller. Record the seller: manage.py seller --file seller.json.")
 
 
 class CouponNotApplicable(Refused):
-    """The customer cannot get the coupon: its currency differs, or the customer has it already. Facts: coupon, why."""
+    """The customer cannot get the coupon: its currency differs, or the customer has it already."""
 
     code = "coupon-not-applicable"
     title = "The customer cannot get this coupon"
 
+    coupon: Annotated[str, Text("The coupon.", most=64)]
+    why: Annotated[str, Text("Why the customer cannot get it.", most=200)]
+
 
 class BillingNotSuspended(Refused):
-    """Billing of the subscription is not suspended. Facts: subscription."""
+    """Billing of the subscription is not suspended."""
 
     code = "billing-not-suspended"
     title = "Billing of the subscription is not suspended"
 
+    subscription: Annotated[str, Text("The subscription.", most=64)]
+
 
 class InvoiceGenerationBusy(LockBusy):
-    """Another process is generating invoices for this subscription; try again later. Facts: key, subscription."""
+    """Another process is generating invoices for this subscription; try again later."""
 
     code = "invoice-generation-busy"
     title = "Another process is generating invoices for this subscription"
 
+    subscription: Annotated[str, Text("The subscription.", most=64)]
+
 
 class PeriodAlreadyBilled(Misuse):
-    """The database refused an overlapping claim: another process billed this period without holding the lock.
+    """Another process has billed this period, without the lock. Nothing was written.
 
-    Nothing of the transaction is written. It is a Misuse because no holder of `invoice_gen/<ref>` can meet it; the
-    generator counts it as `conflict` and goes on with the next subscription. Facts: subscription.
+    The database refused an overlapping claim. A process that holds `invoice_gen/<ref>` cannot get this error; the generator
+    counts it as `conflict` and continues with the next subscription.
     """
 
     code = "period-already-billed"
     title = "The period is already billed"
-    problem = Problem(409, "Another process has billed this period. Nothing was written.")
+    answer = Answer(409, "Another process has billed this period. Nothing was written.")
+
+    subscription: Annotated[str, Text("The subscription.", most=64)]
 
 
 class BillingSuspended(Refused):
-    """The generator bills this subscription again only after a person has resumed billing. Facts: subscription, reason."""
+    """Billing is suspended until a person has checked the subscription and resumes it."""
 
     code = "billing-suspended"
     title = "Billing of the subscription is suspended"
 
+    subscription: Annotated[str, Text("The subscription.", most=64)]
+    reason: Annotated[str, Text("Why billing was suspended.", most=64)]
+
 
 class BillingWouldBeSuspended(BillingSuspended):
-    """A dry run exceeds a limit at which a run suspends the billing. Nothing is suspended. Facts: subscription, reason."""
+    """A dry run exceeds a limit at which a run suspends the billing. Nothing is suspended."""
 
     code = "billing-would-be-suspended"
     title = "A run would suspend billing of the subscription"
-
-
-__all__ = [
-    "AlreadyExists",
-    "BillingNotSuspended",
-    "BillingSuspended",
-    "BillingWouldBeSuspended",
-    "CouponNotApplicable",
-    "CreditExceedsInvoice",
-    "Invalid",
-    "InvalidTransition",
-    "InvoiceCorrectedLater",
-    "InvoiceGenerationBusy",
-    "NotFound",
-    "PeriodAlreadyBilled",
-    "SellerMissing",
-]

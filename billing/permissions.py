@@ -1,27 +1,37 @@
-"""What operators may do with money: one row for each permission, as `ledger.permissions` has them for credits."""
+"""The permissions of operators in billing, each declared once; those about credits are in `ledger.operators.permissions`."""
 
 from typing import Final
 
-from ledger.permissions import EVERYONE, Permission
+from ledger.operators.permissions import EVERYONE, Permission, table_of
 
 OPERATOR: Final = ("billing operator",)
 INVOICES: Final = ("finance", "billing operator")
 
-PERMISSIONS: Final = (
-    *(
-        Permission(f"billing.view_{model}", EVERYONE)
-        for model in ("coupon", "creditnote", "customer", "invoice", "plan", "run", "subscription", "usageevent")
-    ),
-    Permission("billing.finalize_invoice", INVOICES, "invoice", "Can finalise a draft"),
-    Permission("billing.pay_invoice", INVOICES, "invoice", "Can mark an invoice as paid"),
-    Permission("billing.void_invoice", INVOICES, "invoice", "Can void an invoice"),
-    Permission("billing.mark_invoice_uncollectible", INVOICES, "invoice", "Can mark an invoice as uncollectible"),
-    Permission("billing.delete_draft", OPERATOR, "invoice", "Can delete a draft"),
-    Permission("billing.credit_invoice", INVOICES, "invoice", "Can credit an invoice"),
-    *(
-        Permission(f"billing.add_{model}", OPERATOR)
-        for model in ("amendment", "coupon", "customer", "customercoupon", "plan", "subscription")
-    ),
-    *(Permission(f"billing.change_{model}", OPERATOR) for model in ("customer", "customercoupon", "suspendedbilling")),
-    Permission("billing.erase_customer", (), "customer", "Can erase a customer's personal data"),
+VIEW_COUPON: Final = Permission("billing.view_coupon", EVERYONE)
+VIEW_CREDITNOTE: Final = Permission("billing.view_creditnote", EVERYONE)
+VIEW_CUSTOMER: Final = Permission("billing.view_customer", EVERYONE)
+VIEW_INVOICE: Final = Permission("billing.view_invoice", EVERYONE)
+VIEW_PLAN: Final = Permission("billing.view_plan", EVERYONE)
+VIEW_RUN: Final = Permission("billing.view_run", EVERYONE)
+VIEW_SUBSCRIPTION: Final = Permission("billing.view_subscription", EVERYONE)
+VIEW_USAGEEVENT: Final = Permission("billing.view_usageevent", EVERYONE)
+FINALIZE_INVOICE: Final = Permission("billing.finalize_invoice", INVOICES, "invoice", "Can finalise a draft")
+PAY_INVOICE: Final = Permission("billing.pay_invoice", INVOICES, "invoice", "Can mark an invoice as paid")
+VOID_INVOICE: Final = Permission("billing.void_invoice", INVOICES, "invoice", "Can void an invoice")
+MARK_INVOICE_UNCOLLECTIBLE: Final = Permission(
+    "billing.mark_invoice_uncollectible", INVOICES, "invoice", "Can mark an invoice as uncollectible"
 )
+DELETE_DRAFT: Final = Permission("billing.delete_draft", OPERATOR, "invoice", "Can delete a draft")
+CREDIT_INVOICE: Final = Permission("billing.credit_invoice", INVOICES, "invoice", "Can credit an invoice")
+ADD_AMENDMENT: Final = Permission("billing.add_amendment", OPERATOR)
+ADD_COUPON: Final = Permission("billing.add_coupon", OPERATOR)
+ADD_CUSTOMER: Final = Permission("billing.add_customer", OPERATOR)
+ADD_CUSTOMERCOUPON: Final = Permission("billing.add_customercoupon", OPERATOR)
+ADD_PLAN: Final = Permission("billing.add_plan", OPERATOR)
+ADD_SUBSCRIPTION: Final = Permission("billing.add_subscription", OPERATOR)
+CHANGE_CUSTOMER: Final = Permission("billing.change_customer", OPERATOR)
+CHANGE_CUSTOMERCOUPON: Final = Permission("billing.change_customercoupon", OPERATOR)
+CHANGE_SUSPENDEDBILLING: Final = Permission("billing.change_suspendedbilling", OPERATOR)
+ERASE_CUSTOMER: Final = Permission("billing.erase_customer", (), "customer", "Can erase a customer's personal data")
+
+PERMISSIONS: Final = table_of(dict(globals()))

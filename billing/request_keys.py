@@ -1,4 +1,4 @@
-"""A write over REST takes effect at most once: its key is stored with its result, also when it was refused."""
+"""Executes a write over REST at most once: its key is stored with its result, also if the result is a refusal."""
 
 import hashlib
 import json
@@ -10,8 +10,8 @@ from django.db import transaction
 
 from billing.models import RequestKey
 from ledger.database.lock_names import BILLING_REQUEST
-from ledger.database.locks import advisory_lock, waits_bounded
-from ledger.database.transactions import outermost
+from ledger.database.locks import waits_bounded
+from ledger.database.transactions import locked_transaction
 from ledger.errors import IdempotencyKeyReused, Refused
 from ledger.services import preview
 
@@ -26,7 +26,7 @@ class WriteResult:
 
 
 def request_digest_of(facts: Mapping[str, Any]) -> bytes:
-    """SHA-256 over what a request asks for, as JSON with sorted keys."""
+    """Return SHA-256 over a request's content, as JSON with sorted keys."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
 
@@ -41,25 +41,25 @@ def execute_once(
 ) -> WriteResult:
     """Execute a write and store its result under its key, or return the result that is stored there.
 
-    The key is stored in the transaction of the act: both take effect, or neither does. A refusal undoes the act and is stored
-    as well, unless its limit `passes`. Any other exception of `act` leaves nothing behind, and the client can send the same key
-    again. The call waits for locks for `locks.WAIT_SECONDS` at most.
+    The transaction of the act also stores the key: both take effect, or neither does. A refusal rolls the act back and is stored
+        too, unless its limit `passes`. Any other exception of `act` leaves nothing behind, and the client can send the same key
+        again. The call waits for locks for at most `locks.WAIT_SECONDS`.
 
     Args:
-        collection: the resource collection that keys are unique in, e.g. `plans`.
+        collection: the resource collection within which keys are unique, such as `plans`.
         request_digest: SHA-256 of route and body.
         act: runs inside the transaction; may take further locks.
-        request_id: stored with a refusal, which a replay names as the request that was refused first.
-        on_refusal: writes what must stay although the refusal undoes the act; not called for a replay.
+        request_id: stored with a refusal, so that a replay can name the first request.
+        on_refusal: writes what must stay although the refusal rolls the act back; not called for a replay.
 
     Raises:
         IdempotencyKeyReused: the key belongs to another request.
         HolderBusy: another request with the same key takes longer than lock_timeout.
-        OutcomeUnknown: COMMIT was sent without an answer; the same key tells if it took effect.
-        Refused: whatever `act` raised, now or the first time; then `replayed` is True.
+        OutcomeUnknown: the connection broke during COMMIT; a request with the same key finds out whether it took effect.
+        Refused: raised by `act`, now or the first time; then `replayed` is True.
     """
     refusal: Refused | None = None
-    with waits_bounded(), outermost(), advisory_lock(BILLING_REQUEST(collection, idempotency_key)):
+    with waits_bounded(), locked_transaction(BILLING_REQUEST(collection, idempotency_key)):
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()
         if known is not None:
             return _replay(known, request_digest)
@@ -97,7 +97,7 @@ def dry_run_once(
 
     Args:
         act: runs inside a preview.
-        replays: False does not look for a stored result.
+        replays: False ignores stored results.
     """
     with waits_bounded(), preview():
         known = RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).first()

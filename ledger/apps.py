@@ -1,6 +1,9 @@
 """The ledger as a Django application."""
 
+from typing import Any
+
 from django.apps import AppConfig
+from django.core.checks import register
 
 
 class LedgerConfig(AppConfig):
@@ -8,9 +11,35 @@ class LedgerConfig(AppConfig):
 
     name = "ledger"
     verbose_name = "Ledger"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks of settings, and let each process verify its database once."""
-        from ledger import checks
+        """Register the checks of settings and of installed applications, and let each process verify its database once."""
+        from ledger.customer_page.checks import check_page
+        from ledger.database import checks
+        from ledger.operators import installed
+        from ledger.signals import payloads
 
         checks.register()
+        register(installed.check_pages, "ledger")
+        register(check_page, "ledger")
+        payloads.register_entry_body(_entry_body)
+
+
+def _entry_body(entry: Any) -> dict[str, Any]:
+    """Return an entry as the API shows it, or a refusal with its problem. The API is loaded by who sends the first one."""
+    from ledger.api.kit.writing import problems
+    from ledger.api.schemas.response_schemas import EntrySerializer, RefusalSerializer
+    from ledger.journal import refusal_from_record
+    from ledger.rules.instants import to_text
+
+    if entry.refusal is None:
+        return EntrySerializer.body(entry)
+    refusal = refusal_from_record(entry.refusal["code"], entry.refusal["facts"], entry.refusal["request_id"])
+    shown = RefusalSerializer.body(
+        entry,
+        operation=entry.refusal["operation"],
+        problem=problems.body(refusal, refusal.request_id),
+        recorded_at=to_text(entry.recorded_us),
+    )
+    return {"holder_id": entry.holder_id, "credit_type": entry.credit_type, "sequence": entry.sequence, **shown}

@@ -1,4 +1,4 @@
-"""What can go wrong, grouped by what a caller does about it. Imports nothing.
+"""The errors, grouped by what a caller does about them.
 
 - `Refused`: the ledger refuses the request and records that; the same key gets the same refusal. It does not record
   a limit that passes.
@@ -6,27 +6,38 @@
 - `Invalid`: the request itself is wrong; nothing was written, nothing is recorded.
 - `Misuse`: a bug in the caller. Never catch it.
 
-Each class is the one place of its code, title, status and texts; a subclass has those of its base that it does not say itself.
+Each class declares its code, title, status and texts, and its facts: annotated attributes, which determine the arguments of its
+constructor, the members of the problem, its schema in the OpenAPI document and the clients' classes. A fact with a default may be
+left out. A subclass inherits what it does not define.
 """
 
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypedDict, dataclass_transform
+
+from ledger.values import (
+    HOLD_STATES,
+    LOT_STATES,
+    AnyObject,
+    BudgetName,
+    Choice,
+    Count,
+    Credits,
+    CreditType,
+    EntryNumber,
+    Holder,
+    IdempotencyKey,
+    ListOf,
+    Members,
+    RateCode,
+    RecurringName,
+    Text,
+    Time,
+)
 
 NOT_EXECUTED = "not_executed"
 UNKNOWN = "unknown"
 
 
-class FieldError(NamedTuple):
-    """One thing that is wrong with a request.
-
-    `pointer` is a JSON pointer into the body ("" is the body itself); for a query parameter or a header it is "/" and its name.
-    """
-
-    pointer: str
-    code: str
-    detail: str
-
-
-class Problem(NamedTuple):
+class Answer(NamedTuple):
     """How the API answers an error: with which status, detail and outcome.
 
     The facts fill `detail`; `{rows:row|rows}` is the fact with its noun, "1 row" or "2 rows".
@@ -36,21 +47,23 @@ class Problem(NamedTuple):
     detail: str
     outcome: str = NOT_EXECUTED
     retry_after_seconds: int | range | None = None
-    """For Retry-After; of a range, one at random, so that many who got the error do not come back together."""
+    """For Retry-After; from a range, a random value, so that many clients with the same error do not come back together."""
 
 
 AGAIN = "Nothing was written. Send the same request again with the same key."
 
 
+@dataclass_transform(kw_only_default=True)
 class LedgerError(Exception):
-    """Base of all; carries a stable `code` and the facts of the case."""
+    """Base of all; carries a stable `code` and the facts of the case, as attributes and together as `facts`."""
 
     code: ClassVar[str] = "ledger-error"
     title: ClassVar[str] = "The ledger could not execute the request"
-    problem: ClassVar[Problem] = Problem(500, "The log has the details under this request_id.", UNKNOWN)
+    answer: ClassVar[Answer] = Answer(500, "The log has the details under this request_id.", UNKNOWN)
 
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
+        vars(self).update(facts)
         super().__init__(", ".join(f"{name}={value!r}" for name, value in facts.items()))
 
 
@@ -62,200 +75,412 @@ class Refused(LedgerError):
 
     code = "refused"
     title = "The ledger refused the request"
-    problem = Problem(409, "")
+    answer = Answer(409, "")
     text: ClassVar[str] = ""
-    """The sentence for operators, filled by `rules.texts.refusal_texts`; empty where that makes it of more than the facts."""
+    """The sentence for operators, filled by `rules.texts.refusal_texts`; empty if `refusal_texts` needs more than the facts."""
     text_if: ClassVar[tuple[tuple[str, Any, str], ...]] = ()
     """Other sentences, each for a fact with a value."""
     remedy: ClassVar[tuple[str, str, str] | None] = None
-    """What would have helped: the action, its sentence, and the fact of its amount; nothing where that is 0."""
+    """A remedy: the action, its sentence, and the fact with its amount; no remedy if the amount is 0."""
 
     stored_as: ClassVar[str] = ""
-    """What a stored refusal is recognised by, where another class has the same code; empty: the code."""
+    """The name of a stored refusal, if another class has the same code; empty: the code."""
     passes: ClassVar[bool] = False
     """True for a limit that passes: such a refusal is not recorded, and the same key may succeed later."""
-    replayed: bool = False
+    replayed = False
     """True when the same key got this refusal before."""
-    request_id: str = ""
+    request_id = ""
     """The request that was refused first."""
+
+
+class InsufficientCreditsLot(TypedDict):
+    """A lot of the account that has too few credits."""
+
+    grant: Annotated[int, EntryNumber("The grant, by sequence.")]
+    remaining: Annotated[int, Credits("Credits left in it.")]
+    state: Annotated[str, Choice(LOT_STATES, "Whether it can be spent.")]
+    effective_at: Annotated[str | None, Time("When it can be spent from.", null=True)]
+    expires_at: Annotated[str | None, Time("When it expires; null for never.", null=True)]
+
+
+class InsufficientCreditsHold(TypedDict):
+    """An open hold of the account that has too few credits."""
+
+    hold: Annotated[int, EntryNumber("The hold, by the sequence of its entry.")]
+    amount: Annotated[int, Credits("What it still sets aside.")]
+    state: Annotated[str, Choice(HOLD_STATES, "Whether it still holds them.")]
+    expires_at: Annotated[str, Time("When it expires.")]
 
 
 class InsufficientCredits(Refused):
     """The account has fewer credits available than the request needs.
 
-    Facts: available, balance, requested, shortfall; the causes: held, expired, not_yet_effective, up to ten lots and holds;
-    earliest_sufficient_at, the time from which enough credits will be available if nothing else happens, or None.
+    A key without `ledger:read` gets no causes and, of a dry run, only the shortfall.
     """
 
     code = "insufficient-credits"
     title = "The account has too few credits"
-    problem = Problem(402, "The request needs {requested:credit|credits}; {available:is|are} available.")
+    answer = Answer(402, "The request needs {requested:credit|credits}; {available:is|are} available.")
+
+    shortfall: Annotated[int, Credits("How many credits are missing.")]
+    available: Annotated[int, Credits("How many credits can be used for the request.")]
+    balance: Annotated[int, Credits("The sum of all entries; below zero only where an overdraft was agreed.")]
+    requested: Annotated[int, Credits("How many credits the request needs.")]
+    held: Annotated[int | None, Credits("Credits set aside.")] = None
+    expired: Annotated[int | None, Credits("Credits that have expired and are not booked yet.")] = None
+    not_yet_effective: Annotated[int | None, Credits("Credits that cannot be spent yet.")] = None
+    lots: Annotated[
+        list[InsufficientCreditsLot] | None,
+        ListOf(Members(InsufficientCreditsLot), "Up to ten lots; those that cannot be spent come first.", most=10),
+    ] = None
+    holds: Annotated[
+        list[InsufficientCreditsHold] | None,
+        ListOf(Members(InsufficientCreditsHold), "Up to ten open holds, the oldest first.", most=10),
+    ] = None
+    earliest_sufficient_at: Annotated[
+        str | None,
+        Time("The instant from which enough credits will be available if nothing else happens; null for never.", null=True),
+    ] = None
 
 
-class Shortfall(InsufficientCredits):
-    """The account has fewer credits available than a dry run asks for, told to a key that may not read it. Facts: shortfall."""
+class Shortfall(Refused):
+    """A dry run asks for more credits than are available, and the key may not read the account."""
 
-    problem = Problem(402, "The account lacks {shortfall:credit|credits}.")
+    code = InsufficientCredits.code
+    title = InsufficientCredits.title
+    answer = Answer(402, "The account lacks {shortfall:credit|credits}.")
 
     stored_as = "shortfall"  # never stored: a dry run records nothing
 
+    shortfall: Annotated[int, Credits("How many credits are missing.")]
+
+
+class BudgetExceeded(Refused):
+    """A hard budget has less left in its window than the request needs.
+
+    A dry run tells a key without `ledger:read` neither the limit nor what is used.
+    """
+
+    code = "budget-exceeded"
+    title = "The budget is used up"
+    answer = Answer(402, "The request needs {requested:credit|credits} within the budget {budget}.")
+    text = "{requested} requested, {remaining} left of the budget {budget}{subject:of}: {used} of {limit} used{resets_at:until}."
+    remedy = ("", "Wait until the budget {budget} has room{resets_at:at}, or raise its limit", "")
+
+    budget: Annotated[str, BudgetName("The budget; if several are exceeded, the one that has room again last.")]
+    subject: Annotated[
+        str | None,
+        Text("The actor, reference or label value that the limit is for; null for the whole account.", most=200, null=True),
+    ]
+    requested: Annotated[int, Credits("How many credits the request needs.")]
+    resets_at: Annotated[
+        str | None,
+        Time(
+            "When the budget will have room for the request if nothing else is spent. If the limit is below the request: when "
+            "nothing of it will be used any more; null if nothing is used now.",
+            null=True,
+        ),
+    ]
+    limit: Annotated[int | None, Credits("The limit of the budget.")] = None
+    used: Annotated[int | None, Credits("How much of it is used in the current window, holds included.")] = None
+    remaining: Annotated[int | None, Credits("What is left.")] = None
+
+
+class BudgetLimit(Refused):
+    """The account would have too many budgets, or they would count too many subjects at the same time. Not recorded."""
+
+    code = "budget-limit"
+    title = "The account has too many budgets"
+    answer = Answer(409, "The account can have at most {limit} {what}.")
+    text = "an account can have at most {limit} {what}."
+    passes = True
+
+    what: Annotated[str, Choice(("budgets", "subjects of budgets"), "What there would be too many of.")]
+    limit: Annotated[int, Count("How many it may have.")]
+
+
+class BudgetNotFound(Refused):
+    """The account has no budget of this name."""
+
+    code = "budget-not-found"
+    title = "The budget does not exist"
+    answer = Answer(404, "The account has no budget {budget}.")
+    text = "the account has no budget {budget}."
+
+    budget: Annotated[str, BudgetName("The budget that the request names.")]
+
+
+class RecurringGrantNotFound(Refused):
+    """The account has no recurring grant of this name, or it has ended."""
+
+    code = "recurring-grant-not-found"
+    title = "The recurring grant does not exist"
+    answer = Answer(404, "The account has no recurring grant {recurring_grant}.")
+    text = "the account has no recurring grant {recurring_grant}."
+
+    recurring_grant: Annotated[str, RecurringName("The recurring grant that the request names.")]
+
+
+class RecurringGrantDue(Refused):
+    """A grant by the present terms is due and was not made yet, so other terms cannot begin. Not recorded."""
+
+    code = "recurring-grant-due"
+    title = "A grant is due by the present terms"
+    answer = Answer(409, "The recurring grant {recurring_grant} has a grant due since {due_at}. Repeat the request later.")
+    text = "the recurring grant {recurring_grant} has a grant due since {due_at}, which has to be made first."
+    passes = True
+
+    recurring_grant: Annotated[str, RecurringName("The recurring grant that the request names.")]
+    due_at: Annotated[str, Time("Since when.")]
+
 
 class EntryNotFound(Refused):
-    """The account has no entry of this sequence. Facts: sequence, credit_type."""
+    """The account has no entry of this sequence."""
 
     code = "entry-not-found"
     title = "The entry does not exist"
-    problem = Problem(404, "Entry {sequence} of {credit_type} does not exist.")
+    answer = Answer(404, "Entry {sequence} of {credit_type} does not exist.")
     text = "the account has no entry #{sequence} in {credit_type}."
+
+    sequence: Annotated[int, EntryNumber("The entry that the request names.")]
+    credit_type: Annotated[str, CreditType("What is counted.")]
 
 
 class NotRefundable(Refused):
-    """The entry is not a spend. Facts: sequence, kind."""
+    """The entry is not a spend."""
 
     code = "not-refundable"
     title = "Only a spend can be refunded"
-    problem = Problem(409, "Entry {sequence} is of kind {kind}; only a spend can be refunded.")
+    answer = Answer(409, "Entry {sequence} is of kind {kind}; only a spend can be refunded.")
     text = "entry #{sequence} is {kind:a kind}. Only a spend or a capture can be refunded."
+
+    sequence: Annotated[int, EntryNumber("The entry that the request names.")]
+    kind: Annotated[str, Text("The kind of the entry.", most=32)]
 
 
 class RefundExceedsSpend(Refused):
-    """The refund asks for more than the unrefunded rest of the spend. Facts: sequence, refundable, requested."""
+    """The refund asks for more than the unrefunded rest of the spend."""
 
     code = "refund-exceeds-spend"
     title = "The refund exceeds the spend"
-    problem = Problem(409, "Spend {sequence} has {refundable:credit|credits} left to refund; the request asks for {requested}.")
-    text = "{requested:number} asked back, {refundable:number} {refundable:are} left of spend #{sequence}. Over by {over:number}."
+    answer = Answer(409, "Spend {sequence} has {refundable:credit|credits} left to refund; the request asks for {requested}.")
+    text = "{requested} requested, {refundable} {refundable:are} left of spend #{sequence}. Over by {over}."
     text_if = (("requested", None, "nothing is left of spend #{sequence}."),)
-    remedy = ("refund", "Refund the {refundable:number} that {refundable:are} left", "refundable")
+    remedy = ("refund", "Refund the {refundable} that {refundable:are} left", "refundable")
+
+    sequence: Annotated[int, EntryNumber("The spend.")]
+    refundable: Annotated[int, Credits("What is left to refund.")]
+    requested: Annotated[int | None, Credits("What the request asks for; null for all that is left.", null=True)]
 
 
 class NotRevocable(Refused):
-    """The entry is not a grant. Facts: sequence, kind."""
+    """The entry is not a grant."""
 
     code = "not-revocable"
     title = "Only a grant can be revoked"
-    problem = Problem(409, "Entry {sequence} is of kind {kind}; only a grant can be revoked.")
+    answer = Answer(409, "Entry {sequence} is of kind {kind}; only a grant can be revoked.")
     text = "entry #{sequence} is {kind:a kind}. Only a grant can be revoked."
+
+    sequence: Annotated[int, EntryNumber("The entry that the request names.")]
+    kind: Annotated[str, Text("The kind of the entry.", most=32)]
 
 
 class RevocationExceedsGrant(Refused):
-    """The revocation asks for more than the unspent rest of the grant. Facts: sequence, revocable, requested."""
+    """The revocation asks for more than the unspent rest of the grant."""
 
     code = "revocation-exceeds-grant"
     title = "The revocation exceeds the rest of the grant"
-    problem = Problem(409, "Grant {sequence} has {revocable:credit|credits} left to revoke; the request asks for {requested}.")
-    text = (
-        "{requested:number} to be revoked, {revocable:number} {revocable:are} left of grant #{sequence}. Over by {over:number}."
-    )
+    answer = Answer(409, "Grant {sequence} has {revocable:credit|credits} left to revoke; the request asks for {requested}.")
+    text = "{requested} to be revoked, {revocable} {revocable:are} left of grant #{sequence}. Over by {over}."
     text_if = (("requested", None, "nothing is left of grant #{sequence}."),)
+
+    sequence: Annotated[int, EntryNumber("The grant.")]
+    revocable: Annotated[int, Credits("What is left to revoke.")]
+    requested: Annotated[int | None, Credits("What the request asks for; null for all that is left.", null=True)]
+
+
+class LotClosed(Refused):
+    """The lot is not open: its credits were used, are held, or expired, or the entry opened no lot."""
+
+    code = "lot-closed"
+    title = "The lot is not open"
+    answer = Answer(409, "Lot {sequence} has no credits left outside holds.")
+    text = "lot #{sequence} has no credits left outside holds."
+
+    sequence: Annotated[int, EntryNumber("The lot, by the entry that the request names.")]
+
+
+class NotReversible(Refused):
+    """The entry is not a transfer to another holder, or it is itself a reversal."""
+
+    code = "not-reversible"
+    title = "Only a transfer to another holder can be reversed"
+    answer = Answer(409, "Entry {sequence} is of kind {kind}; only a transfer to another holder can be reversed.")
+    text = "entry #{sequence} is {kind:a kind}. Only a transfer to another holder can be reversed; a reversal cannot."
+
+    sequence: Annotated[int, EntryNumber("The entry that the request names.")]
+    kind: Annotated[str, Text("The kind of the entry.", most=32)]
+
+
+class ReversalExceedsTransfer(Refused):
+    """The reversal asks for more than the other holder still has of the transfer."""
+
+    code = "reversal-exceeds-transfer"
+    title = "The reversal exceeds the rest of the transfer"
+    answer = Answer(
+        409, "The other holder has {reversible:credit|credits} left of transfer {sequence}; the request asks for {requested}."
+    )
+    text = "{requested} requested, the other holder has {reversible} left of transfer #{sequence}. Over by {over}."
+    text_if = (("requested", None, "the other holder has nothing left of transfer #{sequence}."),)
+
+    sequence: Annotated[int, EntryNumber("The transfer.")]
+    reversible: Annotated[int, Credits("What the other holder has left of it, unspent, unexpired and not held.")]
+    requested: Annotated[int | None, Credits("What the request asks for; null for all that is left.", null=True)]
+
+
+class NothingToVoid(Refused):
+    """The account has no unspent credits outside holds."""
+
+    code = "nothing-to-void"
+    title = "The account has no unspent credits"
+    answer = Answer(409, "The account has no unspent credits to take back; open holds set aside {held:credit|credits}.")
+    text = "the account has no unspent credits. Open holds set aside {held:credits}."
+
+    held: Annotated[int, Credits("What open holds set aside.")]
+
+
+class HolderFrozen(Refused):
+    """The holder is frozen: no credits leave it, and others cannot transfer credits to it."""
+
+    code = "holder-frozen"
+    title = "The holder is frozen"
+    answer = Answer(409, "{holder_id} is frozen: nothing can be spent, held or transferred until an operator ends the freeze.")
+    text = "{holder_id} is frozen."
+
+    holder_id: Annotated[str, Holder("The frozen holder; in a transfer, the sender or the receiver.")]
 
 
 class LotLimit(Refused):
-    """The account, or the receiver of a transfer, has no room for another lot. Not recorded. Facts: open_lots, limit."""
+    """The account, or the receiver of a transfer, cannot have another open lot. Not recorded.
+
+    Grants can open at most 500 lots of an account, transfers from others 100 more. For a transfer the response does not tell how
+    many lots the receiver has.
+    """
 
     code = "lot-limit"
     title = "The account has too many open lots"
-    problem = Problem(409, "The account has {open_lots:open lot|open lots}; the limit is {limit}.")
+    answer = Answer(409, "The account has {open_lots:open lot|open lots}; the limit is {limit}.")
     text = "the account has {open_lots} open lots; the limit is {limit}."
     passes = True
 
+    open_lots: Annotated[int, Count("How many open lots the account has.")]
+    limit: Annotated[int, Count("How many it may have.")]
+
 
 class BalanceLimit(Refused):
-    """Received credits would exceed the most that an account can have of them. Not recorded. Facts: limit."""
+    """The account would have more credits from others than the limit. Not recorded."""
 
     code = "balance-limit"
     title = "The account has too many credits"
-    problem = Problem(409, "The account can have at most {limit:credit|credits} that others sent.")
+    answer = Answer(409, "The account can have at most {limit:credit|credits} that others sent.")
     text = "an account can have at most {limit:credits} that others sent."
     passes = True
 
+    limit: Annotated[int, Credits("The limit of credits that an account can have from others.")]
+
 
 class HoldLimit(Refused):
-    """The open holds of the account would exceed the limit of held lots. Not recorded. Facts: held_lots, limit."""
+    """The open holds of the account would exceed the limit of held lots. Not recorded."""
 
     code = "hold-limit"
     title = "The open holds of the account hold too many lots"
-    problem = Problem(409, "The open holds would hold {held_lots:lot|lots}; the limit is {limit}.")
+    answer = Answer(409, "The open holds would hold {held_lots:lot|lots}; the limit is {limit}.")
     text = "the open holds set aside {held_lots} lots; the limit is {limit}."
     passes = True
 
+    held_lots: Annotated[int, Count("How many lots the open holds would hold.")]
+    limit: Annotated[int, Count("How many they may hold.")]
+
 
 class TransfersRefused(Refused):
-    """The holder who would receive the credits refuses transfers. Facts: to."""
+    """The holder who would receive the credits refuses transfers."""
 
     code = "transfers-refused"
     title = "The other holder refuses transfers"
-    problem = Problem(409, "{to} refuses transfers from others.")
+    answer = Answer(409, "{to} refuses transfers from others.")
     text = "{to} refuses transfers from others."
+
+    to: Annotated[str, Holder("The holder who refuses transfers.")]
 
 
 class NotAHold(Refused):
-    """The entry is not a hold. Facts: sequence, kind."""
+    """The entry is not a hold."""
 
     code = "not-a-hold"
     title = "Only a hold can be captured, released or extended"
-    problem = Problem(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended.")
+    answer = Answer(409, "Entry {sequence} is of kind {kind}; only a hold can be captured, released or extended.")
     text = "entry #{sequence} is {kind:a kind}. Only a hold can be captured, released or extended."
+
+    sequence: Annotated[int, EntryNumber("The entry that the request names.")]
+    kind: Annotated[str, Text("The kind of the entry.", most=32)]
 
 
 class HoldClosed(Refused):
-    """The hold was captured or released, or has expired. Facts: sequence, how ("captured", "released", "expired"), closed_by."""
+    """The hold was captured or released, or has expired."""
 
     code = "hold-closed"
     title = "The hold is closed"
-    problem = Problem(409, "Hold {sequence} is closed: {how}.")
+    answer = Answer(409, "Hold {sequence} is closed: {how}.")
     text = "hold #{sequence} was already {how} by entry #{closed_by}."
     text_if = (("how", "expired", "hold #{sequence} had expired."),)
 
+    sequence: Annotated[int, EntryNumber("The hold.")]
+    how: Annotated[str, Choice(("captured", "released", "expired"), "What ended it.")]
+    closed_by: Annotated[int | None, EntryNumber("The entry that ended it; null if no entry is booked yet.", null=True)]
+
 
 class CaptureExceedsHold(Refused):
-    """The capture asks for more than the hold still holds. Facts: sequence, held, requested."""
+    """The capture asks for more than the hold still holds."""
 
     code = "capture-exceeds-hold"
     title = "The capture exceeds the hold"
-    problem = Problem(409, "Hold {sequence} holds {held:credit|credits}; the request asks for {requested}.")
-    text = "{requested:number} to be captured, {held:number} {held:are} left of hold #{sequence}. Over by {over:number}."
-    remedy = ("", "The caller can capture up to {held:number}, or allow the rest to come from the balance", "held")
+    answer = Answer(409, "Hold {sequence} holds {held:credit|credits}; the request asks for {requested}.")
+    text = "{requested} to be captured, {held} {held:are} left of hold #{sequence}. Over by {over}."
+    remedy = ("", "The caller can capture up to {held}, or allow the rest to come from the balance", "held")
+
+    sequence: Annotated[int, EntryNumber("The hold.")]
+    held: Annotated[int, Credits("What the hold still holds.")]
+    requested: Annotated[int, Credits("What the request asks for.")]
 
 
 class UnknownRate(Refused):
-    """No rate has this name. Facts: rate, credit_type."""
+    """No rate has this name."""
 
     code = "unknown-rate"
     title = "The rate does not exist"
-    problem = Problem(409, "Rate {rate} of {credit_type} does not exist.")
+    answer = Answer(409, "Rate {rate} of {credit_type} does not exist.")
     text = "no rate for {credit_type} is called {rate}."
     remedy = ("publish", "Publish the rate {rate}", "")
 
+    rate: Annotated[str, RateCode("The rate that the request names.")]
+    credit_type: Annotated[str, CreditType("What is counted.")]
+
 
 class AmountLimit(Refused):
-    """Rate times quantity exceeds the largest amount of one operation. Facts: rate, quantity, limit."""
+    """Rate times quantity exceeds the largest amount of one operation."""
 
     code = "amount-limit"
     title = "The amount is too large"
-    problem = Problem(409, "One operation moves at most {limit:credit|credits}.")
+    answer = Answer(409, "One operation moves at most {limit:credit|credits}.")
     text = "{quantity:,} of {rate} cost more than {limit:credits}, the limit of one operation."
 
+    rate: Annotated[str, RateCode("The rate that the request names.")]
+    quantity: Annotated[int, Count("How much of it the request asks for.")]
+    limit: Annotated[int, Credits("The most that one operation moves.")]
 
-REFUSALS: dict[str, type[Refused]] = {
-    refusal.code: refusal
-    for refusal in (
-        InsufficientCredits,
-        EntryNotFound,
-        NotRefundable,
-        RefundExceedsSpend,
-        NotRevocable,
-        RevocationExceedsGrant,
-        LotLimit,
-        BalanceLimit,
-        HoldLimit,
-        TransfersRefused,
-        NotAHold,
-        HoldClosed,
-        CaptureExceedsHold,
-        UnknownRate,
-        AmountLimit,
-    )
+
+REFUSALS: Final[dict[str, type[Refused]]] = {
+    refusal.code: refusal for refusal in Refused.__subclasses__() if not refusal.stored_as
 }
 """By code, as recorded refusals and the outcomes of batches name them."""
 
@@ -271,96 +496,236 @@ class Retryable(LedgerError):
 
     code = "retryable"
     title = "The request can be sent again"
-    problem = Problem(503, AGAIN, retry_after_seconds=1)
+    answer = Answer(503, AGAIN, retry_after_seconds=1)
 
 
 class HolderBusy(Retryable):
-    """The holder's lock was not free within `lock_timeout`. Facts: key; retry_after_seconds if it has been busy for long."""
+    """The holder's lock was not free within `lock_timeout`, 2 s by default, or too many requests wait for it.
+
+    `Retry-After` is random, so that the clients do not return together: 1 to 4 s. For a holder that has been busy for 4 s or
+    longer, it is between 1 s and twice that time, at most 30 s, and also a fact.
+    """
 
     code = "holder-busy"
     title = "The holder is busy"
-    problem = Problem(503, AGAIN, retry_after_seconds=range(1, 5))
+    answer = Answer(503, AGAIN, retry_after_seconds=range(1, 5))
+
+    key: Annotated[str, Text("The name of the lock.", most=400)] = ""
+    retry_after_seconds: Annotated[int | None, Count("As in Retry-After.")] = None
+    what_to_do: str = ""
+    """For a caller whose transaction the write joined."""
 
 
 class LockBusy(Retryable):
-    """Another process holds a lock that this request does not wait for. Facts: key."""
+    """Another process holds a lock that this request does not wait for."""
 
     code = "lock-busy"
     title = "Another process holds this lock"
-    problem = Problem(409, "Another process holds this lock. Nothing was written; try again later.")
+    answer = Answer(409, "Another process holds this lock. Nothing was written; try again later.")
+
+    key: Annotated[str, Text("The name of the lock.", most=400)]
 
 
 class SequenceTaken(Retryable):
-    """Another writer, without the lock, took the sequence number. Facts: holder_id, credit_type."""
+    """Another writer, without the lock, took the sequence number, three times in a row."""
 
     code = "sequence-taken"
     title = "Another writer added an entry first"
 
+    holder_id: Annotated[str, Holder("The holder of the account.")] = ""
+    batch: Annotated[str, IdempotencyKey("The batch, by its key.")] = ""
+    rate: Annotated[str, RateCode("The rate that the request names.")] = ""
+    what_to_do: str = ""
+
 
 class ServerBusy(Retryable):
-    """The queue of this process is full, or the process is stopping."""
+    """The process has too many requests, or is stopping. It tried no lock.
+
+    A queue is full, or the request did not get its turn within 2.5 s, or would not get it. `Retry-After` is 1 to 30 s: each
+    refused request gets a time behind the queue.
+    """
 
     code = "server-busy"
     title = "The server is busy"
 
+    retry_after_seconds: Annotated[int | None, Count("As in Retry-After.")] = None
+
 
 class OutcomeUnknown(LedgerError):
-    """The connection broke during COMMIT. Sending the same request with the same key tells if it was written."""
+    """The connection broke during COMMIT. Send the same request with the same key to learn whether it was written."""
 
     code = "outcome-unknown"
     title = "The outcome is unknown"
-    problem = Problem(
+    answer = Answer(
         503, "The connection broke during COMMIT. Send the same request with the same key to learn the outcome.", UNKNOWN, 1
     )
+
+    holder_id: Annotated[str, Holder("The holder of the account.")] = ""
+    batch: Annotated[str, IdempotencyKey("The batch, by its key.")] = ""
+    rate: Annotated[str, RateCode("The rate that the request names.")] = ""
+    subscription: Annotated[str, Text("The subscription that the request names.", most=64)] = ""
 
 
 # The request is wrong --------------------------------------------------------------------------------
 
 
 class Invalid(LedgerError):
-    """A field has a value that its rule does not allow. Facts: pointer, rule."""
+    """A field or parameter is missing or unknown, or has a value that its rule does not allow. `errors` lists every fault."""
 
     code = "invalid-request"
     title = "The request is not valid"
-    problem = Problem(400, "`errors` lists every fault.")
+    answer = Answer(400, "`errors` lists every fault.")
 
     def __init__(self, *, pointer: str, rule: str, detail: str) -> None:
         super().__init__(pointer=pointer, rule=rule, detail=detail)
 
 
 class IdempotencyKeyReused(LedgerError):
-    """The key belongs to another request of this holder. Facts: idempotency_key."""
+    """The key belongs to another request of this holder."""
 
     code = "idempotency-key-reused"
     title = "Another request has used this idempotency key"
-    problem = Problem(422, "Another request has used this Idempotency-Key. A new request needs a new key.")
+    answer = Answer(422, "Another request has used this Idempotency-Key. A new request needs a new key.")
+
+    idempotency_key: Annotated[str, IdempotencyKey("The key that the request has.")]
 
 
 class BatchRejected(LedgerError):
-    """One operation of an atomic batch failed; the ledger executed none. Facts: index, problem (of that operation), results."""
+    """One operation of an atomic batch failed; the ledger executed none."""
 
     code = "batch-rejected"
     title = "The ledger rejected the batch"
-    problem = Problem(409, "Operation {index} failed, so the ledger executed no operation of the batch.")
+    answer = Answer(409, "Operation {index} failed, so the ledger executed no operation of the batch.")
 
-    replayed: bool = False
-    request_id: str = ""
+    index: Annotated[int, Count("Which operation failed, from 0.")]
+    problem: Annotated[Any, AnyObject("The problem of that operation.")]
+    results: Annotated[Any, ListOf(AnyObject(), "As in the response to a batch.", most=1_000)]
+
+    replayed = False
+    request_id = ""
 
 
 class AccountMovedOn(LedgerError):
-    """The account has a later entry than the request expects; nothing was written. Facts: expected, sequence."""
+    """The account has a later entry than the request expects; nothing was written."""
 
     code = "account-moved-on"
     title = "The account has a later entry"
-    problem = Problem(412, "The last entry is {sequence}, not {expected}. Read the account again before you retry.")
+    answer = Answer(412, "The last entry is {sequence}, not {expected}. Read the account again before you retry.")
+
+    expected: Annotated[int, Count("The last entry that the request expects.")]
+    sequence: Annotated[int, Count("The last entry of the account.")]
+
+
+class FeedPositionLost(LedgerError):
+    """The ledger lacks the last entry before the position: it was restored from an earlier state, or is another ledger."""
+
+    code = "feed-position-lost"
+    title = "The ledger does not know this position in the feed"
+    answer = Answer(
+        410,
+        "This ledger does not have entry {sequence} of {holder_id} in {credit_type} as the position knows it. It was probably "
+        "restored from an earlier state. Compare your records with it, and continue from an instant before {recorded_at}.",
+    )
+
+    holder_id: Annotated[str, Holder("The holder of the last entry before the position.")]
+    credit_type: Annotated[str, CreditType("What is counted.")]
+    sequence: Annotated[int, EntryNumber("The sequence of that entry.")]
+    recorded_at: Annotated[str, Time("When that entry was recorded.")]
+
+
+class FeedUnavailable(LedgerError):
+    """This server cannot tell which entries can still appear, so it has no feed: a standby, or a ledger on several nodes."""
+
+    code = "feed-unavailable"
+    title = "This server has no feed"
+    answer = Answer(
+        421, "A {reason} cannot tell which entries can still appear. Only a primary server that has the whole ledger can."
+    )
+
+    reason: Annotated[str, Choice(("standby", "cluster"), "What the server is.")]
 
 
 class DocumentTooLong(LedgerError):
-    """The document has more rows than a PDF is made of. Nothing was written. Facts: rows, limit."""
+    """The document has more rows than a PDF can have. Nothing was written."""
 
     code = "document-too-long"
     title = "The document is too long for a PDF"
-    problem = Problem(409, "The document would have {rows:row|rows}; a PDF has at most {limit}.")
+    answer = Answer(409, "The document would have {rows:row|rows}; a PDF has at most {limit}.")
+
+    rows: Annotated[int, Count("How many rows the document would have.")]
+    limit: Annotated[int, Count("The most rows that a PDF can have.")]
+
+
+class KeyEnded(LedgerError):
+    """The API key is revoked or has expired, so it cannot get another secret. Nothing was written."""
+
+    code = "key-ended"
+    title = "The API key has ended"
+    answer = Answer(409, "The API key is {how}. Make another one.")
+
+    how: Annotated[str, Choice(("revoked", "expired"), "What ended it.")]
+
+
+class KeyRotating(LedgerError):
+    """The former secret of the API key is still valid, and a key has two secrets at most. Nothing was written."""
+
+    code = "key-rotating"
+    title = "The former secret of the API key is still valid"
+    answer = Answer(
+        409,
+        "The former secret is valid until {former_until}, and a key has at most two secrets. Rotate it later, or without an "
+        "overlap.",
+    )
+
+    former_until: Annotated[str, Time("Until when the former secret is valid.")]
+
+
+class KeyNameTaken(LedgerError):
+    """The name belongs to an existing resource with other content. The name of an API key stays taken when the key has ended.
+
+    Nothing was written.
+    """
+
+    code = "already-exists"
+    title = "The name is taken"
+    answer = Answer(409, "Another API key is called {ref}.")
+
+    resource: Annotated[str, Text("What kind of thing it is.", most=64)]
+    ref: Annotated[str, Text("Its reference.", most=100)]
+
+
+class KeyExceedsOwn(LedgerError):
+    """The API key has, or would have, more rights than the key that sends the request. Nothing was written."""
+
+    code = "key-exceeds-own"
+    title = "The API key exceeds the key that sends the request"
+    answer = Answer(403, "`exceeds` names the fields that go beyond the key that sends the request; GET /v1/key shows that key.")
+
+    exceeds: Annotated[list[str], ListOf(Text(most=32), "The names of the fields that go beyond.", most=8)]
+
+
+class WebhookNotFound(LedgerError):
+    """No webhook has this id, it was removed, or it never got the signal that the request names. Nothing was written."""
+
+    code = "webhook-not-found"
+    title = "The webhook does not exist, or it has no such delivery"
+    answer = Answer(404, "There is no webhook {webhook}, or it has no such delivery.")
+
+    webhook: Annotated[int, Count("The webhook that the request names.")]
+
+
+class WebhookRotating(LedgerError):
+    """The former secret of the webhook still signs, and a webhook has two secrets at most. Nothing was written."""
+
+    code = "webhook-rotating"
+    title = "The former secret of the webhook still signs"
+    answer = Answer(
+        409,
+        "The former secret signs until {former_until}, and a webhook has at most two secrets. Rotate it later, or without an "
+        "overlap.",
+    )
+
+    former_until: Annotated[str, Time("Until when the former secret signs.")]
 
 
 REJECTIONS: dict[str, type[LedgerError]] = {error.code: error for error in (Invalid, IdempotencyKeyReused, AccountMovedOn)}
@@ -382,31 +747,43 @@ class LockNotHeld(Misuse):
 
     code = "lock-not-held"
 
+    names: object
+    why: str
+    name: object = None
+
 
 class NotInTransaction(Misuse):
     """A transaction-level lock was requested outside a transaction, where it would end with its own statement."""
 
     code = "not-in-transaction"
 
+    using: str = ""
+    key: object = None
+
 
 class LocksOutOfOrder(Misuse):
-    """A transaction asks for a holder's lock that comes before one that it has; another could wait for it the other way round.
-
-    Facts: holders, in the order in which their locks are taken; what_to_do.
-    """
+    """A transaction asks for a lock that comes before one that it has; another could wait for it the other way round."""
 
     code = "locks-out-of-order"
 
+    locks: list[str]
+    """Their names, in the order in which they are taken."""
+    what_to_do: str
+
 
 class UnsafeDatabase(Misuse):
-    """The ledger cannot rely on the database, or on Django's settings for it. Facts: what, why."""
+    """The ledger cannot rely on the database, or on Django's settings for it."""
 
     code = "unsafe-database"
-    problem = Problem(
+    title = "The database is not safe for the ledger"
+    answer = Answer(
         503,
         "The database does not give the guarantees that the ledger needs; the ledger does not use it.",
         retry_after_seconds=60,
     )
 
+    what: str
+    why: str
+
     def __str__(self) -> str:
-        return f"{self.facts['what']}: {self.facts['why']}"
+        return f"{self.what}: {self.why}"

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger import errors, previews
+from ledger import errors
 from ledger.database import lock_names
-from ledger.database.load.pacing import in_pieces, paced
+from ledger.database.load.pacing import in_pieces, with_pauses
 from ledger.database.locks import (
     Lock,
     holder_key,
@@ -25,21 +25,37 @@ from ledger.database.locks import (
     waiting_for_many,
 )
 from ledger.database.statements import Statement, array, boolean, instant_us, integer
-from ledger.entry_rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
+from ledger.entries import previews
+from ledger.entries.previews import AccountRef, Preview
+from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_from_row, parameters, texts
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
-from ledger.previews import Position, Preview
-from ledger.rules import Account, Entry, Request, TransferRequest
-from ledger.rules.entries import REQUEST_DIGEST_BYTES
+from ledger.rules import AccountState, Entry, Request
+from ledger.rules.budgets import decode_budgets
+from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode
+from ledger.rules.requests import BETWEEN_HOLDERS
 
-LOOKS_AT_ONCE: Final = 32
-"""How many looks go to the server at once from work that gives way to other work."""
+LOOKUPS_AT_ONCE: Final = 32
+"""How many lookups go to the server at once from work that yields to other work."""
 OPEN = Statement(
     "open",
     "SELECT * FROM ledger_open(%s, %s, %s, %s, %s)",
-    [boolean, instant_us, instant_us, integer, integer, integer, bytes.decode, bytes.decode, integer, bytes, integer, boolean],
+    [
+        boolean,
+        instant_us,
+        instant_us,
+        *[integer] * 3,
+        bytes.decode,
+        bytes.decode,
+        integer,
+        bytes,
+        integer,
+        bytes.decode,
+        bytes.decode,
+        boolean,
+    ],
 )
 
 _PLACES = ", ".join(["%s"] * (COLUMNS.count(",") + 1))
@@ -49,7 +65,7 @@ _ARRAYS = ", ".join(f"%s::{type_}[]" for type_ in TYPES.values())
 APPEND_FEW = Statement("append_few", f"INSERT INTO ledger_entry ({COLUMNS}) SELECT * FROM unnest({_ARRAYS})")
 FEW: Final = 64
 """Up to this number, entries go as arrays into one prepared statement, in one round trip; more go by COPY, which is faster then.
-Work that gives way to other work stores this number at once."""
+Work that yields to other work stores this number at once."""
 CHUNK: Final = 16
 """How many entries of a COPY are sent at once: the server stores them while the next ones are encoded."""
 
@@ -63,6 +79,14 @@ WHERE holder_id = %s
     AND idempotency_key IS NOT NULL
 ORDER BY ledger_key_hash(idempotency_key)
 LIMIT 1
+"""
+
+# The row repeats what the entry says, for the list of what is due; the audit compares them.
+RECORD_RECURRING_GRANT = """
+INSERT INTO ledger_recurring_grant AS known (holder_id, credit_type, name, setting, last, next_at)
+VALUES (%(holder_id)s, %(credit_type)s, %(name)s, %(setting)s, %(last)s, %(next_at)s)
+ON CONFLICT (holder_id, credit_type, name)
+DO UPDATE SET setting = excluded.setting, last = excluded.last, next_at = excluded.next_at
 """
 
 COPY = f"COPY ledger_entry ({COLUMNS}) FROM STDIN"
@@ -97,7 +121,7 @@ class Result(NamedTuple):
 class LockedAccount(NamedTuple):
     """One account under its holder's lock, with the state after all entries that were collected for it."""
 
-    state: Account
+    state: AccountState
     among: "LockedAccounts"
 
     @property
@@ -105,7 +129,7 @@ class LockedAccount(NamedTuple):
         """The proof that the holder is locked."""
         return self.among.lock
 
-    def stored_state(self) -> Account:
+    def stored_state(self) -> AccountState:
         """Return the state after storing all collected entries, so that a look-up finds them."""
         self.among.append()
         self.lock.ensure_held(holder_key(self.state.holder_id))
@@ -118,7 +142,7 @@ class LockedAccounts:
     All collected entries are stored together: by `append`, or earlier if an older entry must be looked up.
     """
 
-    def __init__(self, lock: Lock, states: dict[Position, Account], used_keys: set[tuple[str, bytes]]) -> None:
+    def __init__(self, lock: Lock, states: dict[AccountRef, AccountState], used_keys: set[tuple[str, bytes]]) -> None:
         """Begin with the states that were read under the lock.
 
         Args:
@@ -129,17 +153,19 @@ class LockedAccounts:
         self._states = states
         self._used_keys = used_keys
         self._collected: list[Entry] = []
-        self._last: dict[Position, Entry] = {}
+        self._last: dict[AccountRef, Entry] = {}
         """The last entry collected for an account, until `account` is called for it."""
-        self._effective_us: dict[tuple[Position, int], int] = {}
-        self.accepts_transfers: dict[Position, bool] = {}
-        """Of the accounts that were asked: whether they accept transfers from others."""
+        self._recurring: list[Entry] = []
+        """The collected entries that set or end recurring grants."""
+        self._effective_us: dict[tuple[AccountRef, int], int] = {}
+        self.accepts_transfers: dict[AccountRef, bool] = {}
+        """Whether each account accepts transfers from others, for the accounts that were looked up."""
 
-    def covers(self, *positions: Position) -> bool:
+    def covers(self, *account_refs: AccountRef) -> bool:
         """Return whether the holders of these accounts are locked."""
-        return self._states.keys() >= set(positions)
+        return self._states.keys() >= set(account_refs)
 
-    def positions(self) -> list[Position]:
+    def account_refs(self) -> list[AccountRef]:
         """Return the accounts whose holders are locked."""
         return list(self._states)
 
@@ -149,10 +175,10 @@ class LockedAccounts:
 
     def account(self, holder_id: str, credit_type: str) -> LockedAccount:
         """Return the account after all entries that were collected for it."""
-        position = (holder_id, credit_type)
-        if position in self._last:
-            self._states[position] = self._states[position].after(self._last.pop(position))
-        return LockedAccount(self._states[position], self)
+        account_ref = (holder_id, credit_type)
+        if account_ref in self._last:
+            self._states[account_ref] = self._states[account_ref].after(self._last.pop(account_ref))
+        return LockedAccount(self._states[account_ref], self)
 
     def is_used(self, request: Request) -> bool:
         """Return whether the request's key, or another key of the holder with the same hash, already has an entry."""
@@ -165,50 +191,66 @@ class LockedAccounts:
             self._last[entry.holder_id, entry.credit_type] = entry
             if entry.idempotency_key is not None:
                 self._used_keys.add((entry.holder_id, key_hash(entry.idempotency_key)))
-            if entry.accepts_transfers is not None:
-                self.accepts_transfers[entry.holder_id, entry.credit_type] = entry.accepts_transfers
+            if entry.kind == "adjust" and entry.counterpart is not None:
+                self._note_setting(entry)
+
+    def _note_setting(self, entry: Entry) -> None:
+        """Have the requests after it see what the entry sets: of its account, or of all accounts of its holder."""
+        if entry.accepts_transfers is not None:
+            self.accepts_transfers[entry.holder_id, entry.credit_type] = entry.accepts_transfers
+        if entry.recurring_grant is not None:
+            self._recurring.append(entry)
+        if entry.freezes is not None:
+            for account_ref, state in self._states.items():
+                if account_ref[0] == entry.holder_id:
+                    self._states[account_ref] = state._replace(is_frozen=entry.freezes)
 
     def refuse(self, request: Request, refusal: Refused) -> None:
         """Complete the facts of a refusal, and collect its entry unless the request is a dry run."""
         state = self.account(request.holder_id, request.credit_type).state
-        self._tell_effective_times(state, refusal)
+        self._add_effective_times(state, refusal)
         if not request.dry_run:
             refusal.request_id = request.request_id
             self.collect([state.refused(request, refusal)])
 
     def append(self) -> None:
         """Store all collected entries; see the function `append`."""
-        self.lock.ensure_held()  # it covers all accounts that there are here
+        self.lock.ensure_held()  # it covers all accounts of this object
         collected, self._collected = self._collected, []
         _insert(collected)
+        if self._recurring:
+            settings, self._recurring = self._recurring, []
+            record_recurring_grants(settings)
 
     def stored_with(self, request: Request) -> Entry | None:
         """Return the stored entry that has the request's key, or another key of the holder with the same hash."""
         return fetch_entry(ENTRY_BY_KEY, [request.holder_id, request.idempotency_key, request.idempotency_key])
 
-    def previewed(self, state: Account) -> Sequence[Entry]:
+    def previewed(self, state: AccountState) -> Sequence[Entry]:
         """Return the entries of the account that only exist in a preview, in their order."""
         return ()
 
-    def _tell_effective_times(self, state: Account, refusal: Refused) -> None:
+    def _add_effective_times(self, state: AccountState, refusal: Refused) -> None:
         """Add to the facts the effective times of lots that do not store them."""
         lots = [lot for lot in refusal.facts.get("lots", ()) if lot["effective_at"] is None]
-        position = (state.holder_id, state.credit_type)
-        missing = [lot["grant"] for lot in lots if (position, lot["grant"]) not in self._effective_us]
+        account_ref = (state.holder_id, state.credit_type)
+        missing = [lot["grant"] for lot in lots if (account_ref, lot["grant"]) not in self._effective_us]
         if missing:
             self.append()
             with connection.cursor() as cursor:
-                cursor.execute(EFFECTIVE_TIMES, [*position, missing])
-                self._effective_us |= {(position, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
+                cursor.execute(EFFECTIVE_TIMES, [*account_ref, missing])
+                self._effective_us |= {(account_ref, grant): to_us(effective_at) for grant, effective_at in cursor.fetchall()}
         for lot in lots:
-            lot["effective_at"] = to_text(self._effective_us[position, lot["grant"]])
+            lot["effective_at"] = to_text(self._effective_us[account_ref, lot["grant"]])
 
 
 class PreviewedAccounts(LockedAccounts):
-    """Accounts of a preview: read without a lock, and never stored. See `ledger.previews`."""
+    """Accounts of a preview: read without a lock, and never stored. See `ledger.entries.previews`."""
 
-    def __init__(self, lock: Lock, states: dict[Position, Account], used_keys: set[tuple[str, bytes]], preview: Preview) -> None:
-        known = {position: preview.accounts.setdefault(position, state) for position, state in states.items()}
+    def __init__(
+        self, lock: Lock, states: dict[AccountRef, AccountState], used_keys: set[tuple[str, bytes]], preview: Preview
+    ) -> None:
+        known = {account_ref: preview.accounts.setdefault(account_ref, state) for account_ref, state in states.items()}
         super().__init__(lock, known, used_keys)
         self._preview = preview
 
@@ -224,14 +266,14 @@ class PreviewedAccounts(LockedAccounts):
     def stored_with(self, request: Request) -> Entry | None:
         return self._preview.by_key.get((request.holder_id, request.idempotency_key)) or super().stored_with(request)
 
-    def previewed(self, state: Account) -> Sequence[Entry]:
+    def previewed(self, state: AccountState) -> Sequence[Entry]:
         return self._preview.entries.get((state.holder_id, state.credit_type), ())
 
-    def _tell_effective_times(self, state: Account, refusal: Refused) -> None:
-        position = (state.holder_id, state.credit_type)
+    def _add_effective_times(self, state: AccountState, refusal: Refused) -> None:
+        account_ref = (state.holder_id, state.credit_type)
         self.append()
-        self._effective_us |= {(position, entry.sequence): entry.effective_us for entry in self.previewed(state)}
-        super()._tell_effective_times(state, refusal)
+        self._effective_us |= {(account_ref, entry.sequence): entry.effective_us for entry in self.previewed(state)}
+        super()._add_effective_times(state, refusal)
 
 
 def key_hash(idempotency_key: str) -> bytes:
@@ -239,10 +281,10 @@ def key_hash(idempotency_key: str) -> bytes:
     return hashlib.sha256(idempotency_key.encode()).digest()[:8]
 
 
-# The one door ----------------------------------------------------------------------------------------
+# The one entry point ----------------------------------------------------------------------------------------
 
 
-class Look(NamedTuple):
+class Lookup(NamedTuple):
     """One element of the arrays of `ledger_open`: a lock to take, and an account to read, a key to look for, or both."""
 
     number: int
@@ -256,7 +298,7 @@ class Look(NamedTuple):
 def open(  # noqa: A001 - what it is
     requests: Sequence[Request] = (),
     *,
-    accounts: Iterable[Position] = (),
+    accounts: Iterable[AccountRef] = (),
     names: Iterable[str] = (),
     wait: bool = True,
     held: Lock | None = None,
@@ -269,7 +311,7 @@ def open(  # noqa: A001 - what it is
         requests: their accounts are read (for a transfer both), and their keys are looked for.
         accounts: further accounts to read.
         names: further locks to take, each at its place in the order of the numbers.
-        wait: True waits for each lock up to lock_timeout; False only tries them, and `covers` tells which holders are locked.
+        wait: True waits for each lock up to lock_timeout; False only tries them, and `covers` says which holders are locked.
         held: a lock that already covers the holders; then no lock is taken.
 
     Raises:
@@ -277,8 +319,8 @@ def open(  # noqa: A001 - what it is
         HolderBusy: lock_timeout passed; the transaction is aborted.
         LockNotHeld: `held` does not cover the holders.
     """
-    looks = _looks(requests, accounts, names)
-    all_names = list(dict.fromkeys(look.name for look in looks))
+    lookups = _lookups(requests, accounts, names)
+    all_names = list(dict.fromkeys(lookup.name for lookup in lookups))
     if not connection.in_atomic_block:
         raise NotInTransaction(key=all_names[0])
     if held is not None:
@@ -286,22 +328,22 @@ def open(  # noqa: A001 - what it is
     preview = previews.current()
     if preview is not None:
         with nullcontext(held) if held is not None else holding(*all_names) as lock:
-            yield _opened(lock, looks, OPEN.rows(_parameters(None, looks)), preview)
+            yield _opened(lock, lookups, OPEN.rows(_parameters(None, lookups)), preview)
     elif held is not None:
-        yield _opened(held, looks, OPEN.rows(_parameters(None, looks)))
+        yield _opened(held, lookups, OPEN.rows(_parameters(None, lookups)))
     elif wait:
         rows: list[Any] = []
-        for piece in in_pieces(looks, LOOKS_AT_ONCE):
+        for piece in in_pieces(lookups, LOOKUPS_AT_ONCE):
             with waiting_for(all_names[0]) if len(all_names) == 1 else waiting_for_many(_all_of(all_names)):
                 rows += OPEN.rows(_parameters(b"t", piece))
         keep_to_deadline()
         with holding(*all_names) as lock:
-            yield _opened(lock, looks, rows)
+            yield _opened(lock, lookups, rows)
     else:
-        rows = OPEN.rows(_parameters(b"f", looks))
-        got = [look.name for look, (is_locked, *_) in zip(looks, rows, strict=True) if is_locked]
+        rows = OPEN.rows(_parameters(b"f", lookups))
+        got = [lookup.name for lookup, (is_locked, *_) in zip(lookups, rows, strict=True) if is_locked]
         with holding(*got) as lock:
-            yield _opened(lock, looks, rows)
+            yield _opened(lock, lookups, rows)
 
 
 def read(lock: Lock, holder_id: str, credit_type: str) -> LockedAccount:
@@ -310,70 +352,72 @@ def read(lock: Lock, holder_id: str, credit_type: str) -> LockedAccount:
         return accounts.account(holder_id, credit_type)
 
 
-def accounts_of(request: Request) -> list[Position]:
-    """The accounts of the request: the one that gets its entry, and for a transfer the one that receives the credits."""
-    position = (request.holder_id, request.credit_type)
-    return [position, (request.to, request.credit_type)] if isinstance(request, TransferRequest) else [position]
+def accounts_of(request: Request) -> list[AccountRef]:
+    """The accounts of the request: the one that gets its entry, and of a transfer or its reversal the other holder's."""
+    account_ref = (request.holder_id, request.credit_type)
+    return [account_ref, (request.to, request.credit_type)] if isinstance(request, BETWEEN_HOLDERS) else [account_ref]
 
 
-def _looks(requests: Sequence[Request], accounts: Iterable[Position], names: Iterable[str]) -> list[Look]:
-    """Return the looks in the order of the locks' numbers; each account is read once, and each key is looked for once."""
+def _lookups(requests: Sequence[Request], accounts: Iterable[AccountRef], names: Iterable[str]) -> list[Lookup]:
+    """Return the lookups in the order of the locks' numbers; each account is read once, and each key is looked for once."""
     number_of, key_of = numbering(), lock_names.HOLDER.spelling()
-    looks = [Look(number_of(name), name) for name in names]
+    lookups = [Lookup(number_of(name), name) for name in names]
     known: dict[str, tuple[int, str]] = {}
-    read: set[Position] = set()
+    read: set[AccountRef] = set()
 
-    def look(holder_id: str, credit_type: str, key: str | None = None) -> None:
+    def add(holder_id: str, credit_type: str, key: str | None = None) -> None:
         if holder_id not in known:
             name = key_of(holder_id)
             known[holder_id] = (number_of(name), name)
         is_new = (holder_id, credit_type) not in read
         if is_new or key is not None:
             read.add((holder_id, credit_type))
-            looks.append(Look(*known[holder_id], holder_id, credit_type if is_new else None, key))
+            lookups.append(Lookup(*known[holder_id], holder_id, credit_type if is_new else None, key))
 
     for request in requests:
-        look(request.holder_id, request.credit_type, request.idempotency_key)
+        add(request.holder_id, request.credit_type, request.idempotency_key)
         for other in accounts_of(request)[1:]:
-            look(*other)
-    for position in accounts:
-        look(*position)
+            add(*other)
+    for account_ref in accounts:
+        add(*account_ref)
     # Sorted by name alone, two locks with one number could be taken in two orders; by number alone, on two nodes of a cluster.
-    return sorted(looks, key=lambda look: (look.number, look.name))
+    return sorted(lookups, key=lambda lookup: (lookup.number, lookup.name))
 
 
 def _all_of(names: Sequence[str]) -> str:
     return " and ".join(names) if len(names) == 2 else f"{len(names)} locks"
 
 
-def _parameters(wait: bytes | None, looks: Sequence[Look]) -> list[bytes | None]:
+def _parameters(wait: bytes | None, lookups: Sequence[Lookup]) -> list[bytes | None]:
     return [
         wait,
-        array([str(look.number) for look in looks]),
-        array([look.holder_id for look in looks]),
-        array([look.credit_type for look in looks]),
-        array([look.key for look in looks]),
+        array([str(lookup.number) for lookup in lookups]),
+        array([lookup.holder_id for lookup in lookups]),
+        array([lookup.credit_type for lookup in lookups]),
+        array([lookup.key for lookup in lookups]),
     ]
 
 
-def _opened(lock: Lock, looks: Sequence[Look], rows: Sequence[Sequence[Any]], preview: Preview | None = None) -> LockedAccounts:
-    states: dict[Position, Account] = {}
+def _opened(
+    lock: Lock, lookups: Sequence[Lookup], rows: Sequence[Sequence[Any]], preview: Preview | None = None
+) -> LockedAccounts:
+    states: dict[AccountRef, AccountState] = {}
     used_keys: set[tuple[str, bytes]] = set()
-    for look, (is_locked, *state, is_used) in zip(looks, rows, strict=True):
-        if not is_locked or look.holder_id is None:
+    for lookup, (is_locked, *state, is_used) in zip(lookups, rows, strict=True):
+        if not is_locked or lookup.holder_id is None:
             continue
-        if look.credit_type is not None:
-            states[look.holder_id, look.credit_type] = _account(look.holder_id, look.credit_type, state)
-        if is_used and look.key is not None:
-            used_keys.add((look.holder_id, key_hash(look.key)))
+        if lookup.credit_type is not None:
+            states[lookup.holder_id, lookup.credit_type] = _account(lookup.holder_id, lookup.credit_type, state)
+        if is_used and lookup.key is not None:
+            used_keys.add((lookup.holder_id, key_hash(lookup.key)))
     return LockedAccounts(lock, states, used_keys) if preview is None else PreviewedAccounts(lock, states, used_keys, preview)
 
 
-def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> Account:
-    now_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, moved_by = row
+def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountState:
+    now_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets = row
     if sequence is None:
-        return Account(holder_id, credit_type, now_us)
-    return Account(
+        return AccountState(holder_id, credit_type, now_us, is_frozen=freeze == FROZEN)
+    return AccountState(
         holder_id,
         credit_type,
         now_us,
@@ -386,6 +430,8 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> Account:
         bytes(digest),
         recorded_us,
         moved_by,
+        freeze == FROZEN,
+        () if budgets is None else decode_budgets(budgets),
     )
 
 
@@ -438,12 +484,33 @@ def _insert(entries: Sequence[Entry]) -> None:
 def _insert_at_once(entries: Sequence[Entry]) -> None:
     if len(entries) > FEW:
         with connection.cursor() as cursor, connection.wrap_database_errors, cursor.copy(COPY) as copy:
-            for first in paced(range(0, len(entries), CHUNK)):
+            for first in with_pauses(range(0, len(entries), CHUNK)):
                 copy.write("".join(map(copy_line, entries[first : first + CHUNK])))
     elif len(entries) == 1:
         APPEND_ONE.execute(parameters(entries[0]))
     else:
         APPEND_FEW.execute([array(column) for column in zip(*map(texts, entries), strict=True)])
+
+
+def record_recurring_grants(entries: Iterable[Entry]) -> None:
+    """Write for each recurring grant which entry set it, which was its last one, and when the next grant is due.
+
+    Args:
+        entries: that set or end one, or handle a period; each the last one of its recurring grant.
+    """
+    with connection.cursor() as cursor:
+        for entry in entries:
+            counterpart = entry.counterpart or {}
+            facts = entry.metadata if entry.kind == "grant" or "period_start" in counterpart else counterpart
+            row = {
+                "holder_id": entry.holder_id,
+                "credit_type": entry.credit_type,
+                "name": facts["recurring_grant"],
+                "setting": facts.get("setting", entry.sequence),
+                "last": entry.sequence,
+                "next_at": facts.get("next_at"),
+            }
+            cursor.execute(RECORD_RECURRING_GRANT, row)
 
 
 def record_batch(row: tuple[Any, ...]) -> None:

@@ -7,8 +7,11 @@ constraints, triggers and views, and its comments explain each column.
 from typing import Any
 
 from django.db import models
+from django.db.models.functions import Now
+from django.utils import timezone
 
-from ledger.permissions import added_to
+from ledger.operators.permissions import added_to
+from ledger.rules.kinds import LINES
 
 SCOPES = (
     "ledger:read",
@@ -20,10 +23,17 @@ SCOPES = (
     "ledger:admin",
     "billing:read",
     "billing:write",
+    "keys:admin",
+    "signals:read",
+    "signals:write",
+    "pages:write",
 )
 
 SCOPES_SPLIT = {"ledger:spend": ("ledger:refund", "ledger:hold", "ledger:transfer")}
-"""Scopes that included others until those became scopes: a key made before keeps what it could."""
+"""Scopes that included others until those became separate scopes: an older key keeps its rights."""
+
+KEY_STATES = ("active", "expired", "revoked")
+"""The states of an API key."""
 
 
 class ExactJSON(models.JSONField):
@@ -62,12 +72,14 @@ class EntryColumns(AppendOnly):
     refers_to = models.BigIntegerField(null=True)
     refunded_total = models.BigIntegerField(null=True)
     overdraft = models.BigIntegerField(null=True)
+    requested = models.BigIntegerField(null=True)
     effective_at = models.DateTimeField()
     recorded_at = models.DateTimeField()
     kind = models.TextField()
     lots = ExactJSON()
     drawn = ExactJSON()
     holds = ExactJSON(null=True)
+    budgets = ExactJSON(null=True)
     counterpart = ExactJSON(null=True)
     rating = ExactJSON(null=True)
     refusal = ExactJSON(null=True)
@@ -172,6 +184,13 @@ class ApiKey(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     created_by = models.CharField(max_length=200, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    requests_per_second = models.IntegerField(null=True, blank=True)
+    concurrent_requests = models.IntegerField(null=True, blank=True)
+    rotated_at = models.DateTimeField(null=True, blank=True)
+    former_digest = models.BinaryField(null=True, blank=True, unique=True)
+    former_until = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         db_table = "ledger_api_key"
@@ -183,19 +202,58 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
     @property
+    def actor(self) -> str:
+        """The actor of what is done with the key."""
+        return f"key:{self.name}"
+
+    @property
+    def state(self) -> str:
+        """One of KEY_STATES: whether the key still works, and if not, why."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "active" if self.expires_at is None or self.expires_at > timezone.now() else "expired"
+
+    @property
     def granted_scopes(self) -> list[str]:
         """The scopes on record; for a key made before a scope was split also those that it included then."""
         split = SCOPES_SPLIT if self.is_before_split else {}
         granted = {each for scope in self.scopes for each in (scope, *split.get(scope, ()))}
         return [*self.scopes, *(scope for scope in SCOPES if scope in granted and scope not in self.scopes)]
 
+    @property
+    def former_text(self) -> str:
+        """The end of the secret that the last rotation replaced, in words."""
+        end = self.former_until
+        return f"the former secret is valid until {end:%Y-%m-%d %H:%M} UTC" if end else "every earlier secret ended"
+
+
+class KeyRequest(models.Model):
+    """A change of an API key over REST. `confined_to` is as in `BatchColumns`; the answer has no secret. Append-only."""
+
+    pk = models.CompositePrimaryKey("idempotency_key", "confined_to")
+    idempotency_key = models.TextField()
+    confined_to = models.TextField()
+    request_digest = models.BinaryField()
+    key_id = models.BigIntegerField()
+    answer = models.JSONField()
+    recorded_at = models.DateTimeField(db_default=Now())
+    actor = models.TextField()
+    request_id = models.TextField()
+
+    class Meta:
+        db_table = "ledger_key_request"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.idempotency_key
+
 
 class CreditType(models.Model):
-    """How a credit type is shown to people. The ledger counts types that have no row here too, and never reads these."""
+    """The display of a credit type. The ledger also counts types without a row here, and never reads these rows."""
 
     code = models.TextField("credit type", primary_key=True, help_text="The type as requests name it, such as usd_cents.")
-    name = models.CharField(max_length=60, help_text="What it is called in full, such as US dollars.")
-    unit = models.CharField(max_length=16, help_text="What stands behind an amount, such as USD.")
+    name = models.CharField(max_length=60, help_text="The full name, such as US dollars.")
+    unit = models.CharField(max_length=16, help_text="The unit shown after an amount, such as USD.")
     scale = models.SmallIntegerField(
         "decimals", default=0, db_default=0, help_text="How many decimals an amount has: with 2, 12345 is shown as 123.45."
     )
@@ -295,19 +353,14 @@ class BatchListing(BatchColumns):
 
 
 class DailyTotal(models.Model):
-    """What the entries of a day (UTC) come to over all accounts of a credit type. Written by `ledger.totals` alone."""
+    """The sums of the entries of a day (UTC) over all accounts of a credit type. Only `ledger.totals` writes it.
+
+    It also has a column for each line of the totals.
+    """
 
     pk = models.CompositePrimaryKey("day", "credit_type")
     day = models.DateField()
     credit_type = models.TextField()
-    granted_purchased = models.DecimalField(max_digits=38, decimal_places=0)
-    granted_promotional = models.DecimalField(max_digits=38, decimal_places=0)
-    spent = models.DecimalField(max_digits=38, decimal_places=0)
-    refunded = models.DecimalField(max_digits=38, decimal_places=0)
-    expired = models.DecimalField(max_digits=38, decimal_places=0)
-    revoked = models.DecimalField(max_digits=38, decimal_places=0)
-    transferred_in = models.DecimalField(max_digits=38, decimal_places=0)
-    transferred_out = models.DecimalField(max_digits=38, decimal_places=0)
     held_change = models.DecimalField(max_digits=38, decimal_places=0)
     refusals = models.BigIntegerField()
     entries = models.BigIntegerField()
@@ -321,8 +374,12 @@ class DailyTotal(models.Model):
         return f"{self.day} {self.credit_type}"
 
 
+for line in LINES:
+    DailyTotal.add_to_class(line, models.DecimalField(max_digits=38, decimal_places=0))
+
+
 class ExpiringTotal(models.Model):
-    """What open lots that expire at an instant hold, of all accounts of a credit type. Written by `ledger.totals` alone."""
+    """The credits in open lots that expire at an instant, of all accounts of a credit type. Only `ledger.totals` writes it."""
 
     pk = models.CompositePrimaryKey("expires_us", "credit_type")
     expires_us = models.BigIntegerField()
@@ -338,7 +395,7 @@ class ExpiringTotal(models.Model):
 
 
 class TotalState(models.Model):
-    """How far the entries are counted; one row."""
+    """The instant up to which entries are counted; one row."""
 
     is_only = models.BooleanField(primary_key=True, default=True)
     counted_until = models.DateTimeField()
@@ -353,7 +410,7 @@ class TotalState(models.Model):
 
 
 class MonthClose(AppendOnly):
-    """What all accounts of a credit type come to at the end of a month."""
+    """The sums over all accounts of a credit type at the end of a month."""
 
     pk = models.CompositePrimaryKey("month", "credit_type")
     month = models.DateField()
@@ -376,7 +433,7 @@ class MonthClose(AppendOnly):
 
 
 class StaffEvent(AppendOnly):
-    """What an operator did, or who tried to log in. Written by `ledger.staff_log` alone."""
+    """An action of an operator, or an attempt to log in. Only `ledger.operators.staff_log` writes it."""
 
     id = models.BigAutoField(primary_key=True)
     recorded_at = models.DateTimeField()
@@ -398,7 +455,7 @@ class StaffEvent(AppendOnly):
 
 
 class Operator(models.Model):
-    """How an operator wants pages to be shown."""
+    """The preferences of an operator for pages."""
 
     user_id = models.IntegerField(primary_key=True)
     time_zone = models.CharField(max_length=64)
@@ -409,3 +466,50 @@ class Operator(models.Model):
 
     def __str__(self) -> str:
         return str(self.user_id)
+
+
+class Webhook(models.Model):
+    """A destination of signals. Only `ledger.signals` writes it; its secret is shown when it is made or rotated."""
+
+    id = models.BigAutoField(primary_key=True)
+    url = models.TextField("URL")
+    description = models.TextField(blank=True)
+    types = models.JSONField()
+    holder_id = models.TextField("holder", null=True)
+    secret = models.TextField()
+    former_secret = models.TextField(null=True)
+    former_until = models.DateTimeField(null=True)
+    rotated_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.TextField(blank=True)
+    disabled_at = models.DateTimeField(null=True)
+    disabled_because = models.TextField(null=True)
+    removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "ledger_webhook"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"#{self.pk} {self.url}"
+
+
+class WebhookChange(AppendOnly):
+    """What was done with a webhook."""
+
+    id = models.BigAutoField(primary_key=True)
+    webhook_id = models.BigIntegerField()
+    action = models.TextField()
+    idempotency_key = models.TextField(null=True)
+    request_digest = models.BinaryField(null=True)
+    body = ExactJSON(null=True)
+    actor = models.TextField()
+    request_id = models.TextField()
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ledger_webhook_change"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.action} #{self.webhook_id}"

@@ -1,4 +1,4 @@
-"""Requests are declared as frozen dataclasses; what is read, checked, documented and executed comes from the declaration.
+"""Requests are declared as frozen dataclasses; the declaration reads, checks, documents and executes them.
 
     @dataclass(frozen=True, kw_only=True)
     class TransferRequest(Record):
@@ -12,11 +12,16 @@ Python code makes is checked by its constructor, field by field with the same ty
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
-from ledger.errors import FieldError, Invalid
-from ledger.values import EntryNumber, InvalidValue, Value, json_name, pointer_part
+from asgiref.sync import sync_to_async
+
+from ledger.errors import Invalid
+from ledger.values import EntryNumber, FieldError, InvalidValue, Value, json_name, pointer_part
 
 P = ParamSpec("P")
 RecordT = TypeVar("RecordT", bound="Record")
@@ -24,14 +29,19 @@ Result = TypeVar("Result")
 
 
 class Field(NamedTuple):
-    """A declared field of a record, and how it is read: looked up once, not per request."""
+    """A declared field of a record, and its reading: looked up once, not per request."""
 
     name: str
     value: Value
     required: bool
     default: Any
-    """None for no default; the result of `make_default` where that is given."""
+    """None without a default; the result of `make_default` if that is given."""
     make_default: Callable[[], Any] | None = None
+
+    @property
+    def json_name(self) -> str:
+        """The present name in JSON; see `Value.named`."""
+        return self.value.named or self.name
 
 
 def field_of(name: str, value: Value, *, required: bool, default: Any = None) -> Field:
@@ -41,7 +51,7 @@ def field_of(name: str, value: Value, *, required: bool, default: Any = None) ->
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Record:
-    """Base of what is declared by annotated fields. A value from Python that its type refuses raises `Invalid`, by field."""
+    """Base of records with annotated fields. A Python value that its type refuses raises `Invalid`, by field."""
 
     either: ClassVar[tuple[tuple[str, ...], ...]] = ()
     """Groups of fields of which exactly one must be given, whole; such as `amount`, or `rate` and `quantity`."""
@@ -70,7 +80,7 @@ class Record:
 
 
 def check(value: Value, item: Any, pointer: str) -> Any:
-    """Return Python's `item` as the type has it, or raise `Invalid` with this pointer."""
+    """Return Python's `item` in the form of the type, or raise `Invalid` with this pointer."""
     try:
         return value.check(item)
     except InvalidValue as invalid:
@@ -100,7 +110,7 @@ def _fields_of(declared: type[Record]) -> Iterator[Field]:
 
 
 class Shape(Generic[RecordT]):
-    """The JSON object that a record, or a part of its fields, is read from."""
+    """The JSON object from which a record, or a part of its fields, is read."""
 
     def __init__(
         self,
@@ -129,17 +139,22 @@ class Shape(Generic[RecordT]):
         self.either = declared.either
         self._keeps_null = declared.keeps_null
         self._steps = [
-            # What a plain value's `take` does is done here: a spend has few calls.
+            # A plain value's `take` is inlined here, so that a spend has few calls.
             (each.name, each.value.read if type(each.value).take is Value.take else None, each.value.take, each.value.null,
              each.required, each.default)
             for each in self.fields
         ]  # fmt: skip
+        self.named = {each.value.named: each.name for each in self.fields if each.value.named}
+        """By the name in JSON: the attribute, whose name was the one in JSON formerly."""
+        if self.named:
+            # Not asked in each `take`: a spend has few calls.
+            self.take = self._take_by_either_name  # type: ignore[method-assign]
         self._is_checked_whole = declared.check_whole is not Record.check_whole
         self._made = [(each.name, each.value.made) for each in self.fields if type(each.value).made is not Value.made]
         self._factories = [(each.name, each.make_default) for each in self.fields if each.make_default is not None]
 
     def take(self, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
-        """Return the fields of an object that were given or have a default; add to `field_errors` what is wrong with it.
+        """Return the fields of an object that were given or have a default; add the faults to `field_errors`.
 
         Optional fields that were left out or null are not in it.
         """
@@ -166,9 +181,27 @@ class Shape(Generic[RecordT]):
             elif default is not None:
                 taken[name] = default
         if known < len(value):
-            field_errors.extend(_unknown(value, self.names, pointer))
+            field_errors.extend(_unknown(value, self, pointer))
         if self.either:
             field_errors.extend(choice_errors(value, self.either, pointer))
+        return taken
+
+    def _take_by_either_name(self, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
+        """As `take`, of an object in which fields have their names or the former ones; errors have the name that was given."""
+        by_attribute = dict(value)
+        shown: dict[str, str] = {}
+        found: list[FieldError] = []
+        for name, former in self.named.items():
+            shown[former] = former if former in value else name
+            if former in value and (used := _former_names.get()) is not None:
+                used.append(former)
+            if name in value:
+                by_attribute[former] = by_attribute.pop(name)
+                if former in value:
+                    detail = f"This is the former name of {name}. Give {name} alone."
+                    field_errors.append(FieldError(f"{pointer}/{former}", "not-both", detail))
+        taken = Shape.take(self, by_attribute, pointer, found)
+        field_errors.extend(each._replace(pointer=renamed(each.pointer, shown, pointer)) for each in found)
         return taken
 
     def make(self, fields: dict[str, Any]) -> RecordT:
@@ -180,11 +213,36 @@ class Shape(Generic[RecordT]):
             if fields.get(name) is not None:
                 fields[name] = made(fields[name])
         record = object.__new__(self.declared)
-        # Not by the constructor, which would judge the values again. Other defaults are attributes of the class.
+        # Not by the constructor, which would check the values again. Other defaults are attributes of the class.
         record.__dict__.update(fields)
         if self._is_checked_whole:
             record.check_whole()
         return record
+
+
+def renamed(at: str, shown: Mapping[str, str], within: str = "") -> str:
+    """Return the pointer of an error with other names of fields.
+
+    Args:
+        shown: the other names, by those that the pointer may have.
+        within: the pointer of the object that has the fields.
+    """
+    field, slash, rest = at[len(within) + 1 :].partition("/")
+    return f"{within}/{shown[field]}{slash}{rest}" if field in shown else at
+
+
+_former_names: ContextVar[list[str] | None] = ContextVar("former_names", default=None)
+
+
+@contextmanager
+def noting_former_names() -> Iterator[list[str]]:
+    """For the block, note the former names of fields that shapes take."""
+    used: list[str] = []
+    token = _former_names.set(used)
+    try:
+        yield used
+    finally:
+        _former_names.reset(token)
 
 
 def shape_of(declared: type[RecordT]) -> Shape[RecordT]:
@@ -228,43 +286,33 @@ class Nested(Value):
 
 
 class OneOf(Value):
-    """A list of objects of several shapes, told apart by one of their members; each is read by its shape, later."""
+    """An object of one of several shapes, distinguished by one of its members. Its shape reads it later."""
 
-    def __init__(
-        self, text: str = "", *, by: str, shapes: Mapping[str, Shape[Any]], item_name: str, most: int, least: int = 0
-    ) -> None:
-        """Declare the list.
+    def __init__(self, text: str = "", *, by: str, shapes: Mapping[str, Shape[Any]], item_name: str) -> None:
+        """Declare the object.
 
         Args:
             by: the name of the member that names the shape.
             shapes: by that name.
-            item_name: what an object of any shape is called in the OpenAPI document.
+            item_name: the name of an object of any shape in the OpenAPI document.
         """
         super().__init__(text)
         self.by = by
         self.shapes = shapes
         self.item_name = item_name
-        self.most = most
-        self.least = least
 
-    def read(self, value: Any) -> list[Any]:
-        if type(value) is not list:
-            raise InvalidValue("not-a-list", f"This must be a list, not {json_name(value)}.")
-        if len(value) > self.most:
-            raise InvalidValue("too-many-items", f"This must have at most {self.most} items.")
-        if len(value) < self.least:
-            raise InvalidValue("too-few-items", f"This must have at least {self.least} items.")
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
         return value
 
-    def openapi(self) -> dict[str, Any]:
-        return {"type": "array", "minItems": self.least, "maxItems": self.most, "items": self}
+    def openapi(self) -> Any:
+        return self
 
 
 # Use-cases -------------------------------------------------------------------------------------------
 
 
 class UseCase(Generic[P, RecordT, Result]):
-    """What executes a record, called with the record's fields by name; `execute` takes the record itself."""
+    """Executes a record, called with the record's fields by name; `execute` takes the record itself."""
 
     def __init__(self, declared: Callable[P, RecordT], execute: Callable[[RecordT], Result]) -> None:
         self._declared = declared
@@ -275,16 +323,36 @@ class UseCase(Generic[P, RecordT, Result]):
         return self.execute(self._declared(*arguments, **named))
 
 
+def async_twins(module: Mapping[str, Any]) -> Callable[[str], Callable[..., Awaitable[Any]]]:
+    """Return a module's `__getattr__`, by which each of its functions has a twin to await: `aspend` for `spend`.
+
+    A twin runs the function in the thread that Django keeps for synchronous code, one call after the other. A function that
+    yields, or takes the proof of a lock, has none: it works only inside a `with` of its own thread.
+    """
+
+    def twin(name: str) -> Callable[..., Awaitable[Any]]:
+        function = module.get(name[1:]) if name[:1] == "a" else None
+        if not (isinstance(function, UseCase) or inspect.isfunction(function)) or _needs_its_thread(function):
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
+        return sync_to_async(function, thread_sensitive=True)
+
+    return twin
+
+
+def _needs_its_thread(function: Callable[..., Any]) -> bool:
+    return inspect.isgeneratorfunction(inspect.unwrap(function)) or "lock" in inspect.signature(function).parameters
+
+
 # What is wrong with several fields -------------------------------------------------------------------
 
 
 def choice_text(groups: tuple[tuple[str, ...], ...]) -> str:
-    """Return for people which groups of fields there are to choose from; see `Record.either`."""
+    """Return the groups of fields to choose from, in words; see `Record.either`."""
     return ", or ".join(" and ".join(group) for group in groups)
 
 
 def choice_errors(value: Mapping[str, Any], groups: tuple[tuple[str, ...], ...], pointer: str) -> list[FieldError]:
-    """Return what is wrong with the choice between groups of fields; see `Record.either`."""
+    """Return the faults of the choice between groups of fields; see `Record.either`."""
     begun = [group for group in groups if not value.keys().isdisjoint(group)]
     if not begun:
         return [FieldError(f"{pointer}/{groups[0][0]}", "required", f"Give {choice_text(groups)}.")]
@@ -293,6 +361,7 @@ def choice_errors(value: Mapping[str, Any], groups: tuple[tuple[str, ...], ...],
     return [FieldError(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]
 
 
-def _unknown(value: dict[str, Any], names: frozenset[str], pointer: str) -> list[FieldError]:
-    detail = f"This field does not exist; the fields are {', '.join(sorted(names))}." if names else "This object takes no fields."
-    return [FieldError(pointer + pointer_part(key), "unknown-field", detail) for key in value if key not in names]
+def _unknown(value: dict[str, Any], shape: Shape[Any], pointer: str) -> list[FieldError]:
+    names = ", ".join(sorted(each.json_name for each in shape.fields))
+    detail = f"This field does not exist; the fields are {names}." if names else "This object takes no fields."
+    return [FieldError(pointer + pointer_part(key), "unknown-field", detail) for key in value if key not in shape.names]

@@ -1,4 +1,4 @@
-"""How amounts of credit types are written for people, read from the types' rows. Nothing is decided by it (ADR 0036)."""
+"""The display of amounts for people, from the rows of credit types. No decision depends on it (ADR 0036)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,19 +10,19 @@ __all__ = ["CreditUnit", "plain_unit", "unit_of", "units_of", "with_units"]
 
 
 def units_of(credit_types: Iterable[str]) -> dict[str, CreditUnit]:
-    """How each of these types is shown, by one query; a type that nobody has named is shown in whole numbers of itself."""
-    wanted = sorted(set(credit_types))
-    named = {row.code: row for row in CreditType.objects.filter(code__in=wanted)} if wanted else {}
-    return {code: unit_in(named[code]) if code in named else plain_unit(code) for code in wanted}
+    """Return the unit of each of these types, by one query; a type without a row is shown in whole numbers of itself."""
+    codes = sorted(set(credit_types))
+    named = {row.code: row for row in CreditType.objects.filter(code__in=codes)} if codes else {}
+    return {code: unit_in(named[code]) if code in named else plain_unit(code) for code in codes}
 
 
 def unit_of(credit_type: str) -> CreditUnit:
-    """How that type is shown."""
+    """Return the unit of that type."""
     return units_of([credit_type])[credit_type]
 
 
 def with_units(rows: Iterable[Any]) -> None:
-    """Have each row know how its amounts are written, by one query."""
+    """Give each row the unit of its amounts, by one query."""
     rows = list(rows)
     units = units_of(row.credit_type for row in rows)
     for row in rows:
@@ -30,5 +30,5 @@ def with_units(rows: Iterable[Any]) -> None:
 
 
 def unit_in(row: CreditType) -> CreditUnit:
-    """How the type of this row is shown."""
+    """Return the unit of this row's type."""
     return CreditUnit(row.code, row.name, row.unit, row.scale)

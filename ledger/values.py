@@ -1,7 +1,7 @@
-"""Types of values in requests: which JSON each takes, which Python, and how the OpenAPI document describes it.
+"""Types of values in requests and errors: which JSON each takes, which Python, and how the OpenAPI document describes it.
 
-A request declares its fields with them: `amount: Annotated[int, Amount("How many.")]`; see `ledger.records`. Nothing is converted
-by guess: 1.0, "1" and true are not integers. Knows no HTTP and no Django.
+A request declares its fields with them: `amount: Annotated[int, Amount("How many.")]`; see `ledger.records`. So does an error its
+facts; see `ledger.errors`. Nothing is converted by guess: 1.0, "1" and true are not integers. Knows no HTTP and no Django.
 """
 
 import json
@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
-
-from ledger.errors import FieldError
+from functools import cache
+from typing import Any, Final, NamedTuple, get_type_hints
+from zoneinfo import ZoneInfo, available_timezones
 
 MAX_AMOUNT = 2**53 - 1
 """The largest amount of one operation: the largest integer that every JSON implementation carries exactly."""
@@ -30,12 +30,31 @@ EARLIEST_YEAR, LATEST_YEAR = 2000, 2200
 
 HOLDER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}")
 RATE_CODE = re.compile(r"[a-z0-9][a-z0-9._:-]{0,63}")
+BUDGET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
+NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
+"""Files of a zone database that are no zones: the zone of the machine, a template, and the lack of a zone."""
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL and lone surrogates, which PostgreSQL's text cannot store."""
 
+LOT_STATES: Final = ("spendable", "not_yet_effective", "expired")
+"""The states of a lot. An expired lot is listed until its expiry is booked."""
+HOLD_STATES: Final = ("open", "expired")
+"""The states of a hold. An expired hold is listed until its release is booked, but withholds nothing."""
+
 JSON_NAMES = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
+
+
+class FieldError(NamedTuple):
+    """One thing that is wrong with a request.
+
+    `pointer` is a JSON pointer into the body ("" is the body itself); for a query parameter or a header it is "/" and its name.
+    """
+
+    pointer: str
+    code: str
+    detail: str
 
 
 class InvalidValue(Exception):
@@ -51,15 +70,18 @@ class InvalidValue(Exception):
 class Value:
     """A type of values. `read` takes JSON and `check` what Python code passes: they return the value, or raise `InvalidValue`."""
 
-    def __init__(self, text: str = "", *, null: bool = False) -> None:
+    def __init__(self, text: str = "", *, null: bool = False, named: str = "") -> None:
         """Declare a value.
 
         Args:
             text: what it means, for the OpenAPI document.
             null: JSON may say null for it, which is the same as leaving it out.
+            named: its name in JSON where that differs from the attribute's. The attribute's name is the former one, which a
+                request may still use; the response then says that it is deprecated.
         """
         self.text = text
         self.null = null
+        self.named = named
 
     def read(self, value: Any) -> Any:
         """Return the value as rules and services take it."""
@@ -88,6 +110,32 @@ class Value:
         except InvalidValue as invalid:
             field_errors.append(FieldError(pointer + invalid.at, invalid.code, invalid.detail))
             return None
+
+
+class Annotation(NamedTuple):
+    """The type of value of an annotated attribute, and whether it has no default."""
+
+    value: Value
+    required: bool
+
+
+def annotations_of(owner: type) -> dict[str, Annotation]:
+    """Return the attributes of a class, or of a TypedDict, that are annotated with a type of value."""
+    known = _ANNOTATIONS.get(owner)
+    if known is None:
+        known = _ANNOTATIONS[owner] = _annotations_of(owner)
+    return known
+
+
+_ANNOTATIONS: dict[type, dict[str, Annotation]] = {}
+
+
+def _annotations_of(owner: type) -> dict[str, Annotation]:
+    hints = get_type_hints(owner, include_extras=True)
+    found = {
+        name: [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Value)] for name, hint in hints.items()
+    }
+    return {name: Annotation(items[0], not hasattr(owner, name)) for name, items in found.items() if items}
 
 
 def json_name(value: Any) -> str:
@@ -143,6 +191,20 @@ class EntryNumber(Integer):
 
     def check(self, value: Any) -> int:
         return super().read(value)
+
+
+class Count(Integer):
+    """How many of what is no credits: 0 .. 2^63 - 1."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(text, least=0, most=MAX_SEQUENCE, **options)
+
+
+class Credits(Integer):
+    """Credits of an account, in the smallest unit; below 0 for a debt."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(text, least=-MAX_SEQUENCE, most=MAX_SEQUENCE, **options)
 
 
 class Number(Value):
@@ -282,6 +344,18 @@ class RateCode(Text):
         super().__init__(text, most=64, least=1, pattern=RATE_CODE.pattern, rule=rule, **options)
 
 
+class BudgetName(Text):
+    """The name of a budget in its account."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        rule = "1 to 40 characters of a-z 0-9 . _ -, beginning with a letter or digit"
+        super().__init__(text, most=40, least=1, pattern=BUDGET_NAME.pattern, rule=rule, **options)
+
+
+class RecurringName(BudgetName):
+    """The name of a recurring grant in its account."""
+
+
 class IdempotencyKey(Text):
     """The name of a request, which takes effect at most once."""
 
@@ -319,6 +393,25 @@ class Choice(Value):
     def openapi(self) -> dict[str, Any]:
         # drf-spectacular makes a choice of null out of the None.
         return {"type": "string", "enum": [*self.choices, None] if self.null else list(self.choices)}
+
+
+class Zone(Text):
+    """A time zone of the IANA database."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(text, most=64, least=1, **options)
+
+    def read(self, value: Any) -> str:
+        name = super().read(value)
+        if name not in zones():
+            raise InvalidValue("unknown-time-zone", "This must be a zone of the IANA database such as Europe/Berlin.")
+        return ZoneInfo(name).key
+
+
+@cache
+def zones() -> frozenset[str]:
+    """The names of the zones of the IANA database, as this machine has them."""
+    return frozenset(available_timezones()) - NO_ZONES
 
 
 class Constant(Value):
@@ -402,6 +495,25 @@ def encode_json(value: Any) -> str:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+EXACT_INTEGERS: Final = "exact_integers"
+"""The member of an object in a response with, as strings, those of its integers that not every reader of JSON takes exactly."""
+
+
+def with_exact_integers(value: Any, *, written: Callable[[int], Any] = int) -> Any:
+    """Return JSON; each object in it with integers beyond plus and minus MAX_AMOUNT has their digits in EXACT_INTEGERS, by name.
+
+    Args:
+        written: makes what the encoder writes for such an integer itself.
+    """
+    if isinstance(value, dict):
+        shown = {name: with_exact_integers(member, written=written) for name, member in value.items()}
+        large = {name: str(member) for name, member in value.items() if type(member) is int and abs(member) > MAX_AMOUNT}
+        return {**shown, EXACT_INTEGERS: large} if large else shown
+    if isinstance(value, list | tuple):
+        return [with_exact_integers(item, written=written) for item in value]
+    return written(value) if type(value) is int and abs(value) > MAX_AMOUNT else value
 
 
 class Metadata(Value):
@@ -541,3 +653,21 @@ def _checked_at(child: Value, item: Any, at: str) -> Any:
         return child.check(item)
     except InvalidValue as invalid:
         raise InvalidValue(invalid.code, invalid.detail, at + invalid.at) from invalid
+
+
+class Members(Value):
+    """An object whose members a TypedDict declares. The OpenAPI document has it as a component of the TypedDict's name."""
+
+    def __init__(self, declared: type, text: str = "", **options: Any) -> None:
+        super().__init__(text, **options)
+        self.declared = declared
+
+    def openapi(self) -> Any:
+        return self
+
+
+class AnyObject(Value):
+    """An object that the OpenAPI document does not describe further."""
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": {}}

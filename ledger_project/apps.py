@@ -21,7 +21,7 @@ class AdminConfig(SimpleAdminConfig):
     """Django's admin, whose pages are loaded with the URLs: a command that serves none starts a third of a second sooner."""
 
     def ready(self) -> None:
-        """Have the pages checked as Django's own configuration does."""
+        """Let Django check the pages as its own configuration does."""
         checks.register(check_dependencies, checks.Tags.admin)
         checks.register(check_pages, checks.Tags.admin)
 

@@ -1,20 +1,25 @@
-"""ASGI entry point: `ledger_project.asgi:application`. Does not come up on a database that would let wrong balances through."""
+"""ASGI entry points. Neither starts on a database that would let wrong balances through.
+
+`ledger_project.asgi:application` serves everything, and `ledger_project.asgi:calls` the API and the probes.
+"""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring.spans import start_tracing
-from ledger_project.serving.application import application
+from ledger_project.serving.application import application, calls
 from ledger_project.serving.bootstrap import refuse_unsafe_database, wait_until_prepared
+from ledger_project.serving.pages_server import step_back_when_started
 
-__all__ = ["application"]
+__all__ = ["application", "calls"]
 
 wait_until_prepared()
-# Some servers, uvicorn among them, import this module in their event loop, where Django's connections refuse to be used.
+# Some servers, uvicorn among them, import this module in their event loop, in which Django refuses connections.
 with ThreadPoolExecutor(1) as thread:
     try:
         thread.submit(refuse_unsafe_database).result()
     except UnsafeDatabase as unsafe:
         sys.exit(f"The web process does not start: this database is refused. {unsafe}.")
 start_tracing()
+step_back_when_started()

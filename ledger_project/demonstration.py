@@ -1,7 +1,7 @@
 """Demo data: a company that sells AI tokens for credits, with an example of everything that can happen to credits.
 
-All of it goes through the services, under fixed idempotency keys and names, so that making it twice changes nothing. What has to
-lie in time is placed around one instant, at which the first entry was recorded; a later run finds that instant in the ledger.
+The services make all of it, under fixed idempotency keys and names, so that making it twice changes nothing. All times are
+relative to the instant at which the first entry was recorded; a later run finds that instant in the ledger.
 """
 
 import logging
@@ -33,8 +33,8 @@ HOLDERS: Final = ["ada", "grace", "acme", "globex", "initech", *(f"developer-{nu
 PLAN: Final = "team"
 METER: Final = "tokens"
 SUBSCRIPTIONS: Final = 12
-SOON: Final = timedelta(milliseconds=200)
-"""How long the demo's trial credits live, so that they are expired when the demo is ready."""
+SOON: Final = timedelta(milliseconds=500)
+"""The life of the demo's trial credits: they have expired when the demo is ready."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class DemoSummary:
 
 
 @dataclass(frozen=True)
-class Account:
-    """One holder, whose requests have fixed keys."""
+class DemoAccount:
+    """A holder whose requests have fixed keys."""
 
     holder_id: str
 
@@ -88,7 +88,7 @@ class Account:
 
 @contextmanager
 def _without_refusals_in_the_log() -> Iterator[None]:
-    """For the block, refusals are not logged: the demo's refusals concern no operator."""
+    """Log no refusals inside the block: operators need not see the demo's refusals."""
     log = logging.getLogger("ledger.refusals")
     usual = log.level
     log.setLevel(logging.WARNING)
@@ -101,7 +101,7 @@ def _without_refusals_in_the_log() -> Iterator[None]:
 @_without_refusals_in_the_log()
 def seed_demo() -> DemoSummary:
     """Make the demo data, or the missing part of it."""
-    start = Account("ada").grant(5_000, "starter", reason="starter package", reference="payment-1001").recorded_at
+    start = DemoAccount("ada").grant(5_000, "starter", reason="starter package", reference="payment-1001").recorded_at
     CreditType.objects.get_or_create(code="usd_cents", defaults={"name": "US dollars", "unit": "USD", "scale": 2})
     expires_at = _companies(start)
     _people(start)
@@ -124,7 +124,7 @@ def seed_demo() -> DemoSummary:
 
 def _people(start: datetime) -> None:
     """Make spends, refunds, a hold, a transfer, and two refusals."""
-    ada, grace = Account("ada"), Account("grace")
+    ada, grace = DemoAccount("ada"), DemoAccount("grace")
     ada.grant(
         500, "promotion", source="promotional", expires_at=start + timedelta(days=30), priority=50, reason="spring promotion"
     )
@@ -136,13 +136,13 @@ def _people(start: datetime) -> None:
     with suppress(Refused):
         ada.spend(50_000, "job-19", reason="fine-tuning", reference="job-19")
     with suppress(Refused):
-        ada.refund(job, 1_100, "job-17-again", reason="asked for more than is left of it", reference="ticket-91")
+        ada.refund(job, 1_100, "job-17-again", reason="second refund of the same job", reference="ticket-91")
     session = ada.hold(400, "session-3", reason="chat session", reference="session-3")
     ada.capture(session, 250, "session-3-end", reason="chat session", reference="session-3")
     ada.transfer("grace", 600, "gift", reason="a gift to a colleague")
     grace.spend(150, "job-20", reason="translation", reference="job-20")
     for number, holder_id in enumerate(HOLDERS[5:], 1):
-        developer = Account(holder_id)
+        developer = DemoAccount(holder_id)
         developer.grant(1_000, f"{holder_id}:package", reason="package of 1,000", reference=f"payment-{2000 + number}")
         developer.spend(37 * number, f"{holder_id}:first", reason="code completion", reference=f"request-{number}")
         developer.spend(11 * number, f"{holder_id}:second", reason="code completion", reference=f"request-{100 + number}")
@@ -150,29 +150,29 @@ def _people(start: datetime) -> None:
 
 def _companies(start: datetime) -> datetime:
     """Make several credit types, credits for later, a revocation, and expiring trials; return when these expire."""
-    acme, globex, initech = Account("acme"), Account("globex"), Account("initech")
-    expires_at = start + SOON
-    # Too late for these when an earlier run ended between its first entry and here.
+    acme, globex, initech = DemoAccount("acme"), DemoAccount("globex"), DemoAccount("initech")
+    # Before the trials: a write after their end would book their expiry, at a time that depends on the speed of the machine.
+    globex.grant(8_000, "package", reason="package of 8,000", reference="payment-1002")
+    initech.grant(50_000, "prepaid", credit_type="usd_cents", reason="prepaid", reference="payment-1003")
+    initech.grant(3_000, "package", reason="package of 3,000", reference="payment-1004")
+    expires_at = acme.grant(100_000, "contract", reason="annual contract", reference="order-77").recorded_at + SOON
+    # It is too late for these if an earlier run ended between the contract and here.
     with suppress(Invalid):
         globex.grant(250, "trial", source="promotional", expires_at=expires_at, reason="trial")
         initech.grant(100, "trial", source="promotional", expires_at=expires_at, reason="trial")
-    acme.grant(100_000, "contract", reason="annual contract", reference="order-77")
     acme.grant(20_000, "next-month", effective_at=start + timedelta(days=30), reason="second instalment", reference="order-77")
     acme.grant(2_500, "texts", credit_type="sms", reason="text messages", reference="order-78")
     acme.spend(120, "campaign", credit_type="sms", reason="campaign", reference="campaign-5")
     acme.spend(18_250, "batch-1", reason="nightly summaries", reference="batch-1")
     goodwill = acme.grant(1_000, "goodwill", source="promotional", reason="goodwill", reference="ticket-102")
     acme.revoke(goodwill, "goodwill-error", reason="granted to the wrong customer", reference="ticket-103")
-    globex.grant(8_000, "package", reason="package of 8,000", reference="payment-1002")
-    initech.grant(50_000, "prepaid", credit_type="usd_cents", reason="prepaid", reference="payment-1003")
-    initech.grant(3_000, "package", reason="package of 3,000", reference="payment-1004")
     return expires_at
 
 
 def _after_the_trials(expires_at: datetime) -> None:
-    """Wait until the trials expire, usually no time at all, then book the expiry of one."""
+    """Wait until the trials have expired, which they usually have, then book the expiry of one."""
     time.sleep(max(0.0, (expires_at - timezone.now()).total_seconds() + 0.001))
-    Account("globex").spend(640, "batch-2", reason="nightly summaries", reference="batch-2")
+    DemoAccount("globex").spend(640, "batch-2", reason="nightly summaries", reference="batch-2")
 
 
 # Subscriptions and invoices --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""What a line of the log looks like: the time in UTC, the level, where it comes from, what happened, and the facts of it.
+"""The form of a line of the log: the time in UTC, the level, the logger, the event, and its facts.
 
-As text for people, or, with LEDGER_LOG_FORMAT=json, as one JSON object a line for programs. Facts are what a caller gives as
-`extra={"facts": {...}}`; docs/OPERATIONS.md names those of a request.
+As text for people, or, with LEDGER_LOG_FORMAT=json, as one JSON object a line for programs. A caller passes facts as
+`extra={"facts": {...}}`; docs/how-to/operations/monitoring.md names those of a request.
 """
 
 import logging
@@ -34,7 +34,7 @@ def json_line(created: float, level: str, logger: str, message: str, facts: Mapp
 
 
 class TextFormatter(logging.Formatter):
-    """A line of text, then the traceback of an error that nobody expected."""
+    """A line of text, then the traceback of an unexpected error."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, and below it the traceback."""
@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class WithTraceback(logging.Filter):
-    """Lets through what has a traceback."""
+    """Lets records with a traceback pass."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the record has one."""
@@ -83,7 +83,7 @@ def configuration(*, form: str, level: str) -> dict[str, Any]:
         "root": {"handlers": ["standard-error"], "level": level},
         "loggers": {
             "django": {"handlers": [], "level": level, "propagate": True},
-            # What is wrong with a request is said on the request's own line; an error that nobody expected leaves its traceback.
+            # The request's own line has its error. Only an unexpected error also logs its traceback.
             "django.request": {"filters": ["with-traceback"]},
             "django.security": {"level": "CRITICAL"},
         },
@@ -97,9 +97,9 @@ def configuration(*, form: str, level: str) -> dict[str, Any]:
 
 
 def write_without_record(logger: logging.Logger) -> Callable[[str, str, Mapping[str, Any]], bool] | None:
-    """Return what writes a line of this logger (level, message, facts), without a record; None if the log is set up otherwise.
+    """Return a function that writes a line (level, message, facts) without a record; None if the log is set up otherwise.
 
-    What is returned returns False, and has written nothing, as long as somebody else listens to the logger.
+    The function writes nothing and returns False while the logger has another handler or filter.
     """
     handler = next((each for each in logging.root.handlers if isinstance(each.formatter, TextFormatter | JsonFormatter)), None)
     if not isinstance(handler, logging.StreamHandler) or handler.lock is None:
@@ -112,7 +112,7 @@ def write_without_record(logger: logging.Logger) -> Callable[[str, str, Mapping[
         if logging.root.handlers != alone or is_watched:
             return False
         line = f"{line_of(time.time(), level, logger.name, message, facts)}\n".encode(errors="backslashreplace")
-        # In pieces where a pipe takes no more at once. A log that nobody can write to keeps nobody from working.
+        # In pieces if a pipe takes no more at once. A log that cannot be written stops no work.
         with lock, suppress(OSError):
             while line:
                 line = line[os.write(descriptor, line) :]
@@ -144,7 +144,7 @@ def _traceback(record: logging.LogRecord) -> str:
 
 
 def _one_line(text: str) -> str:
-    """What a client sent must not look like a separate line."""
+    """Escape what a client sent, so that it does not look like a separate line."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -1,4 +1,4 @@
-"""Settings. Everything that differs between machines is an environment variable; see docs/OPERATIONS.md."""
+"""Settings. Everything that differs between machines is an environment variable; see docs/how-to/operations/settings.md."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import environ
 from csp.constants import NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
 
+from ledger import conf
 from ledger_project import logs
 from ledger_project.database import connection_urls
 from ledger_project.operators import appearance
@@ -20,6 +21,9 @@ DEBUG = env.bool("DEBUG", False)
 EMBEDDED_SERVER = not env.str("DATABASE_URL", "")
 SECRET_KEY = env.str("SECRET_KEY", "") or postgres.secret_key(DATA_DIR)
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+# Where processes for calls redirect browsers that request a page: this address, or this port of the same host.
+PAGES_URL = env.str("LEDGER_PAGES_URL", "").rstrip("/")
+PAGES_PORT = int(env.str("LEDGER_PAGES_PORT", "") or 8001)
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 
 INSTALLED_APPS = [
@@ -38,10 +42,11 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    # Before billing, one of whose commands it changes.
+    "ledger_project",
     "ledger",
     "billing",
     "ledger_project.operators",
-    "ledger_project",
 ]
 
 MIDDLEWARE = [
@@ -62,13 +67,13 @@ MIDDLEWARE = [
 ROOT_URLCONF = "ledger_project.urls"
 ASGI_APPLICATION = "ledger_project.asgi.application"
 APPEND_SLASH = False
-# For who opens /admin/login/ itself: the form's own way back is only there behind another page.
+# For an operator who opens /admin/login/ itself: the form has its own way back only if another page led to it.
 LOGIN_REDIRECT_URL = "admin:index"
 
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        # Before those of the applications: what is said here instead of by unfold.
+        # Before those of the applications: these replace templates of unfold.
         "DIRS": [BASE_DIR / "ledger_project" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
@@ -91,7 +96,6 @@ LEDGER_APP_ROLE = env.str("LEDGER_APP_ROLE", postgres.APPLICATION)
 DATABASES = {
     "default": connection_urls.parse(DATABASE_URL)
     | {
-        "ATOMIC_REQUESTS": False,
         "CONN_HEALTH_CHECKS": True,
         "CONN_MAX_AGE": env.int("DATABASE_CONN_MAX_AGE", 600),
         # A server-side cursor outside a transaction does not survive PgBouncer's transaction mode.
@@ -99,7 +103,7 @@ DATABASES = {
     }
 }
 
-# What a browser is told -------------------------------------------------------------------------------
+# Headers for browsers -------------------------------------------------------------------------------
 
 CSRF_FAILURE_VIEW = "ledger_project.api.error_handlers.csrf_failure"
 # Pages get scripts, styles and pictures from here and nowhere else. Alpine, which the admin's pages are made with, evaluates the
@@ -133,20 +137,20 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "ledger.api.kit.front.request_log.client_address"
+AXES_CLIENT_IP_CALLABLE = "ledger.telemetry.client_addresses.client_address"
 AXES_LOCKOUT_CALLABLE = "ledger_project.operators.login.login_page.locked_out"
-# The page of it is made in ledger_project.operators.admin, in the look of the others.
+# ledger_project.operators.admin makes its page, in the design of the others.
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
-# What of a failed login is not kept as it was typed.
+# The parts of a failed login that are not stored as typed.
 AXES_SENSITIVE_PARAMETERS = ["username", "ip_address", "code"]
 
-# Two-step login: which groups must have it, `all` for every operator, empty if it is optional for everybody.
+# Two-step login: the groups that must have it, `all` for every operator, empty if it is optional for everybody.
 LEDGER_TWO_STEP = env.list("LEDGER_TWO_STEP", default=[])
 OTP_TOTP_ISSUER = "Credit ledger"
 
-PASSWORD_HASHERS = ["ledger_project.operators.login.passwords.LowPriorityHasher"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -161,6 +165,8 @@ USE_I18N = True
 USE_TZ = True
 
 STATIC_URL = "static/"
+# Where the docs are as a site, if `make docs` or the image has built them.
+DOCS_DIR = Path(env.str("LEDGER_DOCS_DIR", "") or BASE_DIR / "dist" / "docs")
 WHITENOISE_USE_FINDERS = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -170,44 +176,24 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The ledger ------------------------------------------------------------------------------------------
 
+# ledger/conf.py has the meaning of each setting and its default.
 LEDGER = {
-    # How a lock's name becomes a number: see docs/LOCK_KEYS.md. Every process of a deployment must agree.
-    "LOCK_KEY_SCHEME": env.str("LEDGER_LOCK_KEY_SCHEME", "sha256"),
-    # In every lock name, to keep two applications in one database apart.
-    "LOCK_NAMESPACE": env.str("LEDGER_LOCK_NAMESPACE", ""),
-    # How locks are named where another service names them otherwise: "holder=ledger:{holder} invoice_generation={app}_{id}".
-    "LOCK_NAMES": env.str("LEDGER_LOCK_NAMES", ""),
-    # Keep the hottest statements prepared on each connection; by default not behind PgBouncer, which can from 1.21 on.
-    "PREPARE_STATEMENTS": env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False)),
-    # How many calls that arrive at the same time one transaction executes at most; 1 gives each its own.
-    "REQUESTS_PER_TRANSACTION": env.int("LEDGER_REQUESTS_PER_TRANSACTION", 32),
-    # The database is a Citus cluster: `prepare_database` distributes the ledger by holder (docs/OPERATIONS.md).
-    "DISTRIBUTED": env.bool("LEDGER_DISTRIBUTED", False),
-    # Into how many parts, for good: a part is what moves to another node.
-    "SHARDS": env.int("LEDGER_SHARDS", 32),
-    # What a refund does for a lot that has expired since the spend: "new-lot" or "gone".
-    "REFUND_TO_EXPIRED_LOT": env.str("LEDGER_REFUND_TO_EXPIRED_LOT", "new-lot"),
-    # How long such a new lot can be spent.
-    "REFUND_LOT_DAYS": env.int("LEDGER_REFUND_LOT_DAYS", 30),
-    # Folders of fonts for documents in scripts that those of the compiler lack (docs/OPERATIONS.md).
-    "DOCUMENT_FONTS": env.list("LEDGER_DOCUMENT_FONTS", default=[]),
-    # What one API key may ask of one process; 0 is no limit. A limit over all processes belongs to the proxy in front.
-    "KEY_REQUESTS_PER_SECOND": env.int("LEDGER_KEY_REQUESTS_PER_SECOND", 0),
-    "KEY_CONCURRENT_REQUESTS": env.int("LEDGER_KEY_CONCURRENT_REQUESTS", 0),
-    # How many proxies of ours pass a request on, each of which adds to X-Forwarded-For the address that it saw.
-    "TRUSTED_PROXIES": env.int("LEDGER_TRUSTED_PROXIES", 0),
+    setting.name: env.get_value(f"LEDGER_{setting.name}", cast=type(setting.default), default=setting.default)
+    for setting in conf.SETTINGS
 }
-# What /metrics asks for; without one there is no /metrics. `serve` makes one.
+# Before version 1.21 PgBouncer cannot keep prepared statements.
+LEDGER["PREPARE_STATEMENTS"] = env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False))
+# The token for /metrics; without one there is no /metrics. `serve` makes one.
 METRICS_TOKEN = env.str("LEDGER_METRICS_TOKEN", "")
-# Where anchors of `audit_ledger --anchor-write` are kept, for `doctor` and /metrics to see how old the newest is.
+# Where `audit_ledger --anchor-write` stores anchors, for `doctor` and /metrics to see the age of the newest.
 ANCHOR_DIR = Path(env.str("LEDGER_ANCHOR_DIR")) if env.str("LEDGER_ANCHOR_DIR", "") else None
-# Spans of OpenTelemetry; its own OTEL_… variables say where they go (docs/OPERATIONS.md).
+# Spans of OpenTelemetry; its own OTEL_… variables say where they go (docs/how-to/operations/monitoring.md).
 TRACING = env.bool("LEDGER_TRACING", False)
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
 
 # Admin -----------------------------------------------------------------------------------------------
 
-# What the badge of each page says: "live", or "test" where nobody's money is at stake.
+# The badge of each page: "live", or "test" where nobody's money is at stake.
 LEDGER_ENVIRONMENT = env.str("LEDGER_ENVIRONMENT", "") or ("test" if DEBUG or not env.str("DATABASE_URL", "") else "live")
 
 UNFOLD = appearance.UNFOLD
@@ -215,15 +201,11 @@ UNFOLD = appearance.UNFOLD
 # REST ------------------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = {
-    # Calls are let in by `ledger.api.kit.endpoint`. A view of REST framework that is not an Endpoint lets nobody in.
+    # `ledger.api.kit.endpoint` authenticates calls. A view of REST framework that is not an Endpoint admits nobody.
     "DEFAULT_AUTHENTICATION_CLASSES": [],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAdminUser"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_RENDERER_CLASSES": ["ledger.api.kit.writing.rendering.JSONRenderer"],
     "DEFAULT_SCHEMA_CLASS": "ledger.api.kit.schema.CallSchema",
-    "EXCEPTION_HANDLER": "ledger.api.kit.writing.problems.exception_handler",
-    "UNAUTHENTICATED_USER": None,
-    "UNAUTHENTICATED_TOKEN": None,
+    "EXCEPTION_HANDLER": "ledger_project.api.error_handlers.no_such_docs",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Credit ledger",
@@ -235,6 +217,11 @@ SPECTACULAR_SETTINGS = {
     ),
     "TAGS": [
         {"name": "Credits", "description": "Start here: grant credits, spend them, give them back."},
+        {
+            "name": "Budgets",
+            "description": "How much may be spent in a window of time: by an account, by each member of a team, by an API key.",
+        },
+        {"name": "Recurring grants", "description": "Credits every day, week, month or year, without a subscription."},
         {"name": "History", "description": "Balances, entries and refusals. Reads take no lock."},
         {
             "name": "Holds",
@@ -243,11 +230,14 @@ SPECTACULAR_SETTINGS = {
         {"name": "Rates", "description": "Spend by quantity: named prices in credits."},
         {"name": "Batches", "description": "Up to 1,000 operations in one request."},
         {"name": "Catalogue", "description": "Billing: customers, plans, prices and coupons."},
-        {"name": "Subscriptions", "description": "Who has which plan, and what changes when."},
-        {"name": "Usage", "description": "Events that metered prices are billed by."},
+        {"name": "Subscriptions", "description": "Plans of customers, and their changes."},
+        {"name": "Usage", "description": "Events that metered prices count."},
         {"name": "Invoices", "description": "From drafts to paid invoices and credit notes."},
-        {"name": "Operation", "description": "Whether the server lives and can serve. These calls need no key."},
-        {"name": "About", "description": "What this API has."},
+        {"name": "Operation", "description": "Whether the process is alive and can serve requests. These calls need no key."},
+        {"name": "Signals", "description": "Webhooks: what happens is sent to a URL, signed, in order for each holder."},
+        {"name": "Customer's page", "description": "Links to a page on which a customer sees balance, usage and invoices."},
+        {"name": "API keys", "description": "The API key of a request, and what it may do."},
+        {"name": "About", "description": "The paths of this API."},
     ],
     "SORT_OPERATIONS": False,
     "VERSION": "1",
@@ -263,10 +253,18 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATION_PARAMETERS": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "PREPROCESSING_HOOKS": ["ledger_project.api.documented_schemas.without_second_spellings"],
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "ledger_project.api.documented_problems.document_problems",
         "ledger_project.api.documented_schemas.simplify_schemas",
     ],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "PriceKindEnum": ["recurring", "usage"],
+        "BudgetModeEnum": ["hard", "soft"],
+        "DeliveryStateEnum": ["pending", "delivered", "given_up"],
+        "ApiKeyStateEnum": ["active", "expired", "revoked"],
+        "EntryKindEnum": "ledger.rules.KINDS",
+    },
 }

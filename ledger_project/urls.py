@@ -1,21 +1,21 @@
-"""Where everything is. API paths are served by `ledger.api.kit.front.application`, the others by Django's usual way."""
+"""All paths. `ledger.api.kit.front.application` serves those of the API; Django serves the others in its usual way."""
 
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn
 
 from csp.constants import SELF
 from csp.decorators import csp_replace
 from django.contrib import admin
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from ledger import operator_pages
 from ledger.admin.home.search import find_anything
-from ledger.api.health import Health, Readiness
+from ledger.api.calls.health import Health, Readiness
 from ledger.api.kit.request_errors import MethodNotAllowed
 from ledger.api.kit.writing import problems
+from ledger.operators import additions
 from ledger_project.api.documents import ProblemPage, Resources, Schema
 from ledger_project.monitoring import work_checks
 from ledger_project.monitoring.metrics_page import Metrics
@@ -23,40 +23,51 @@ from ledger_project.operators import preferences
 from ledger_project.operators.login import two_step_pages
 
 admin.autodiscover()
-operator_pages.register_attention(work_checks.disk_attention)
+additions.register_attention(work_checks.disk_attention)
 
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
 
 
-class Root(RedirectView):
-    """Leads to the API's documentation."""
-
-    url = "/docs"
+class Lead(RedirectView):
+    """Leads to the documentation."""
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Respond as the API does; also to TRACE and other methods that are hardly ever sent."""
-        return problems.problem_response(MethodNotAllowed(method=request.method, allowed=["GET", "HEAD"]), request)
+        return problems.problem_response(MethodNotAllowed(method=request.method or "", allowed=["GET", "HEAD"]), request)
 
 
+def no_such_page(request: HttpRequest, page: str) -> NoReturn:
+    """The built docs are served before any view is called (`ledger_project.serving.static_files`)."""
+    raise Http404
+
+
+# Where the docs are not built, the API reference is all there is.
+_lead_to_reference = Lead.as_view(url="/docs/api")
 # The scripts of Swagger UI come as files, and none of them evaluates text.
 _docs = csp_replace({"script-src": [SELF]})(SpectacularSwaggerSplitView.as_view(url_name="schema"))
 
 urlpatterns = [
     path("v1/", include("ledger.api.urls")),
     *_billing,
+    path("v1", Resources.as_view()),
     path("v1/", Resources.as_view()),
     path("v1/schema", Schema.as_view(), name="schema"),
     path("healthz", Health.as_view()),
     path("readyz", Readiness.as_view()),
     path("metrics", Metrics.as_view()),
     path("problems/<slug:slug>", ProblemPage.as_view()),
-    path("docs", _docs),
+    path("c/", include("ledger.customer_page.urls")),
+    path("docs/api", _docs),
+    path("docs", _lead_to_reference),
+    path("docs/", _lead_to_reference),
+    path("docs/<path:page>", no_such_page),
     # Instead of unfold's, which keeps what it found for five minutes and asks in lower case.
     path("admin/search/", admin.site.admin_view(find_anything)),
     path("admin/preferences/", admin.site.admin_view(preferences.page), name="preferences"),
     path("admin/two-step/", admin.site.admin_view(two_step_pages.page), name="two-step"),
+    path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
-    path("", Root.as_view()),
+    path("", Lead.as_view(url="/docs")),
 ]
 
 handler400 = "ledger_project.api.error_handlers.bad_request"

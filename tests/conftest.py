@@ -2,17 +2,17 @@
 
 import fcntl
 import os
-import socket
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +30,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
 from ledger.cluster.distribution import distribute
+from ledger.testing import unique
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
 from ledger_project.serving import postgres
@@ -37,9 +38,12 @@ from ledger_project.serving.bootstrap import SETTINGS_OF_ROLE, provision
 from ledger_project.serving.web import command
 from tests import asgi_client, nodes
 from tests.distributed.cluster import RunningCluster, StartedCluster
+from tests.ports import free_port
 from tests.settings import CITUS, CITUS_IS_RUNNING, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 COMMITTED = "_committed"
+MOST_DROPS = 100
+"""How often dropping a database is tried, a tenth of a second apart."""
 
 # Hypothesis takes a busy machine for a test that is too slow.
 hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -95,22 +99,36 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 # the first that workers get, so that none is left alone with a long one at the end.
 LONGEST_FIRST = (
     "deployment/serving/test_serve.py",
-    "billing/random_subscriptions/test_random_subscriptions.py",
-    "concurrency/test_invoice_scale.py",
-    "faults/test_faults.py",
-    "ledger/api/test_conformance.py",
-    "deployment/serving/test_postgres.py",
-    "billing/random_subscriptions/test_day_by_day.py",
-    "benchmarks/replay/test_replay.py",
-    "browser/test_pages.py",
     "deployment/operators/test_links.py",
-    "billing/api/test_conformance.py",
-    "concurrency/test_signals.py",
-    "concurrency/test_invoices_races.py",
-    "deployment/test_slow_clients.py",
-    "billing/random_subscriptions/test_worked_examples.py",
+    "deployment/serving/test_postgres.py",
     "deployment/test_nginx.py",
+    "browser/test_pages.py",
+    "embedding/test_new_project.py",
+    "billing/random_subscriptions/test_random_subscriptions.py",
+    "deployment/test_postgres_versions.py",
+    "billing/random_subscriptions/test_worked_examples.py",
+    "billing/random_subscriptions/test_day_by_day.py",
+    "ledger/api/test_conformance.py",
+    "benchmarks/replay/test_replay.py",
+    "faults/test_faults.py",
+    "embedding/test_shop.py",
+    "clients/generators/test_generators.py",
+    "billing/auditing/test_tampering.py",
+    "billing/admin/test_admin.py",
+    "embedding/test_wheel.py",
+    "deployment/test_standby.py",
+    "concurrency/test_story_invoices.py",
     "deployment/test_hardening.py",
+    "concurrency/test_invoice_scale.py",
+    "concurrency/test_spend_races.py",
+    "billing/random_subscriptions/test_runs_in_steps.py",
+    "deployment/test_slow_clients.py",
+    "concurrency/test_signals.py",
+    "billing/admin/test_order_forms.py",
+    "billing/admin/test_lists.py",
+    "ledger/database/test_checks.py",
+    "browser/test_jobs.py",
+    "deployment/serving/test_full_disk.py",
 )
 
 
@@ -220,7 +238,14 @@ def _copy_database(suffix: str) -> None:
 def _drop_copy(suffix: str) -> None:
     with psycopg.connect(_conninfo("owner", dbname="postgres"), autocommit=True) as owner:
         name = sql.Identifier(connection.settings_dict["NAME"] + suffix)
-        owner.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name))
+        drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(name)
+        # The owner may not end sessions of other roles, such as those of a server that has just ended, or autovacuum's.
+        for _ in range(MOST_DROPS):
+            with suppress(psycopg.errors.InsufficientPrivilege):
+                owner.execute(drop)
+                return
+            owner.execute("SELECT pg_sleep(0.1)")
+        owner.execute(drop)
 
 
 @contextmanager
@@ -275,7 +300,7 @@ def committed_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> I
 @pytest.fixture
 def new_holder() -> Callable[[], str]:
     """Makes a holder that no other test has."""
-    return lambda: f"holder-{uuid.uuid4().hex[:20]}"
+    return partial(unique, "holder")
 
 
 # More connections ------------------------------------------------------------------------------------
@@ -402,19 +427,12 @@ class WebProcess:
         self.process.wait()
 
 
-def free_port() -> int:
-    """A TCP port of the loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for_answer(url: str, process: subprocess.Popen[bytes], timeout_s: float = 60) -> None:
+def wait_for_answer(url: str, process: subprocess.Popen[bytes], timeout_s: float = 120) -> None:
     """Return when `url` answers with anything, or fail when the process ended or the time is over."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(url, timeout=5):
+            with urllib.request.urlopen(url, timeout=20):
                 return
         except urllib.error.HTTPError:
             return
@@ -423,12 +441,47 @@ def wait_for_answer(url: str, process: subprocess.Popen[bytes], timeout_s: float
     raise AssertionError(f"no answer from {url}; the process {'is alive' if process.poll() is None else 'ended'}")
 
 
+Way = Callable[..., list[str]]
+"""Gives the command of a web server: of the front, or of one that serves Django's own views."""
+
+
+def wsgi_command(*, port: int, workers: int, target: str = "ledger_project.wsgi:application") -> list[str]:
+    """Return the command of a WSGI server with eight threads in each process, for Django as it is."""
+    return [
+        sys.executable, "-m", "granian", "--interface", "wsgi", target,
+        "--host", "127.0.0.1", "--port", str(port), "--workers", str(workers), "--blocking-threads", "8", "--no-ws",
+        "--http", "1", "--log-level", "error",
+    ]  # fmt: skip
+
+
+def asgi_command(*, port: int, workers: int) -> list[str]:
+    """Return the command of an ASGI server for Django as it is, without the front."""
+    return [
+        sys.executable, "-m", "granian", "--interface", "asgi", "--factory", "django.core.asgi:get_asgi_application",
+        "--host", "127.0.0.1", "--port", str(port), "--workers", str(workers), "--no-ws", "--http", "1", "--log-level", "error",
+    ]  # fmt: skip
+
+
+def runserver_command(*, port: int, workers: int) -> list[str]:
+    """Return the command of Django's development server."""
+    assert workers == 1
+    return [sys.executable, "manage.py", "runserver", "--noreload", f"127.0.0.1:{port}"]
+
+
 @contextmanager
 def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
     """Gives what `server_processes` gives; for a fixture of another scope. The servers are killed at the end of the block."""
     started: list[WebProcess] = []
 
-    def start(count: int, *, dsn: str | None = None, env: dict[str, str] | None = None, **options: Any) -> list[WebProcess]:
+    def start(
+        count: int,
+        *,
+        way: Way = command,
+        dsn: str | None = None,
+        env: dict[str, str] | None = None,
+        folder: Path = settings.BASE_DIR,
+        **options: Any,
+    ) -> list[WebProcess]:
         first = len(started)
         for _ in range(count):
             port = free_port()
@@ -437,14 +490,15 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
                 "PATH": os.environ["PATH"],
                 "LANG": "C.UTF-8",
                 "SECRET_KEY": "only-for-tests",
+                "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
                 "DATABASE_URL": dsn or database_url("application"),
                 "LEDGER_DISTRIBUTED": str(bool(CITUS)),
                 **(env or {}),
             }
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    command(port=port, **({"workers": 1} | options)),
-                    cwd=settings.BASE_DIR, env=environment, process_group=0,
+                    way(port=port, **({"workers": 1} | options)),
+                    cwd=folder, env=environment, process_group=0,
                     stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                 )  # fmt: skip
             started.append(WebProcess(f"http://127.0.0.1:{port}", process, log))
@@ -466,8 +520,9 @@ def web_servers(log_dir: Path) -> Iterator[Callable[..., list[WebProcess]]]:
 def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..., list[WebProcess]]]:
     """`server_processes(n)` starts n web servers on free ports against the test database, under production's role.
 
-    Keyword arguments: `dsn` (another way to the database, such as PgBouncer's), `workers`, `threads`, `server`, `env`. What the
-    test wants the servers to see must be committed. They are killed at the end.
+    Keyword arguments: `way` (`wsgi_command`, `asgi_command` or `runserver_command` instead of the front), `dsn` (another way to
+    the database, such as PgBouncer's), `workers`, `env`. What the test wants the servers to see must be committed. They are
+    killed at the end.
     """
     with web_servers(tmp_path) as start:
         yield start

@@ -33,6 +33,8 @@ TEST_DATA_DIR = Path(
 USES_EMBEDDED_SERVER = os.environ.setdefault("LEDGER_TEST_ON_EMBEDDED_SERVER", str(not os.environ.get("DATABASE_URL"))) == "True"
 
 os.environ["LEDGER_DATA_DIR"] = str(TEST_DATA_DIR)
+# The same whether the docs have been built or not.
+os.environ["LEDGER_DOCS_DIR"] = str(TEST_DATA_DIR / "docs")
 if USES_EMBEDDED_SERVER:
     # The owner makes the test databases; the server is started in tests/conftest.py.
     os.environ["DATABASE_URL"] = postgres.credentials_of(TEST_DATA_DIR).owner_url

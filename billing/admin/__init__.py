@@ -1,7 +1,13 @@
-"""Billing's pages for operators. They show everything; changes go through the services of the REST API and the generator."""
+"""Billing's pages for operators. They show everything; the services of the REST API and the generator make the changes.
 
-from billing.admin import runs
-from billing.admin.documents import credit_notes, invoices
-from billing.admin.orders import catalogue, customers, subscriptions
+They are registered where the ledger's pages are.
+"""
 
-__all__ = ["catalogue", "credit_notes", "customers", "invoices", "runs", "subscriptions"]
+from ledger.operators import installed
+
+if not installed.missing():
+    from billing.admin import runs
+    from billing.admin.documents import credit_notes, invoices
+    from billing.admin.orders import catalogue, customers, subscriptions
+
+    __all__ = ["catalogue", "credit_notes", "customers", "invoices", "runs", "subscriptions"]

@@ -1,4 +1,4 @@
-"""Billing's items on the first page that need attention: each reads a few rows by an index, however much has been billed."""
+"""Billing's items on the first page that need attention: each reads a few rows by an index, whatever the amount of data."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,34 +12,35 @@ from billing.admin.cells import list_url
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
+from billing.permissions import VIEW_INVOICE, VIEW_RUN, VIEW_SUBSCRIPTION
 from ledger.admin.kit.cells import instant_words, row_url
-from ledger.operator_pages import Attention
+from ledger.operators.additions import Attention
 
 MOST = 100
-"""As many as are counted; beyond, it is "100 or more"."""
+"""The largest number that is counted; above it the text is "100 or more"."""
 RUNS_LOOKED_AT = 50
 STUCK_RUN = timedelta(hours=6)
 PASSING = {0, 4, 5, 6, 130, 143}
-"""Exit codes of runs that did their work, or left it to the next one: busy subscriptions, a limit, a signal."""
+"""Exit codes of runs that did their work, or left some to the next run: busy subscriptions, a limit, a signal."""
 
 
 def items(request: Any) -> list[Attention]:
     """Return the items that this operator may see."""
     may = request.user.has_perm
     found: list[Attention] = []
-    if may("billing.view_subscription"):
+    if may(VIEW_SUBSCRIPTION):
         found += _suspended()
-    if may("billing.view_run"):
+    if may(VIEW_RUN):
         found += [*_runs(), *_audit()]
-    if may("billing.view_invoice"):
+    if may(VIEW_INVOICE):
         found += [*_past_grace(), *_overdue()]
-    if may("billing.view_run"):
+    if may(VIEW_RUN):
         found += _partitions()
     return found
 
 
 def _count(rows: Any) -> tuple[str, Any]:
-    """How many rows, counted up to MOST, and the first."""
+    """Return how many rows there are, counted up to MOST, and the first row."""
     found = list(rows[:MOST])
     return (f"{MOST} or more" if len(found) == MOST else str(len(found))), (found[0] if found else None)
 
@@ -51,14 +52,14 @@ def _suspended() -> list[Attention]:
     subscription = Subscription.objects.filter(pk=first.subscription_id).first()
     ref = subscription.ref if subscription else first.subscription_id
     noun = "subscription is" if many == "1" else "subscriptions are"
-    text = f"{many} {noun} suspended from billing until somebody looks, such as {ref}: {first.reason}."
+    text = f"{many} {noun} suspended from billing until a person resumes it, such as {ref}: {first.reason}."
     all_of_them = f"{reverse('admin:billing_subscription_changelist')}?suspended=yes"
     url = row_url(Subscription, first.subscription_id) if many == "1" else all_of_them
     return [Attention(tone="danger", text=text, url=url)]
 
 
 def _runs() -> list[Attention]:
-    """Among the newest runs: the last that ended badly, and the last that did not end."""
+    """Yield from the newest runs the last one that ended badly and the last one that did not end."""
     runs = list(Run.objects.order_by("-started_at")[:RUNS_LOOKED_AT])
     day_ago, stuck_before = timezone.now() - timedelta(days=1), timezone.now() - STUCK_RUN
     bad = [run for run in runs if run.exit_code is not None and run.exit_code not in PASSING and run.started_at > day_ago]
@@ -81,8 +82,8 @@ def _audit() -> list[Attention]:
     if last is None or last.finished_at is None:
         begun = ScheduledTask.objects.aggregate(tasks=Count("name"), most=Max("executions"))
         if begun["tasks"] and begun["most"] <= 1:
-            # In a worker's first round each task has its turn.
-            return [Attention(tone="info", text="A worker has begun; its first audit comes in a moment.")]
+            # In a worker's first round each task waits its turn.
+            return [Attention(tone="info", text="A worker has started; its first audit follows soon.")]
         return [Attention(tone="warning", text="No worker has audited the ledger yet: manage.py work does it every day.")]
     hours = (timezone.now() - last.finished_at) / timedelta(hours=1)
     age = f"{hours:.0f} hours ago" if hours >= 1 else "less than an hour ago"
@@ -95,7 +96,7 @@ def _audit() -> list[Attention]:
 
 
 def _partitions() -> list[Attention]:
-    """The coming month needs a separate partition before it begins."""
+    """Warn if the coming month has no partition before it begins."""
     this_month = timezone.now().date().replace(day=1)
     ahead = months_ahead(connection, this_month)
     if ahead >= 1:

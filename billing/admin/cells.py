@@ -21,14 +21,14 @@ MORE_ROWS = 100
 
 
 def money(amount_minor: int | None, currency: str) -> SafeString | str:
-    """An amount of minor units as people write it, with its currency."""
+    """Return an amount of minor units in words, with its currency."""
     if amount_minor is None:
         return ""
     return digits(money_text(amount_minor, currency))
 
 
 def money_text(amount_minor: int, currency: str) -> str:
-    """The same as plain text; in minor units where nobody bills in that currency."""
+    """Return the same as plain text; in minor units if billing does not support the currency."""
     if currency not in MINOR_DIGITS:
         return f"{amount_minor:,} {currency} in minor units"
     major, decimals = Decimal(amount_minor).scaleb(-minor_digits(currency)), minor_digits(currency)
@@ -54,37 +54,37 @@ def credits_text(amount: int, credit_type: str) -> str:
 
 
 def plain(value: Decimal | None) -> str:
-    """A decimal without zeros at its end."""
+    """Return a decimal without zeros at its end."""
     return "" if value is None else f"{value.normalize():f}"
 
 
 def period(starts_at: datetime | None, ends_at: datetime | None) -> SafeString | str:
-    """[start, end), in the zone of the operator."""
+    """Return [start, end) in the operator's zone."""
     if starts_at is None:
         return ""
     return format_html("{} – {}", timestamp(starts_at), timestamp(ends_at) or "open")
 
 
 def pairs(found: Mapping[str, Any] | None) -> SafeString:
-    """A JSON object, one name a line."""
+    """Return a JSON object, one name a line."""
     return format_html_join("", "<div><code>{}</code>: {}</div>", ((name, str(value)) for name, value in (found or {}).items()))
 
 
 def list_url(model: type[Model], **filters: Any) -> str:
-    """The address of the model's list with these filters."""
+    """Return the address of the model's list with these filters."""
     opts = model._meta
     return f"{reverse(f'admin:{opts.app_label}_{opts.model_name}_changelist')}?{urlencode(filters)}"
 
 
 def customer_link(pk: int, ref: str, name: str = "") -> SafeString:
-    """A link to a customer by the reference, with the name beside it."""
+    """Return a link to a customer by the reference, with the name beside it."""
     linked = row_link(Customer, pk, ref)
     # Under the link, because a link within a text needs more than its colour to be seen.
     return format_html('{}<div class="note">{}</div>', linked, name) if name else linked
 
 
 def customer_names(rows: Iterable[Any]) -> dict[int, str]:
-    """What the customers of these rows are called now, in one query."""
+    """Return the current names of the customers of these rows, by one query."""
     pks = {row.customer_id for row in rows}
     return dict(Customer.objects.filter(pk__in=pks).values_list("pk", "name"))
 
@@ -94,12 +94,12 @@ def subscription_link(pk: int, ref: str) -> SafeString:
 
 
 def document_link(invoice: Invoice | None) -> SafeString | str:
-    """A link to an invoice by its number; a draft has no number."""
+    """Return a link to an invoice by its number; a draft has no number."""
     return "" if invoice is None else row_link(Invoice, invoice.pk, invoice.number or "draft")
 
 
 def pdf_link(invoice: Invoice) -> SafeString:
-    """A link to the PDF of an invoice."""
+    """Return a link to the PDF of an invoice."""
     return link(reverse("admin:billing_invoice_show_pdf", args=[invoice.pk]), "PDF")
 
 
@@ -108,5 +108,5 @@ def plan_link(plan: Plan) -> SafeString:
 
 
 def by_pk(model: type[Model], pks: Iterable[int | None]) -> dict[Any, Any]:
-    """The rows of these keys, in one query; rows that are gone are missing."""
+    """Return the rows of these keys, by one query; rows that are gone are missing."""
     return model._default_manager.in_bulk({pk for pk in pks if pk is not None})

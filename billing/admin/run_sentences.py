@@ -1,4 +1,4 @@
-"""What a run of the invoice generator did, in sentences."""
+"""The results of a run of the invoice generator, in sentences."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,14 +11,14 @@ from ledger.admin.kit.cells import instant_words, number_text
 ENDED: Final = {
     0: "finished",
     1: "ended with an error",
-    3: "finished with trouble",
-    4: "finished and left some for the next one",
+    3: "finished with failures",
+    4: "finished and left some subscriptions for the next run",
     5: "stopped at its limit",
     6: "stopped at the end of its time",
     130: "was stopped",
     143: "was stopped",
 }
-"""How a run ended, by its exit code."""
+"""The end of a run in words, by its exit code."""
 OUTCOMES: Final = {
     "nothing_due": ("{} had nothing due", "{} had nothing due"),
     "busy": ("{} was being billed by another process", "{} were being billed by another process"),
@@ -32,13 +32,13 @@ OUTCOMES: Final = {
 
 def run_sentences(run: Run) -> list[str]:
     """Return how the run ended and what it made, what it left for later, and its options."""
-    return [_ended(run), *_others(run), *_asked(run)]
+    return [_ended(run), *_others(run), *_options(run)]
 
 
 def _ended(run: Run) -> str:
     on = f" on {run.host}" if run.host else ""
     if run.finished_at is None:
-        return f"This run began{on} and has not ended: it goes on, or it was killed."
+        return f"This run began{on} and has not ended: it is still running, or it was killed."
     how = ENDED.get(run.exit_code or 0, f"ended with exit code {run.exit_code}")
     took = _duration((run.finished_at - run.started_at).total_seconds())
     made = run.summary.get("invoices")
@@ -71,8 +71,8 @@ def _others(run: Run) -> list[str]:
     return [f"{joined[0].upper()}{joined[1:]}."]
 
 
-def _asked(run: Run) -> list[str]:
-    """The options of the run that differ from the usual ones."""
+def _options(run: Run) -> list[str]:
+    """Return the options of the run that differ from the usual ones."""
     options = run.options or {}
     parts = [f"It billed up to {instant_words(run.as_of)}"]
     only = options.get("only")
@@ -98,16 +98,16 @@ def _duration(seconds: float) -> str:
 
 
 def words(name: str) -> str:
-    """A name of the generator, as people read it."""
+    """Return a name of the generator in words."""
     return name.replace("_", " ")
 
 
 def outcome_words(run: Run) -> str:
-    """How many subscriptions came to what."""
+    """Return the number of subscriptions per result, in a sentence."""
     return ", ".join(f"{words(name)} {number_text(value)}" for name, value in outcomes_of(run) if value)
 
 
 def outcomes_of(row: Run) -> list[tuple[str, int]]:
-    """The number of subscriptions for each result, in the order of the kinds."""
+    """Return the number of subscriptions for each result, in the order of the kinds."""
     counted = row.summary.get("outcomes", {})
     return [(kind.value, counted[kind.value]) for kind in Outcome if kind.value in counted]

@@ -6,11 +6,10 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -19,17 +18,18 @@ from billing.admin.cells import credits_text, money, pairs, subscription_link
 from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
 from billing.generator.run.outcomes import Outcome
 from billing.models import Run, RunResult, Subscription
+from billing.permissions import VIEW_RUN
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows, Order
 from ledger.admin.kit.cells import instant_words, number, number_text, timestamp
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
-from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, guarded
 
 TO_LOOK_AT = ("failed", "conflict", "suspended", "busy", "deferred")
 OUTCOMES_SHOWN = 50
 KEPT = tuple(kind.value for kind in Outcome if kind != Outcome.NOTHING_DUE)
-"""That nothing was due is counted, not kept."""
+"""Subscriptions without anything due are counted; no row is kept of them."""
 
 
 BY_START = Order(("started_at", "run_id"))
@@ -51,7 +51,7 @@ def _figures(row: Run) -> SafeString:
 
 @admin.register(Run)
 class RunAdmin(ReadOnlyAdmin):
-    """Calls of generate_invoices, latest first."""
+    """Runs of generate_invoices, the latest first."""
 
     started = columns.instant("Started", "started_at")
     finished = Column(
@@ -72,7 +72,7 @@ class RunAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By when they started."""
+        """Return the runs by their start."""
         values = cl.values()
         since = read_instant(values, "since")
         rows = cl.queryset.filter(started_at__gte=since) if since else cl.queryset
@@ -80,7 +80,7 @@ class RunAdmin(ReadOnlyAdmin):
         return FilteredRows(rows=rows, fits=fits, order=BY_START).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The run in sentences, and the outcomes that need attention."""
+        """Return the run in sentences, and the outcomes that need attention."""
         # By the index on (run_id, outcome, id), in its order.
         outcomes = RunResult.objects.filter(run_id=row.pk, outcome__in=TO_LOOK_AT).order_by("outcome", "pk")[:OUTCOMES_SHOWN]
         return {
@@ -96,15 +96,11 @@ class RunAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the addresses of a run's outcomes."""
-        return [
-            path("<uuid:pk>/outcomes/", self.admin_site.admin_view(self.outcomes_view), name="billing_outcomes"),
-            *super().get_urls(),
-        ]
+        own = guarded(self, "<uuid:pk>/outcomes/", self.outcomes_view, name="billing_outcomes", permission=VIEW_RUN)
+        return [own, *super().get_urls()]
 
     def outcomes_view(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """Show a page of one kind of outcomes, in the order in which they were recorded."""
-        if not request.user.has_perm("billing.view_run"):
-            raise PermissionDenied
         run = Run.objects.filter(pk=pk).first()
         if run is None:
             raise Http404
@@ -161,13 +157,13 @@ def _slowest_table(run: Run) -> dict[str, Any]:
 
 
 def _linked(refs: Collection[str]) -> Callable[[str], SafeString | str]:
-    """Make links of these references, by one query; a reference whose row is gone stays text."""
+    """Return links for these references, by one query; a reference whose row is gone stays text."""
     pks = dict(Subscription.objects.filter(ref__in=refs).values_list("ref", "pk")) if refs else {}
     return lambda ref: subscription_link(pks[ref], ref) if ref in pks else ref
 
 
 def _outcomes_page(run: Run, kind: str, cursor: str) -> tuple[list[RunResult], str | None]:
-    """Outcomes of one kind and the cursor of the next page: by the index on run, outcome and id."""
+    """Return outcomes of one kind and the cursor of the next page: by the index on run, outcome and id."""
     rows = RunResult.objects.filter(run_id=run.pk, outcome=kind).order_by("pk")
     if cursor:
         rows = rows.filter(pk__gt=read_number(cursor))

@@ -1,4 +1,4 @@
-"""What billing's calls have in common: who may call, a write that takes effect once, a list by pages."""
+"""The parts that billing's calls share: who may call, a write that takes effect once, a list by pages."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from ledger.api.kit.authentication import BILLING_READ, Key
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
-from ledger.api.kit.reading.parsing import read, read_body
+from ledger.api.kit.reading.parsing import is_merge_patch, read, read_body
 from ledger.api.kit.reading.queries import DryRunQuery, query_parameters, read_query
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
@@ -38,14 +38,14 @@ REF_PATH = OpenApiParameter(
     "ref",
     {"type": "string", "pattern": f"^{HOLDER_ID.pattern}$", "minLength": 1, "maxLength": 64},
     OpenApiParameter.PATH,
-    description="Your name for it.",
+    description="Your name for the resource.",
     examples=[OpenApiExample("ref", "SUB-1234")],
 )
 INVOICE_PATH = OpenApiParameter(
     "invoice_id",
     {"type": "integer", "format": "int64", "minimum": 1},
     OpenApiParameter.PATH,
-    description="The id of the invoice; not its number, which only a finalised one has.",
+    description="The id of the invoice, not its number: only a finalised invoice has a number.",
     examples=[OpenApiExample("invoice", 1)],
 )
 CREDIT_NOTE_PATH = OpenApiParameter(
@@ -62,7 +62,7 @@ EVENT_PATH = OpenApiParameter(
     "key",
     {"type": "string", "minLength": 1, "maxLength": 255},
     OpenApiParameter.PATH,
-    description="The event's idempotency key; a slash in it is written %2F.",
+    description="The event's idempotency key, with %2F for each slash.",
     examples=[OpenApiExample("key", "call-8812")],
 )
 NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
@@ -73,7 +73,7 @@ BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234"
 
 
 class BillingEndpoint(Endpoint):
-    """Billing has customers, not holders: a key for one holder cannot read any of it. On a cluster the coordinator has it."""
+    """Billing has customers, not holders, so a key confined to one holder cannot read it. On a cluster the coordinator has it."""
 
     def admit(self, key: Key, path: Mapping[str, Any]) -> None:
         super().admit(key, path)
@@ -82,7 +82,7 @@ class BillingEndpoint(Endpoint):
 
 
 class WriteEndpoint(BillingEndpoint):
-    """What the writes have in common: a key, a body, and a result that is stored with the key."""
+    """A write: a key, a body, and a result that is stored with the key."""
 
     collection: ClassVar[str]
 
@@ -96,19 +96,19 @@ class WriteEndpoint(BillingEndpoint):
         shows_effect: bool = False,
         on_refusal: Callable[[Refused], None] | None = None,
     ) -> Response:
-        """Read the body, execute it at most once, and respond; a dry run is undone, and stores neither a result nor a key.
+        """Read the body, execute it at most once, and respond; a dry run is rolled back, and stores neither a result nor a key.
 
         Args:
-            act: from the clean fields to a status and a body; runs inside the transaction that stores the result.
-            dry_run: as the call has read it from a query with further parameters; None: the query has no others.
-            shows_effect: a dry run shows something else than the response, so it does not look for a stored one.
-            on_refusal: writes what must stay although the refusal undoes the act.
+            act: from the checked fields to a status and a body; runs inside the transaction that stores the result.
+            dry_run: from a query with further parameters; None: the query has no others.
+            shows_effect: a dry run does not show the response but something else, so it ignores stored responses.
+            on_refusal: writes what must stay although the refusal rolls the act back.
         """
         if dry_run is None:
             dry_run = read_query(DryRunQuery, request)["dry_run"]
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         fields = read(shape if isinstance(shape, Shape) else shape_of(shape), self._raw(request))
-        asked: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "collection": self.collection,
             "idempotency_key": key,
             "request_digest": _digest(request, fields),
@@ -118,12 +118,13 @@ class WriteEndpoint(BillingEndpoint):
             status, body = act(fields)
             return WriteResult(status, body)
 
-        # Of all bodies only that of making invoices has a `dry_run`.
+        # Only the body of making invoices has a `dry_run`.
         if dry_run or fields.get("dry_run"):
-            shown = dry_run_once(**asked, act=execute, replays=not shows_effect)
+            shown = dry_run_once(**arguments, act=execute, replays=not shows_effect)
             return write_response(in_key_order(shown.body), replayed=shown.replayed, status=200)
-        result = execute_once(**asked, act=execute, request_id=self.request_id, on_refusal=on_refusal)
-        return write_response(in_key_order(result.body), replayed=result.replayed, status=result.status)
+        result = execute_once(**arguments, act=execute, request_id=self.request_id, on_refusal=on_refusal)
+        body = in_key_order(result.body)
+        return write_response(body, replayed=result.replayed, status=result.status, location=self.location)
 
     def _raw(self, request: HttpRequest) -> dict[str, Any]:
         if self.takes_nothing and request.META.get("CONTENT_LENGTH") in (None, "", "0"):
@@ -147,13 +148,13 @@ def list_operation(
     parameters: Sequence[OpenApiParameter] = (),
     problems: Sequence[LedgerError] = (),
 ) -> Callable[..., Response]:
-    """The `get` of a list whose rows have a number: a page of it, newest first.
+    """Return the `get` of a list whose rows have a number: a page of it, the newest first.
 
     Args:
-        path: of the list, as an example.
+        path: an example path of the list.
         query: the filters.
-        rows: takes what the path names, the filters, `before` or `after`, and `limit`.
-        body: makes the body of a row, from the row and what the path names; None: `shape.body` does.
+        rows: takes the names in the path, the filters, `before` or `after`, and `limit`.
+        body: makes the body of a row, from the row and the names in the path; None: `shape.body` does.
     """
 
     def show(row: Row, *named: Any) -> Any:
@@ -180,14 +181,15 @@ def list_operation(
 
 
 def _digest(request: HttpRequest, fields: dict[str, Any]) -> bytes:
-    """SHA-256 over what a request asks for: its route and its clean fields, however they were spelled. A dry run has the same."""
+    """Return SHA-256 over a request: its route and its checked fields, in whatever spelling they came. A dry run has the same."""
     query = {name: value for name, value in query_parameters(request).items() if name != "dry_run"}
-    route = f"{request.method} {request.path}?{urlencode(sorted(query.items()))}"
-    asked = {**fields, "dry_run": False} if "dry_run" in fields else fields
-    form = json.dumps([route, asked], sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_canonical)
+    method = f"{request.method} merged" if is_merge_patch(request) else request.method
+    route = f"{method} {request.path}?{urlencode(sorted(query.items()))}"
+    content = {**fields, "dry_run": False} if "dry_run" in fields else fields
+    form = json.dumps([route, content], sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=_canonical)
     return hashlib.sha256(form.encode()).digest()
 
 
 def _canonical(value: Decimal | datetime) -> str:
-    """The same text for the same number or instant."""
+    """Return the same text for the same number or instant."""
     return f"{value.normalize():f}" if isinstance(value, Decimal) else value.astimezone(UTC).isoformat()

@@ -1,51 +1,29 @@
 """The paths of billing's calls. A value that does not match its pattern gets 404, without a query."""
 
 from django.urls import URLPattern, path, register_converter
+from django.urls.converters import IntConverter, StringConverter
 
-from billing.api import coupons, credit_notes, customers, generation, invoices, pdfs, plans, ratings, subscriptions, usage
+from billing.api.calls import catalogue, credit_notes, customers, generation, invoices, pdfs, ratings, subscriptions, usage
+from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
 
-class RefConverter:
+class RefConverter(StringConverter):
     """A ref in a path."""
 
     regex = HOLDER_ID.pattern
 
-    def to_python(self, value: str) -> str:
-        """Return the ref."""
-        return value
 
-    def to_url(self, value: str) -> str:
-        """Return the ref for a path."""
-        return value
-
-
-class InvoiceIdConverter:
+class InvoiceIdConverter(IntConverter):
     """The id of an invoice or credit note in a path, in its one spelling."""
 
     regex = "[1-9][0-9]{0,17}"
 
-    def to_python(self, value: str) -> int:
-        """Return the id."""
-        return int(value)
 
-    def to_url(self, value: int) -> str:
-        """Return the id for a path."""
-        return str(value)
-
-
-class EventKeyConverter:
+class EventKeyConverter(StringConverter):
     """The idempotency key of a usage event in a path: 1-255 printable ASCII characters."""
 
     regex = "[!-~](?:[ -~]{0,253}[!-~])?"
-
-    def to_python(self, value: str) -> str:
-        """Return the key."""
-        return value
-
-    def to_url(self, value: str) -> str:
-        """Return the key for a path."""
-        return value
 
 
 register_converter(RefConverter, "ref")
@@ -57,24 +35,25 @@ urlpatterns: list[URLPattern] = [
     path("customers/<ref:ref>", customers.OneCustomer.as_view()),
     path("customers/<ref:ref>/coupons/<ref:code>", customers.OneCustomerCoupon.as_view()),
     path("customers/<ref:ref>/coupons", customers.CustomerCoupons.as_view()),
-    path("plans", plans.Plans.as_view()),
-    path("plans/<ref:ref>", plans.OnePlan.as_view()),
+    path("plans", catalogue.Plans.as_view()),
+    path("plans/<ref:ref>", catalogue.OnePlan.as_view()),
     path("ratings", ratings.Ratings.as_view()),
-    path("coupons", coupons.Coupons.as_view()),
-    path("coupons/<ref:ref>", coupons.OneCoupon.as_view()),
+    path("coupons", catalogue.Coupons.as_view()),
+    path("coupons/<ref:ref>", catalogue.OneCoupon.as_view()),
     path("subscriptions", subscriptions.Subscriptions.as_view()),
     path("subscriptions/<ref:ref>", subscriptions.OneSubscription.as_view()),
     path("subscriptions/<ref:ref>/amendments", subscriptions.Amendments.as_view()),
     path("subscriptions/<ref:ref>/charges", subscriptions.Charges.as_view()),
     path("subscriptions/<ref:ref>/invoices", generation.SubscriptionInvoices.as_view()),
     path("subscriptions/<ref:ref>/resume", subscriptions.ResumeBilling.as_view()),
-    path("subscriptions/<ref:ref>/unpark", subscriptions.EarlierResumeBilling.as_view()),
+    path("subscriptions/<ref:ref>/unpark", subscriptions.ResumeBilling.as_former_view()),
     path("usage-events", usage.UsageEvents.as_view()),
     path("usage-events/<event_key:key>", usage.OneUsageEvent.as_view()),
     path("invoices", invoices.Invoices.as_view()),
     path("invoices/<invoice_id:invoice_id>", invoices.OneInvoice.as_view()),
     path("invoices/<invoice_id:invoice_id>.pdf", pdfs.InvoicePdf.as_view()),
-    path("invoices/<invoice_id:invoice_id>/moves", invoices.InvoiceTransitions.as_view()),
+    path("invoices/<invoice_id:invoice_id>/transitions", invoices.InvoiceTransitions.as_view()),
+    path("invoices/<invoice_id:invoice_id>/moves", invoices.InvoiceTransitions.as_former_view()),
     path("invoices/<invoice_id:invoice_id>/credit-notes", credit_notes.InvoiceCreditNotes.as_view()),
     path("credit-notes", credit_notes.CreditNotes.as_view()),
     path("credit-notes/<invoice_id:credit_note_id>", credit_notes.OneCreditNote.as_view()),
@@ -84,3 +63,5 @@ urlpatterns: list[URLPattern] = [
     path("invoices/<invoice_id:invoice_id>/void", invoices.Void.as_view()),
     path("invoices/<invoice_id:invoice_id>/mark-uncollectible", invoices.MarkUncollectible.as_view()),
 ]
+if not IS_INSTALLED:
+    urlpatterns = [each for each in urlpatterns if not str(each.pattern).endswith(".pdf")]

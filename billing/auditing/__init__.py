@@ -1,4 +1,4 @@
-"""Checks of billing: whether everything is consistent, and why a subscription is due. Reads only."""
+"""Checks of billing: the consistency of its data, and why a subscription is due. Reads only."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -16,6 +16,7 @@ from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
 from billing.models import Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.columns import first_of
+from billing.models.invoices import of_documents
 from billing.orders import plans
 from billing.rating.periods import Schedule
 from ledger.audit import cross_check
@@ -23,25 +24,22 @@ from ledger.audit.chains import Chain
 from ledger.database.locks import lock_number
 from ledger.database.statements import fetch_rows
 
-# The name of a finding and its query: each row is a finding in words.
+# The name of a finding and its query; each row is a finding in words.
 CHECKS = {
-    "hole in the numbering": """
+    "hole in the numbering": f"""
         SELECT format('%s: %s numbers, the last is %s', series, count(*), max(series_value))
-        FROM (
-            SELECT series, series_value FROM billing_invoice UNION ALL SELECT series, series_value FROM billing_creditnote
-        ) AS document
+        FROM ({of_documents("SELECT series, series_value FROM {table}", between=" UNION ALL ")}) AS document
         WHERE series_value IS NOT NULL GROUP BY series
         HAVING count(*) <> max(series_value)
     """,
-    "series does not match its documents": """
+    "series does not match its documents": f"""
         SELECT format('the last number of %s is %s', s.name, s.last_value) FROM billing_numberseries AS s
-        WHERE s.last_value <> greatest(
-            (SELECT coalesce(max(i.series_value), 0) FROM billing_invoice AS i WHERE i.series = s.name),
-            (SELECT coalesce(max(n.series_value), 0) FROM billing_creditnote AS n WHERE n.series = s.name))
+        WHERE s.last_value <> greatest(0, {
+        of_documents("(SELECT max(series_value) FROM {table} WHERE series = s.name)", between=", ")
+    })
         UNION ALL
         SELECT format('%s has documents and no last number', document.series) FROM (
-            SELECT series FROM billing_invoice WHERE series_value IS NOT NULL
-            UNION SELECT series FROM billing_creditnote WHERE series_value IS NOT NULL
+            {of_documents("SELECT series FROM {table} WHERE series_value IS NOT NULL", between=" UNION ")}
         ) AS document
         WHERE NOT EXISTS (SELECT FROM billing_numberseries AS s WHERE s.name = document.series)
     """,
@@ -52,8 +50,8 @@ CHECKS = {
             AND tstzrange(a.starts_at, a.ends_at) && tstzrange(b.starts_at, b.ends_at)
         WHERE a.released_at IS NULL AND b.released_at IS NULL
     """,
-    # Between two claims of an item, in time in which it counted and which the generator has looked at since the last amendment
-    # or void. What comes after the last claim is not due yet, or the cursor says so.
+    # Gaps between two claims of an item while it was active and up to the generator's last visit since the last amendment or
+    # void. The time after the last claim is not due yet, or the cursor names it.
     "hole in what is billed": """
         SELECT format('item %s: nothing is billed from %s to %s', gap.item_id, gap.billed_until, gap.billed_from)
         FROM (
@@ -114,10 +112,10 @@ CHECKS = {
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
         WHERE i.state = 'draft' AND i.grace_ends_at <= clock_timestamp()
     """,
-    # The claim of a spend on usage names it, and so do the claims that continue it. What open claims say of it is what the
-    # ledger has not given back; where no open claim names it, the ledger has given all of it back.
+    # The claim of a spend on usage names it, and so do the claims that continue it. Open claims of a spend have the credits that
+    # the ledger has not given back; without open claims, the ledger has given back all of them.
     "credits spent on usage differ from the ledger": """
-        WITH said AS MATERIALIZED (
+        WITH claimed AS MATERIALIZED (
             SELECT spend ->> 0 AS holder_id, spend ->> 1 AS credit_type, (spend ->> 2)::bigint AS sequence,
                 coalesce(sum((spend ->> 3)::bigint) FILTER (WHERE c.released_at IS NULL), 0) AS credits
             FROM billing_claim AS c CROSS JOIN LATERAL jsonb_array_elements(c.snapshot -> 'covered' -> 'spends') AS spend
@@ -125,16 +123,16 @@ CHECKS = {
             GROUP BY 1, 2, 3
         ), there AS MATERIALIZED (
             SELECT e.holder_id, e.credit_type, e.sequence, -e.amount - coalesce(max(r.refunded_total), 0) AS credits
-            FROM said JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
+            FROM claimed JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
             LEFT JOIN ledger_entry AS r ON r.holder_id = e.holder_id AND r.credit_type = e.credit_type
                 AND r.refers_to = e.sequence AND r.kind = 'refund'
             WHERE e.kind = 'spend'
             GROUP BY e.holder_id, e.credit_type, e.sequence, e.amount
         )
-        SELECT format('spend %s of %s in %s: the claims say %s, the ledger %s', said.sequence, said.holder_id, said.credit_type,
-            said.credits, coalesce(there.credits::text, 'has no such spend'))
-        FROM said LEFT JOIN there USING (holder_id, credit_type, sequence)
-        WHERE there.credits IS DISTINCT FROM said.credits
+        SELECT format('spend %s of %s in %s: the claims say %s, the ledger %s', claimed.sequence, claimed.holder_id,
+            claimed.credit_type, claimed.credits, coalesce(there.credits::text, 'has no such spend'))
+        FROM claimed LEFT JOIN there USING (holder_id, credit_type, sequence)
+        WHERE there.credits IS DISTINCT FROM claimed.credits
     """,
     "claim of a void invoice": """
         SELECT format('claim %s', c.id) FROM billing_claim AS c JOIN billing_invoice AS i ON i.id = c.invoice_id
@@ -152,7 +150,7 @@ CHECKS = {
     """,
 }
 
-# The entries of the ledger that billing names: which record names them, and their holder, credit type, sequence and kind.
+# The entries of the ledger that billing names: the record that names each, and its holder, credit type, sequence and kind.
 NAMED_ENTRIES = """
     SELECT format('allowance claim %s', c.id), c.snapshot ->> 'holder_id', c.snapshot ->> 'credit_type',
         (c.snapshot ->> 'grant')::bigint, 'grant'
@@ -175,7 +173,7 @@ UNKNOWN_INVOICES = """
 """
 VERSION_SHOWN = ("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")
 VERSION_NAMES = {"price_key": F("item__price_key"), "plan_code": F("plan__code"), "plan_version": F("plan__version")}
-"""An item version in short; the subscription as a whole is an item without a price key."""
+"""Describe an item version in short; the subscription as a whole is an item without a price key."""
 CLAIM_SHOWN = ("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")
 
 WHO_HOLDS = """
@@ -187,7 +185,7 @@ WHO_HOLDS = """
 
 
 class _BrokenDigest(NamedTuple):
-    """A link of a chain with another digest than that of its content."""
+    """A link of a chain whose digest is not that of its content."""
 
     series: str
     number: int
@@ -206,7 +204,7 @@ class _NamedEntry(NamedTuple):
 
     @property
     def entry(self) -> cross_check.EntryRef:
-        """The entry that is named."""
+        """The named entry."""
         return cross_check.EntryRef(self.holder_id, self.credit_type, self.sequence, self.kind)
 
 
@@ -220,18 +218,18 @@ class _LockHolder(NamedTuple):
 
 
 def check() -> list[dict[str, str]]:
-    """Every violation of a law of billing, as a finding; empty when there is none."""
+    """Return every violation of a law of billing, as a finding; empty if there are no violations."""
     return [{"finding": name, "what": what} for name, findings in laws() for what in findings]
 
 
 def laws() -> Iterator[tuple[str, Iterable[str]]]:
-    """The name of each law's violation with its findings in words. A law is checked when its findings are read."""
+    """Yield the name of each law's violation with its findings in words. A law is checked when its findings are read."""
     for name, findings in _all_laws():
         yield name, _even_if_it_fails(findings)
 
 
 def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
-    """The findings, and one more where a row is such that nothing can be worked out from it: then somebody changed it."""
+    """Yield the findings, and one more if a row makes the computation impossible: somebody changed it."""
     failure: str | None = None
     with transaction.atomic():
         try:
@@ -240,7 +238,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
             raise
         except Exception as error:
             failure = f"this cannot be worked out: {type(error).__name__}: {str(error).strip()[:300]}"
-            # To before the law: it may have failed in the server.
+            # Roll back to the state before the law: it may have failed in the server.
             transaction.set_rollback(True)
     if failure is not None:
         yield failure
@@ -262,22 +260,22 @@ def _found(sql: str) -> Iterator[str]:
 
 
 def _broken(chain: Chain, what: str) -> Iterator[str]:
-    """The links of a chain whose digest differs from that of their content."""
+    """Yield the links of a chain whose digest is not that of their content."""
     for row in fetch_rows(_BrokenDigest, chain.broken):
         yield f"{what.format(row.series, row.number)}: found {row.found}, expected {row.expected}"
 
 
 def _missing_in_the_ledger() -> Iterator[str]:
-    """Grants, payments and refunds that billing names and the ledger does not have."""
+    """Yield the grants, payments and refunds that billing names and the ledger lacks."""
     named = {row.entry: row.whose for row in fetch_rows(_NamedEntry, NAMED_ENTRIES)}
     for entry in cross_check.missing_entries(named):
         yield f"{named[entry]}: no {entry.kind} {entry.sequence} of {entry.holder_id} in {entry.credit_type}"
 
 
 def _unknown_to_billing() -> Iterator[str]:
-    """Entries of the ledger that name an invoice that does not exist.
+    """Yield the entries of the ledger that name an invoice that does not exist.
 
-    Another check is for credits that paid usage: their draft may be deleted, and then the next draft has them.
+    Another check covers credits that paid usage: their draft may be deleted, and then the next draft has them.
     """
     prefix = "invoice "
     references = cross_check.references_of(actor="billing", prefix=prefix)
@@ -288,10 +286,11 @@ def _unknown_to_billing() -> Iterator[str]:
 
 
 def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str, Any]:
-    """What the generator would read: cursor, boundaries, versions, newest claims, suspended billing, and who holds the lock.
+    """Return the data that the generator would read: cursor, boundaries, versions, newest claims, suspension, and the lock's
+    holder.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
     """
     subscription = first_of(Subscription.objects.filter(ref=ref), "subscription", ref)
     cursor_row: Mapping[str, Any] | None = Cursor.objects.filter(pk=subscription.pk).values().first()
@@ -315,9 +314,9 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
 
 
 def _claim(row: dict[str, Any], price_keys: Mapping[int, str]) -> dict[str, Any]:
-    """A claim in short, by the names of its kind and price, with the units that are paid in credits."""
+    """Describe a claim in short, by the names of its kind and price, with the units that credits pay for."""
     snapshot, kind = row.pop("snapshot"), Claim.Kind(row["kind"])
-    # Of a one-off charge the item's number is that of the charge.
+    # The item number of a one-off charge is the charge's.
     price_key = "" if kind == Claim.Kind.CHARGE else price_keys.get(row["item_id"], "")
     return (
         {"kind": kind.name.lower(), "price_key": price_key}
@@ -327,7 +326,7 @@ def _claim(row: dict[str, Any], price_keys: Mapping[int, str]) -> dict[str, Any]
 
 
 def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]]:
-    """The boundaries of the period around an instant, the one before and the one after, on the plan that counts then."""
+    """Return the boundaries of the period around an instant, the previous one and the next one, on the plan at that time."""
     whole = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None, price__isnull=True)
     version = whole.filter(Q(ends_at=None) | Q(ends_at__gt=as_of), starts_at__lte=as_of).first()
     if version is None:
@@ -341,10 +340,10 @@ def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]
 
 def _why_due(subscription: Subscription, cursor_row: Mapping[str, Any] | None, as_of: datetime) -> str:
     if cursor_row is None:
-        return "never looked at"
+        return "no run has seen it"
     for name in ("recurring_due_at", "usage_due_at"):
         if cursor_row[name] is not None and cursor_row[name] <= as_of:
-            return f"{name} {cursor_row[name].isoformat()} has come"
+            return f"{name} {cursor_row[name].isoformat()} has passed"
     return "not due, unless there are amendments or charges that no run has seen"
 
 

@@ -1,6 +1,6 @@
-"""Where the generator looks next, worked out again from what was ordered and what is billed.
+"""The instant at which the generator looks at each subscription next, computed again from orders and claims.
 
-A cursor is a hint. One that is too early costs a look. One that is too late is a subscription that nobody bills, and is a
+A cursor is a hint. If it is too early, a run looks once for nothing. If it is too late, nobody bills the subscription: that is a
 finding.
 """
 
@@ -17,7 +17,7 @@ from billing.rating.periods import Schedule
 
 ROWS_PER_FETCH = 5_000
 
-# Charges and amendments that a cursor has counted as seen though there are none of that number, or nothing bills them.
+# Charges and amendments that a cursor has counted as seen although they do not exist, or although no claim bills them.
 SEEN_LAWS = {
     "cursor has seen what does not exist": """
         SELECT format('subscription %s: %s %s are seen, there are %s; delete its row of billing_cursor, and the next run looks '
@@ -55,7 +55,7 @@ SEEN_LAWS = {
     """,
 }
 
-# Each version of an item that counts, with how far the item is billed: where nothing of it is, up to its start.
+# Each active version of an item, and the instant up to which the item is billed: its start if nothing of it is.
 BILLED = """
     SELECT s.id, s.ref, s.anchor_at, s.time_zone, cursor.recurring_due_at, cursor.usage_due_at, cursor.claims_from, p.kind,
         p.timing, v.plan_id, greatest(v.starts_at, s.trial_end, billed.until) AS unbilled_from, v.ends_at
@@ -93,7 +93,7 @@ class _Unbilled(NamedTuple):
 
     @property
     def due_at(self) -> datetime:
-        """When its next period is due: at its start in advance, at its end in arrears."""
+        """The instant at which its next period is due: the period's start in advance, its end in arrears."""
         if self.timing == "advance":
             return self.unbilled_from
         zone = ZoneInfo(self.time_zone)
@@ -103,23 +103,23 @@ class _Unbilled(NamedTuple):
 
     @property
     def cursor(self) -> datetime | None:
-        """When the generator will look at it."""
+        """The instant at which the generator looks at it."""
         return self.recurring_due_at if self.kind == "recurring" else self.usage_due_at
 
 
 def late_cursors() -> Iterator[str]:
-    """The subscriptions whose cursor is later than the next instant at which something of them is due."""
+    """Yield the subscriptions whose cursor is later than the next due instant."""
     for _, group in groupby(_unbilled(), key=lambda row: (row.subscription_id, row.kind)):
         rows = list(group)
         due_at, cursor = min(row.due_at for row in rows), rows[0].cursor
         advice = "delete its row of billing_cursor, and the next run bills them"
         if cursor is None or cursor > due_at:
-            said = cursor or "that none will be"
-            yield f"subscription {rows[0].ref}: {rows[0].kind} charges are due at {due_at}, the cursor says {said}; {advice}"
+            text = cursor or "that none will be due"
+            yield f"subscription {rows[0].ref}: {rows[0].kind} charges are due at {due_at}, the cursor says {text}; {advice}"
         claims_from, unbilled_from = rows[0].claims_from, min(row.unbilled_from for row in rows)
         if claims_from is not None and claims_from > unbilled_from:
-            said = f"the cursor takes all before {claims_from} for billed"
-            yield f"subscription {rows[0].ref}: {rows[0].kind} charges are not billed from {unbilled_from} on, {said}; {advice}"
+            text = f"but the cursor says that everything before {claims_from} is billed"
+            yield f"subscription {rows[0].ref}: {rows[0].kind} charges are not billed from {unbilled_from} on, {text}; {advice}"
 
 
 def _unbilled() -> Iterable[_Unbilled]:

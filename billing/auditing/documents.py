@@ -1,6 +1,6 @@
-"""Every finalised document computed again from stored rows: its lines, what paid for it, and who changed its state.
+"""Every finalised document computed again from stored rows: its lines, its payments, and the transitions of its state.
 
-Each is a query whose rows are findings in words. They share nothing with the code that made the documents.
+Each law is a query whose rows are findings in words. The queries share nothing with the code that makes documents.
 """
 
 DOCUMENT_LAWS = {
@@ -17,7 +17,7 @@ DOCUMENT_LAWS = {
         WHERE tax.base_minor IS DISTINCT FROM due.base_minor
             OR tax.amount_minor IS DISTINCT FROM round(due.base_minor * due.rate / 100)
     """,
-    # A void invoice keeps its amounts, so the uses that its voiding released count as well.
+    # A void invoice keeps its amounts, so the uses that its voiding released count too.
     "amount due does not follow from what was set against it": """
         SELECT format('invoice %s: %s of credit notes and %s of credits are set against %s, the invoice says %s, %s and %s due',
             i.id, noted.minor, paid.minor, i.total_minor, i.credit_notes_minor, i.credits_applied_minor, i.amount_due_minor)
@@ -32,16 +32,16 @@ DOCUMENT_LAWS = {
             <> (noted.minor, paid.minor, i.total_minor - noted.minor - paid.minor,
                 i.subtotal_minor - i.discount_minor + i.tax_minor)
     """,
-    # The generator and a credit note leave an invoice with nothing due paid; every other state has a recorded transition.
+    # The generator or a credit note marks an invoice without an amount due as paid; every other state has a recorded transition.
     "state does not follow from the transitions": """
-        SELECT format('invoice %s is %s, after its transitions it must be %s', state.id, state.state, state.wanted)
+        SELECT format('invoice %s is %s, after its transitions it must be %s', state.id, state.state, state.expected)
         FROM (
             SELECT i.id, i.state, i.paid_at, i.voided_at, i.uncollectible_at, last.kind, CASE
                 WHEN last.kind = 'pay' THEN 'paid'
                 WHEN last.kind = 'void' THEN 'void'
                 WHEN i.amount_due_minor = 0 THEN 'paid'
                 WHEN last.kind = 'mark_uncollectible' THEN 'uncollectible'
-                ELSE 'open' END AS wanted
+                ELSE 'open' END AS expected
             FROM billing_invoice AS i
             LEFT JOIN LATERAL (
                 SELECT t.kind FROM billing_transition AS t WHERE t.invoice_id = i.id AND t.kind <> 'finalize'
@@ -49,13 +49,13 @@ DOCUMENT_LAWS = {
             ) AS last ON true
             WHERE i.state <> 'draft'
         ) AS state
-        WHERE state.state <> state.wanted
+        WHERE state.state <> state.expected
             OR (state.state = 'paid' AND state.paid_at IS NULL)
             OR (state.state = 'void' AND state.voided_at IS NULL)
             OR (state.state = 'uncollectible' AND state.uncollectible_at IS NULL)
     """,
-    # The claims of an item come to its lines on invoices that are not void. No later invoice credits what a credit note has taken
-    # back of a line, so the lines may exceed the claims by that amount.
+    # The claims of an item add up to its lines on invoices that are not void. No later invoice credits what a credit note has
+    # credited of a line, so the lines may exceed the claims by that amount.
     "claims do not add up to the lines": """
         WITH billed AS (
             SELECT l.item_id, sum(l.amount_minor - l.discount_minor) AS minor

@@ -1,4 +1,4 @@
-"""Whether the bills still follow from amendments and usage events."""
+"""Checks that the bills still follow from amendments and usage events."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ UNNUMBERED = """
     GROUP BY s.id HAVING count(a.sequence) <> coalesce(max(a.sequence), 0) OR count(a.sequence) = 0
 """
 
-# Every usage event with the digest that its key keeps of its content.
+# Every usage event, with the digest of its content that its key keeps.
 EVENTS = """
     SELECT event.idempotency_key, subscription.ref, event.meter, event.value, event.occurred_at, event.properties,
         key.content_digest, (event.subscription_id, event.occurred_at, event.recorded_at)
@@ -68,7 +68,7 @@ class _StoredEvent(NamedTuple):
 
 
 def origin_laws() -> Iterator[tuple[str, Iterable[str]]]:
-    """The laws of amendments and usage events with their findings in words: rows that changed or are missing."""
+    """Return the laws of amendments and usage events with their findings in words: changed or missing rows."""
     yield "hole in the amendments", fetch_rows(str, UNNUMBERED)
     yield "item versions do not follow from the amendments", _misversioned()
     yield "usage events are missing", _missing_events()
@@ -78,7 +78,7 @@ def origin_laws() -> Iterator[tuple[str, Iterable[str]]]:
 
 def _misversioned() -> Iterator[str]:
     if fetch_rows(str, UNNUMBERED):
-        # A law of its own, and nothing follows from what has holes.
+        # A separate law, because nothing follows from amendments with holes.
         return
     for subscription in Subscription.objects.order_by("id").iterator():
         try:
@@ -98,21 +98,21 @@ def _missing_events() -> Iterator[str]:
 
 def _changed_events() -> Iterator[str]:
     yield from fetch_rows(str, CHANGED_KEYS)
-    # A cursor in the server, which needs a transaction, so that memory does not grow with the number of events.
+    # A cursor in the server, which needs a transaction: memory does not grow with the number of events.
     with transaction.atomic(), connection.chunked_cursor() as cursor:
         cursor.execute(EVENTS)
         while rows := cursor.fetchmany(EVENTS_PER_FETCH):
             for row in starmap(_StoredEvent, rows):
                 known = row.properties if isinstance(row.properties, dict) else json.loads(row.properties)
-                event = EVENT.make({**row._asdict(), "properties": known})  # as it is stored, not judged
+                event = EVENT.make({**row._asdict(), "properties": known})  # the stored content, not checked
                 if row.digest is None or not row.is_where_its_key_says or event.content_digest() != bytes(row.digest):
                     yield f"event {row.idempotency_key}"
 
 
 def _remeasured() -> Iterator[str]:
-    """Usage claims with fewer events than were billed, or the same number with another quantity.
+    """Yield usage claims with fewer events than were billed, or with the same number but another quantity.
 
-    More events are not a finding: they came late, and are billed as a difference or reported as never billed.
+    More events are not a finding: they came late, and a later run bills the difference or reports them as never billed.
     """
     months = DroppedMonth.objects.values_list("month", flat=True)
     dropped = [(_midnight(month), _midnight(month_after(month, 1))) for month in months]
@@ -134,7 +134,7 @@ def _remeasured() -> Iterator[str]:
 
 
 def _level_came_later(claim: Claim) -> bool:
-    """True where a level may have been reported later that held at the start of the claim: it is not among the claim's events."""
+    """Return whether a client may have reported later a level that held at the claim's start: its event is not in the claim."""
     _, price = plans.price_of(claim.price_id)
     return (
         price.aggregation == Aggregation.WEIGHTED_SUM

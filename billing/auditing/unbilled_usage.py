@@ -1,6 +1,6 @@
-"""Usage that no run will ever bill: too late, of an unknown meter, before the start, after the end. Reads only, locks nothing.
+"""Usage that no run will ever bill: too late, of an unknown meter, before the start, after the end. Reads only, without locks.
 
-Usage that is still due, or late, is not part of it: the next run bills that. Late usage that runs leave out is.
+Usage that is still due is not part of it, and late usage only if runs leave it out: the next run bills the rest.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from ledger.database.statements import fetch_rows
 
 TOO_LATE = "too-late"
 
-# The prices that count a meter, from when until when; usage in a trial does not count.
+# The prices that count a meter, each with its time; usage in a trial does not count.
 _COUNTED = """
     counted AS (
         SELECT v.subscription_id, p.meter, coalesce(p.definition -> 'filters', '{}') AS filters,
@@ -38,8 +38,8 @@ _IN_SCOPE = """
 """
 _IS_COUNTED = PASSES.format(event="e", filters="c.filters")
 
-# Events that no price counts are found first, as a set; only for these the reason is found. The end and the pause are those of
-# the amendments that hold at the event: an open pause leaves no version behind it, as an end does.
+# Events that no price counts are found first, as a set; the reason is computed only for these. The end and the pause come from
+# the amendments that hold at the event, because an open pause leaves no version behind it, as an end does.
 NOT_COUNTED = f"""
     WITH {_COUNTED}, left_over AS MATERIALIZED (
         SELECT e.subscription_id, e.meter, e.occurred_at, e.value
@@ -73,7 +73,7 @@ NOT_COUNTED = f"""
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 
-# Events that came after the claim of their period was written, and whether they can or may be billed all the same.
+# Events recorded after the claim of their period, and whether a run can or may still bill them.
 AFTER_THE_CLAIM = f"""
     SELECT s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter,
         c.measure_again = 'left-out' OR EXISTS (
@@ -100,10 +100,10 @@ class UnbilledUsage:
     """Events of a meter of a subscription that no run will bill, with the reason.
 
     Args:
-        reason: too-late, unknown-meter, before-start, in-trial, in-pause, after-end, filtered-out (no price's filters let it
-            pass) or not-counted-then (a plan without the meter).
+        reason: too-late, unknown-meter, before-start, in-trial, in-pause, after-end, filtered-out (no price's filters accept it)
+            or not-counted-then (a plan without the meter).
         value: the sum of the events' values.
-        first, last: when they occurred.
+        first, last: the times of the first and last event.
     """
 
     subscription: str
@@ -115,7 +115,7 @@ class UnbilledUsage:
     last: datetime
 
     def as_dict(self) -> dict[str, Any]:
-        """The usage as the command shows it."""
+        """The usage as the command prints it."""
         return {
             "subscription": self.subscription,
             "reason": self.reason,
@@ -128,7 +128,7 @@ class UnbilledUsage:
 
 
 class _LateUsage(NamedTuple):
-    """A row of AFTER_THE_CLAIM: events that came after the claim on their time, and where that claim belongs."""
+    """A row of AFTER_THE_CLAIM: events recorded after the claim of their time, and the place of that claim."""
 
     subscription_id: int
     ref: str
@@ -161,10 +161,10 @@ class _BilledStart(NamedTuple):
 def never_billed(
     *, lookback: int | None, subscription_ids: Sequence[int] | None = None, recorded_since: datetime | None = None
 ) -> list[UnbilledUsage]:
-    """Usage that no run will bill, by subscription, meter and reason.
+    """Return the usage that no run will bill, by subscription, meter and reason.
 
     Args:
-        lookback: the number of billed periods in which runs bill late usage; None: all but what an earlier run left out.
+        lookback: for how many billed periods runs bill late usage; None: for all, except usage that an earlier run left out.
         subscription_ids: only these subscriptions; None: all.
         recorded_since: only events recorded after this instant; None: all.
     """
@@ -176,7 +176,7 @@ def never_billed(
 
 
 def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
-    """The sums over all subscriptions, by reason and meter."""
+    """Return the sums over all subscriptions, by reason and meter."""
     sums: dict[tuple[str, str], list[UnbilledUsage]] = defaultdict(list)
     for one in found:
         sums[one.reason, one.meter].append(one)
@@ -193,7 +193,7 @@ def by_reason(found: Iterable[UnbilledUsage]) -> list[dict[str, Any]]:
 
 
 def _too_late(late: Sequence[_LateUsage], lookback: int | None) -> Iterator[UnbilledUsage]:
-    """Late usage in periods that runs leave out, summed up per subscription and meter."""
+    """Yield late usage in periods that runs leave out, summed up per subscription and meter."""
     if not late:
         return
     items = _Items(late)
@@ -211,7 +211,7 @@ def _too_late(late: Sequence[_LateUsage], lookback: int | None) -> Iterator[Unbi
 
 
 class _Items:
-    """The items that have late usage: which of their periods are billed."""
+    """Return the billed periods of the items that have late usage."""
 
     def __init__(self, late: Sequence[_LateUsage]) -> None:
         self._of_item = {row.item_id: row for row in late}
@@ -222,7 +222,7 @@ class _Items:
             self._billed[claim.item_id].append((schedule.period_at(claim.starts_at), claim.starts_at))
 
     def is_recent(self, row: _LateUsage, lookback: int) -> bool:
-        """True when the period of the row's claim is among the last that are billed."""
+        """Return whether the period of the row's claim is one of the last billed periods."""
         period = row.schedule.period_at(row.starts_at)
         return (period.start, period.end) in recent_periods(self._billed[row.item_id], lookback)
 

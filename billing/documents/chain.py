@@ -1,50 +1,45 @@
-"""The chains of billing: numbered documents, and who changed their state; the rows of intent that their digests cover; and the
-tables whose rows are registered.
+"""The chains of billing: numbered documents, transitions of their states, and the rows of intent that their digests cover; and
+the tables whose rows are registered.
 
-Triggers make the digests (migrations/schema.sql); docs/BILLING.md has the forms. The ledger's audit verifies the two chains and
-the register, and its anchor holds the last digest of each series: see `ledger.audit.chains`. The anchor does not hold amendments,
-charges, prices, coupons and sellers: the digest of an invoice covers those that it was made from.
+Triggers make the digests (migrations/schema.sql); docs/explanation/billing.md has their forms. The ledger's audit verifies
+the two chains and the register, and its anchor holds the last digest of each series: see `ledger.audit.chains`. The anchor
+does not hold amendments, charges, prices, coupons and sellers, because the digest of an invoice covers those from which it
+was made.
 """
 
 from typing import Final
 
+from billing.models.invoices import of_documents
 from ledger.audit.chains import Chain, RegisteredTable
 
-HEADS = """
+_HEAD = """
+        (SELECT series_value, digest FROM {table}
+         WHERE series = series.name AND series_value IS NOT NULL ORDER BY series_value DESC LIMIT 1)
+"""
+HEADS = f"""
     SELECT series.name, last.series_value, encode(last.digest, 'hex')
-    FROM billing_numberseries AS series CROSS JOIN LATERAL (
-        (SELECT series_value, digest FROM billing_invoice
-         WHERE series = series.name AND series_value IS NOT NULL ORDER BY series_value DESC LIMIT 1)
-        UNION ALL
-        (SELECT series_value, digest FROM billing_creditnote
-         WHERE series = series.name AND series_value IS NOT NULL ORDER BY series_value DESC LIMIT 1)
-    ) AS last
+    FROM billing_numberseries AS series CROSS JOIN LATERAL ({of_documents(_HEAD, between=" UNION ALL ")}) AS last
     ORDER BY series.name COLLATE "C"
 """
 
-FOUND_AT = """
-    SELECT anchored.series, anchored.number, encode(coalesce(invoice.digest, note.digest), 'hex'), greatest(
-        (SELECT max(series_value) FROM billing_invoice WHERE series = anchored.series),
-        (SELECT max(series_value) FROM billing_creditnote WHERE series = anchored.series))
+_FOUND = "(SELECT digest FROM {table} WHERE series = anchored.series AND series_value = anchored.number)"
+_LAST = "(SELECT max(series_value) FROM {table} WHERE series = anchored.series)"
+FOUND_AT = f"""
+    SELECT anchored.series, anchored.number, encode(coalesce({of_documents(_FOUND, between=", ")}), 'hex'),
+        greatest({of_documents(_LAST, between=", ")})
     FROM unnest(%s::text[], %s::bigint[]) AS anchored(series, number)
-    LEFT JOIN billing_invoice AS invoice ON invoice.series = anchored.series AND invoice.series_value = anchored.number
-    LEFT JOIN billing_creditnote AS note ON note.series = anchored.series AND note.series_value = anchored.number
 """
 
-BROKEN = """
-    SELECT series, series_value, coalesce(encode(digest, 'hex'), 'none'), encode(billing_invoice_digest(invoice), 'hex')
-    FROM billing_invoice AS invoice
-    WHERE state <> 'draft' AND digest IS DISTINCT FROM billing_invoice_digest(invoice)
-    UNION ALL
-    SELECT series, series_value, coalesce(encode(digest, 'hex'), 'none'), encode(billing_creditnote_digest(note), 'hex')
-    FROM billing_creditnote AS note
-    WHERE number IS NOT NULL AND digest IS DISTINCT FROM billing_creditnote_digest(note)
-    ORDER BY 1, 2
+_BROKEN = """
+    SELECT series, series_value, coalesce(encode(digest, 'hex'), 'none'), encode({table}_digest(document), 'hex')
+    FROM {table} AS document
+    WHERE {chained_if} AND digest IS DISTINCT FROM {table}_digest(document)
 """
+BROKEN = f"{of_documents(_BROKEN, between=' UNION ALL ')} ORDER BY 1, 2"
 
 
 def _chained(table: str) -> str:
-    """The rows of a table that are numbered per subscription, each with the digest that its chain expects."""
+    """Return the SQL of a table's rows, numbered per subscription, each with the digest that its chain expects."""
     return f"""
         SELECT subscription_id, sequence, digest, billing_chained_digest(
             lag(digest) OVER (PARTITION BY subscription_id ORDER BY sequence), billing_row_form(numbered)) AS expected
@@ -54,7 +49,7 @@ def _chained(table: str) -> str:
 
 DOCUMENTS: Final = Chain(
     name="documents",
-    law="The digest of an invoice or credit note is SHA-256 over the digest of the document before it in its series, 32 zero "
+    law="The digest of an invoice or credit note is SHA-256 over the digest of the previous document of its series, 32 zero "
     "bytes for the first, and its own canonical form.",
     heads=HEADS,
     found_at=FOUND_AT,
@@ -84,14 +79,14 @@ TRANSITIONS_BROKEN = f"""
 
 TRANSITIONS: Final = Chain(
     name="transitions",
-    law="The digest of a transition of a document is SHA-256 over the digest of the subscription's transition before it, 32 zero "
+    law="The digest of a transition of a document is SHA-256 over the digest of the subscription's previous transition, 32 zero "
     "bytes for the first, and its own canonical form.",
     heads=TRANSITION_HEADS,
     found_at=TRANSITIONS_FOUND_AT,
     broken=TRANSITIONS_BROKEN,
 )
 
-# Rows of intent whose digest differs from that of their content; each row is a finding in words.
+# Rows of intent whose digest is not that of their content; each row is a finding in words.
 INTENT_LAWS: Final = {
     "digest of an amendment": f"""
         SELECT format('subscription %s, amendment %s', subscription_id, sequence)
@@ -117,7 +112,7 @@ INTENT_LAWS: Final = {
     """,
 }
 
-# What the digest of a document covers is registered when it changes afterwards.
+# A row that a document's digest covers is registered once it changes afterwards.
 REGISTERED: Final = (
     *(
         RegisteredTable(f"billing_{name}", is_fixed=True)

@@ -1,7 +1,7 @@
-"""What a credit note on request takes back of an invoice: lines, tax per category, and how the money goes back. Pure.
+"""The rules of a credit note on request: its lines, the tax per category, and the settlement of its amount. Pure.
 
-Tax is computed on everything that was credited of a category so far, not per note. So all notes of a category come to the same
-tax as a single note, and the note that takes the last cent of the base takes the last cent of the tax.
+Tax is computed on the sum credited of a category so far, not per note. So all notes of a category together have the tax of a
+single note, and the note that credits the last cent of the base credits the last cent of the tax.
 """
 
 from collections import Counter
@@ -21,9 +21,9 @@ class LineRest:
     """A line of the invoice and its rest.
 
     Args:
-        net_minor: after its discounts, before tax; negative for a credit.
-        left_minor: the net amount less what was credited of it.
-        item_id: the item that the line charges or gives back.
+        net_minor: the amount after its discounts, before tax; negative for a credit.
+        left_minor: the net amount less the amount credited of it.
+        item_id: the item that the line charges or credits.
     """
 
     position: int
@@ -48,7 +48,7 @@ class TaxRest:
 
 @dataclass(frozen=True, slots=True)
 class CreditedLine:
-    """What a note takes back of a line with a charge: above 0."""
+    """The amount that a note credits of a line with a charge: above 0."""
 
     position: int
     description: str
@@ -71,23 +71,23 @@ class CreditNoteAmounts:
 
     @property
     def tax_minor(self) -> int:
-        """The tax that goes back with it."""
+        """The tax of the note."""
         return sum(tax.tax_minor for tax in self.taxes)
 
     @property
     def total_minor(self) -> int:
-        """What the note is worth."""
+        """The worth of the note."""
         return self.subtotal_minor + self.tax_minor
 
 
 @dataclass(frozen=True, slots=True)
 class NoteSettlement:
-    """What a note is settled with; the three amounts of money add up to its worth.
+    """The settlement of a note; the three amounts of money add up to its worth.
 
     Args:
-        lowers_due_minor: lowers the amount due of the invoice.
-        credits, credits_minor: prepaid credits that go back to the holder, and the part of the payment that they were.
-        left_minor: set against the next invoices.
+        lowers_due_minor: the part that lowers the amount due of the invoice.
+        credits, credits_minor: the prepaid credits that go back to the holder, and the part of the payment that they were.
+        left_minor: the part that pays for the next invoices.
     """
 
     lowers_due_minor: int
@@ -97,9 +97,9 @@ class NoteSettlement:
 
 
 def creditable(lines: Iterable[LineRest]) -> dict[int, int]:
-    """What can still be credited of each line with a charge, in minor units before tax, by position.
+    """Return the amount that can still be credited of each line with a charge, in minor units before tax, by position.
 
-    A line is not credited beyond what is left of its category: a charge and the credit beside it are one amount to the tax.
+    A line is not credited beyond the rest of its category: for tax, a charge and the credit beside it are one amount.
     """
     known = list(lines)
     rests = _rests(known)
@@ -111,7 +111,7 @@ def creditable(lines: Iterable[LineRest]) -> dict[int, int]:
 
 
 def whole_rest(lines: Sequence[LineRest], taxes: Sequence[TaxRest]) -> CreditNoteAmounts:
-    """The whole rest of the invoice, its charges less its credits; without lines where nothing is left."""
+    """Return the whole rest of the invoice, its charges less its credits; without lines if it has no rest."""
     left = _less_credits(lines)
     taken = [
         CreditedLine(line.position, line.description, line.category, line.rate, left[line.position])
@@ -121,24 +121,24 @@ def whole_rest(lines: Sequence[LineRest], taxes: Sequence[TaxRest]) -> CreditNot
     return CreditNoteAmounts(tuple(taken), _taxes(taken, taxes))
 
 
-def parts(lines: Sequence[LineRest], taxes: Sequence[TaxRest], wanted: Mapping[int, int]) -> CreditNoteAmounts | None:
-    """These amounts, in minor units before tax, of the lines at these positions; None where they exceed the rest.
+def parts(lines: Sequence[LineRest], taxes: Sequence[TaxRest], requested: Mapping[int, int]) -> CreditNoteAmounts | None:
+    """Return a note of these amounts, in minor units before tax; None if they exceed the rest.
 
     Args:
-        wanted: by position; each of a line of the invoice and above 0.
+        requested: the amounts by position; each position is a line of the invoice, each amount above 0.
     """
     left, rests = creditable(lines), _rests(lines)
     taken = [
-        CreditedLine(line.position, line.description, line.category, line.rate, wanted[line.position])
+        CreditedLine(line.position, line.description, line.category, line.rate, requested[line.position])
         for line in lines
-        if line.position in wanted
+        if line.position in requested
     ]
-    asked: dict[Category, int] = {}
+    requested_of: dict[Category, int] = {}
     for one in taken:
-        asked[one.category, one.rate] = asked.get((one.category, one.rate), 0) + one.amount_minor
+        requested_of[one.category, one.rate] = requested_of.get((one.category, one.rate), 0) + one.amount_minor
     if any(one.amount_minor > left.get(one.position, 0) for one in taken):
         return None
-    if any(amount > rests[group] for group, amount in asked.items()):
+    if any(amount > rests[group] for group, amount in requested_of.items()):
         return None
     return CreditNoteAmounts(tuple(taken), _taxes(taken, taxes))
 
@@ -146,16 +146,17 @@ def parts(lines: Sequence[LineRest], taxes: Sequence[TaxRest], wanted: Mapping[i
 def given_back(
     total_minor: int, *, due_minor: int, paid_minor: int, credits_left: int, credits_left_minor: int
 ) -> NoteSettlement:
-    """Settle a note: the reverse of how an invoice is paid.
+    """Return the settlement of a note: it reverses the payment of the invoice.
 
     Args:
-        due_minor: the amount due of the invoice; 0 once it is paid.
-        paid_minor: the part of it that was paid in money and not credited yet.
-        credits_left, credits_left_minor: the prepaid credits that paid for it and were not given back yet, and their worth.
+        due_minor: the amount due of the invoice; 0 if it is paid.
+        paid_minor: the part that was paid in money and is not credited yet.
+        credits_left, credits_left_minor: the prepaid credits that paid for it and are not given back yet, and their worth.
 
     Returns:
-        The note first lowers the amount due. Next comes what was paid in money: that is left for the next invoices. Then whole
-        credits go back, rounded down; the last credit goes back with the last cent that it paid. The remainder is left as well.
+        The note first lowers the amount due. Then it credits the part paid in money, for the next invoices. Then whole credits go
+        back, rounded down; the last credit goes back with the last cent that it paid. The remainder also pays for the next
+        invoices.
     """
     lowers = min(total_minor, due_minor)
     money = min(total_minor - lowers, paid_minor)
@@ -166,10 +167,10 @@ def given_back(
 
 
 def _less_credits(lines: Sequence[LineRest]) -> dict[int, int]:
-    """The rest of each charge, by position, less the credits beside it.
+    """Return the rest of each charge, by position, less the credits beside it.
 
-    A credit lowers the charges of its item after it: these bill the time that it gave back. What is left of it lowers the other
-    charges of its category, from the first one on.
+    A credit lowers the later charges of its item, because these bill the time that it gave back. The rest of the credit lowers
+    the other charges of its category, from the first one on.
     """
     left = {line.position: max(line.left_minor, 0) for line in lines}
     of_items: Counter[tuple[str, Decimal, int | None]] = Counter()
@@ -208,5 +209,5 @@ def _taxes(taken: Sequence[CreditedLine], taxes: Sequence[TaxRest]) -> tuple[Tax
 
 
 def _tax_until(tax: TaxRest, credited_minor: int) -> int:
-    """The tax of this part of the base: a share of the invoice's tax, rounded half up once."""
+    """Return the tax of this part of the base: a share of the invoice's tax, rounded half up once."""
     return round_half_up(Fraction(tax.tax_minor * credited_minor, tax.base_minor))

@@ -1,12 +1,12 @@
-"""Credit notes on request: what corrects a finalised invoice, which itself never changes.
+"""Credit notes on request: they correct a finalised invoice, which itself never changes.
 
-A note is numbered in a separate series, last in the transaction, and frozen like an invoice. The sum of an invoice's notes
-never exceeds it: that is decided under the lock of the subscription, and the database looks again when the number is given.
+A note gets its number in a separate series, last in the transaction, and is frozen like an invoice. The notes of an invoice never
+exceed it: the lock of the subscription protects that decision, and the database checks the sum again with the number.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, connection
@@ -23,9 +23,10 @@ from billing.documents.credit_note_rules import (
     parts,
     whole_rest,
 )
-from billing.documents.invoice_locks import invoice_key
-from billing.errors import CreditExceedsInvoice, InvalidTransition, InvoiceGenerationBusy
+from billing.documents.invoice_locks import invoice_key, locked_invoice
+from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.models import (
+    CREDIT_NOTE,
     Claim,
     CreditNote,
     CreditNoteLine,
@@ -37,14 +38,13 @@ from billing.models import (
     InvoiceTax,
     Line,
 )
-from billing.models.columns import first_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
-from ledger.database.locks import Lock, holder_lock, sqlstate, try_advisory_lock
-from ledger.database.transactions import own_or_joined
-from ledger.errors import Invalid, LockBusy
+from ledger.database.locks import Lock, holder_lock, sqlstate
+from ledger.errors import Invalid
+from ledger.records import Nested, Record
+from ledger.values import MAX_REASON_CHARACTERS, Amount, Integer, ListOf, Text
 
-SERIES: Final = "CN"
 COLLECTION: Final = "credit-note-forms"
 REQUESTED: Final = CreditNote.Kind.REQUESTED
 CHECK_VIOLATION: Final = "23514"
@@ -52,7 +52,7 @@ CREDITED_STATES: Final = {Invoice.State.OPEN, Invoice.State.PAID, Invoice.State.
 OWED_STATES: Final = {Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE}
 CLAIM_OF: Final = {"recurring": Claim.Kind.RECURRING, "usage": Claim.Kind.USAGE, "late_usage": Claim.Kind.USAGE}
 
-# As an invoice's: from here to COMMIT the row of the series is locked.
+# As for an invoice: from here to COMMIT the row of the series is locked.
 NUMBER = """
     WITH taken AS (
         INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
@@ -68,8 +68,8 @@ NUMBER = """
     RETURNING number
 """
 
-# What credit notes have credited of lines, less what later invoices have taken into account of it: by so much they credited less
-# than what claims of the line no longer bill.
+# The amounts that credit notes have credited of lines, less the part that later invoices have taken into account: so much of the
+# credit does not come from claims that no longer bill the line.
 NOTED = """
     SELECT noted.invoice_id, noted.position, (noted.minor - coalesce(used.minor, 0))::bigint
     FROM (
@@ -102,17 +102,34 @@ LOWER_DUE = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LineCredit:
-    """The amount to credit of a line: above 0, in minor units, after discounts and before tax."""
+@dataclass(frozen=True, kw_only=True)
+class CreditLine(Record):
+    """The amount to credit of a line."""
 
-    position: int
-    amount_minor: int
+    position: Annotated[int, Integer("The position of the line on the invoice.", least=1, most=2**31 - 1)]
+    amount_minor: Annotated[int, Amount("In minor units, after discounts, before tax.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewCreditNote(Record):
+    """The credit note to issue, and its reason."""
+
+    lines: Annotated[
+        list[CreditLine] | None,
+        ListOf(
+            Nested(CreditLine),
+            "The lines to credit; the whole rest of the invoice by default.",
+            least=1,
+            most=1000,
+            null=True,
+        ),
+    ] = None
+    reason: Annotated[str, Text("As printed on the credit note.", most=MAX_REASON_CHARACTERS, least=1)]
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedNote:
-    """An issued credit note; `replayed` when an earlier request with the key issued it."""
+    """An issued credit note; `replayed` if an earlier request with the key issued it."""
 
     id: int
     number: str
@@ -120,24 +137,24 @@ class IssuedNote:
 
 
 def issue(
-    *, invoice_id: int, reason: str, actor: str, idempotency_key: str, lines: Sequence[LineCredit] | None = None
+    *, invoice_id: int, reason: str, actor: str, idempotency_key: str, lines: Sequence[CreditLine] | None = None
 ) -> IssuedNote:
-    """Credit an invoice, or raise, with only the refusal kept under the key.
+    """Credit an invoice; or raise, and only the refusal stays, under the key.
 
     Args:
         lines: the amounts to credit; None: the whole rest of the invoice.
         reason: 1 to 500 characters.
-        actor: who issues it, such as `admin:mara`.
+        actor: the operator or program, such as `admin:mara`.
 
     Raises:
-        Invalid: there is no reason, or a position is not one of the invoice's, or named twice.
-        NotFound, InvalidTransition: there is no such invoice, or it is a draft or void.
-        CreditExceedsInvoice: more than is left of it.
+        Invalid: the reason is missing, or a position is not a line of the invoice or is named twice.
+        NotFound, InvalidTransition: the invoice does not exist, or is a draft or void.
+        CreditExceedsInvoice: the amounts exceed the rest of the invoice.
         InvoiceGenerationBusy, HolderBusy: nothing was written; repeat it with the same key.
         IdempotencyKeyReused: the key belongs to another request.
     """
-    wanted = None if lines is None else [[one.position, one.amount_minor] for one in lines]
-    facts = {"invoice": invoice_id, "lines": wanted, "reason": reason, "actor": actor}
+    requested = None if lines is None else [[one.position, one.amount_minor] for one in lines]
+    facts = {"invoice": invoice_id, "lines": requested, "reason": reason, "actor": actor}
 
     def act() -> WriteResult:
         note = issue_in(invoice_id=invoice_id, lines=lines, reason=reason, actor=actor)
@@ -152,39 +169,35 @@ def issue(
     return IssuedNote(result.body["id"], result.body["number"], result.replayed)
 
 
-def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[LineCredit] | None = None) -> CreditNote:
-    """As `issue`, inside the transaction of a caller who remembers the key."""
+def issue_in(*, invoice_id: int, reason: str, actor: str, lines: Sequence[CreditLine] | None = None) -> CreditNote:
+    """Credit as `issue` does, in the transaction of a caller that stores the key."""
     if not reason.strip():
         raise Invalid(pointer="/reason", rule="required", detail="is required")
-    ref = first_of(Invoice.objects.filter(pk=invoice_id).values_list("subscription_ref", flat=True), "invoice", invoice_id)
     try:
-        with own_or_joined(), try_advisory_lock(invoice_key(ref)) as lock:
-            return _issue_under(lock, invoice_id, lines, reason, actor)
-    except LockBusy as busy:
-        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+        with locked_invoice(invoice_id) as (lock, invoice):
+            return _issue_under(lock, invoice, lines, reason, actor)
     except IntegrityError as error:
         if sqlstate(error) != CHECK_VIOLATION:
             raise
-        # Another process credits without the lock, and was first.
+        # Another process credited first, without the lock.
         raise _exceeds(invoice_id, _lines_left(Invoice.objects.get(pk=invoice_id))) from error
 
 
 def left_of(invoice: Invoice) -> tuple[int, dict[int, int]]:
-    """What can be credited of an invoice now: the whole rest with tax, and the rest of each line before tax. For showing only."""
+    """Return the creditable rest of an invoice, with tax, and that of each line, before tax. Without a lock, for display only."""
     if invoice.state not in CREDITED_STATES:
         return 0, {}
     lines = _lines_left(invoice)
     return whole_rest(lines, _taxes_left(invoice.pk)).total_minor, creditable(lines)
 
 
-def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[LineCredit] | None, reason: str, actor: str) -> CreditNote:
-    """Lock order: the subscription's is held, then the holder's, then the row of the series."""
-    invoice = Invoice.objects.get(pk=invoice_id)
+def _issue_under(lock: Lock, invoice: Invoice, requested: Sequence[CreditLine] | None, reason: str, actor: str) -> CreditNote:
+    """Lock order: the caller has the subscription's lock; then the holder's, then the row of the series."""
     lock.ensure_held(invoice_key(invoice.subscription_ref))
     if invoice.state not in CREDITED_STATES:
-        raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="credited")
+        raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted="credited")
     lines = _lines_left(invoice)
-    credited = _credited(invoice, lines, wanted)
+    credited = _credited(invoice, lines, requested)
     back = _given_back(invoice, credited.total_minor)
     note = _write(invoice, credited, reason, actor)
     if back.lowers_due_minor:
@@ -200,14 +213,14 @@ def _issue_under(lock: Lock, invoice_id: int, wanted: Sequence[LineCredit] | Non
 
 
 def noted_minor(subscription_id: int, invoice_ids: Sequence[int]) -> dict[tuple[int, int], int]:
-    """What credit notes have credited of lines beside what later invoices have given back, by invoice and position."""
+    """Return by invoice and position what credit notes credited of lines, less what later invoices gave back."""
     with connection.cursor() as cursor:
         cursor.execute(NOTED, {"subscription": subscription_id, "invoices": list(invoice_ids)})
         return {(invoice_id, position): minor for invoice_id, position, minor in cursor.fetchall()}
 
 
 def _lines_left(invoice: Invoice) -> list[LineRest]:
-    """The invoice's lines with their rest: less what credit notes and later invoices have given back."""
+    """Return the invoice's lines, each less the amounts of credit notes and later invoices."""
     noted = noted_minor(invoice.subscription_id, [invoice.pk])
     lines = list(Line.objects.filter(invoice_id=invoice.pk).order_by("position"))
     claims = _claims_of(invoice, lines)
@@ -226,13 +239,13 @@ def _lines_left(invoice: Invoice) -> list[LineRest]:
 
 
 def _is_claimed(line: Line) -> bool:
-    """Claims say what is billed of the line: it is a charge for a period of an item."""
+    """Return whether claims bill the line: it is a charge for a period of an item."""
     net = line.amount_minor - line.discount_minor
     return net > 0 and line.kind in CLAIM_OF and None not in (line.item_id, line.starts_at, line.ends_at)
 
 
 def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
-    """The open claims of the subscription that may bill a part of these lines, by one query."""
+    """Return the open claims of the subscription that may bill a part of these lines, by one query."""
     claimed = [line for line in lines if _is_claimed(line)]
     if not claimed:
         return []
@@ -244,12 +257,12 @@ def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
         starts_at__lt=max(line.ends_at for line in claimed if line.ends_at is not None),
         ends_at__gt=min(line.starts_at for line in claimed if line.starts_at is not None),
     )
-    # Each invoice has separate claims of recurring prices; usage may be claimed again by a later one.
+    # Recurring prices have separate claims on each invoice; a later invoice may claim usage again.
     return list(found.filter(~Q(kind=CLAIM_OF["recurring"]) | Q(invoice_id=invoice.pk)))
 
 
 def _claimed_minor(line: Line, claims: Sequence[Claim]) -> int:
-    """The amount of a line, after discounts, that open claims still bill: a later invoice may have given a part back."""
+    """Return the amount of a line, after discounts, that open claims still bill: a later invoice may have given a part back."""
     net = line.amount_minor - line.discount_minor
     if not _is_claimed(line):
         return net
@@ -279,29 +292,27 @@ def _taxes_left(invoice_id: int) -> list[TaxRest]:
     ]
 
 
-def _credited(invoice: Invoice, lines: Sequence[LineRest], wanted: Sequence[LineCredit] | None) -> CreditNoteAmounts:
+def _credited(invoice: Invoice, lines: Sequence[LineRest], requested: Sequence[CreditLine] | None) -> CreditNoteAmounts:
     taxes = _taxes_left(invoice.pk)
-    if wanted is None:
+    if requested is None:
         rest = whole_rest(lines, taxes)
         if rest.total_minor <= 0:
             raise _exceeds(invoice.pk, lines)
         return rest
-    part = parts(lines, taxes, _by_position(lines, wanted))
+    part = parts(lines, taxes, _by_position(lines, requested))
     if part is None:
         raise _exceeds(invoice.pk, lines)
     return part
 
 
-def _by_position(lines: Sequence[LineRest], wanted: Sequence[LineCredit]) -> Mapping[int, int]:
+def _by_position(lines: Sequence[LineRest], requested: Sequence[CreditLine]) -> Mapping[int, int]:
     known, found = {line.position for line in lines}, dict[int, int]()
-    for index, one in enumerate(wanted):
+    for index, one in enumerate(requested):
         pointer = f"/lines/{index}/position"
         if one.position not in known:
             raise Invalid(pointer=pointer, rule="unknown-line", detail="the invoice has no line at this position")
         if one.position in found:
             raise Invalid(pointer=pointer, rule="duplicate", detail="another line names this position")
-        if one.amount_minor < 1:
-            raise Invalid(pointer=f"/lines/{index}/amount_minor", rule="too-small", detail="must be at least 1")
         found[one.position] = one.amount_minor
     return found
 
@@ -367,7 +378,7 @@ def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: st
 
 
 def _lower_due(invoice: Invoice, note: CreditNote, amount_minor: int) -> None:
-    """Lower the amount due of the invoice; at 0 it becomes paid."""
+    """Lower the amount due of the invoice; at 0 the invoice becomes paid."""
     CreditNoteUse.objects.create(credit_note=note, invoice_id=invoice.pk, amount_minor=amount_minor)
     with connection.cursor() as cursor:
         cursor.execute(LOWER_DUE, {"id": invoice.pk, "amount": amount_minor, "now": timezone.now()})
@@ -396,4 +407,4 @@ def _number(invoice: Invoice, note: CreditNote) -> None:
     time_zone: Any = Customer.objects.filter(pk=invoice.customer_id).values_list("time_zone", flat=True).first()
     issue_date = timezone.now().astimezone(ZoneInfo(time_zone or "UTC")).date()
     with connection.cursor() as cursor:
-        cursor.execute(NUMBER, {"id": note.pk, "series": SERIES, "issue_date": issue_date})
+        cursor.execute(NUMBER, {"id": note.pk, "series": CREDIT_NOTE.series, "issue_date": issue_date})

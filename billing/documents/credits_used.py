@@ -1,7 +1,7 @@
-"""Spending a holder's credits on units of usage, and giving them back: the ledger's side of `billing.rating.prepaid_units`.
+"""Spends a holder's credits on units of usage, and gives them back: the ledger's side of `rating.prices.prepaid_units`.
 
-An open usage claim names every spend, with the part of it that was not given back. So claims and ledger agree, which
-`generate_invoices --check` verifies.
+An open usage claim names every spend, with the part that was not given back. So claims and ledger agree, and `generate_invoices
+--check` verifies that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,18 +13,19 @@ from django.db.models import QuerySet
 
 from billing.models import Claim, Invoice
 from billing.orders import plans
-from billing.rating.prepaid_units import CreditSpend, afford, covered_of, covered_snapshot, stretches_of
-from ledger import earlier_entries, journal
+from billing.rating.prices.prepaid_units import CreditSpend, afford, covered_of, covered_snapshot, stretches_of
+from ledger import journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
+from ledger.services import earlier_entries
 
 MOST_AT_ONCE = 2**53 - 1
 """The most credits of one spend that the ledger accepts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
-    """What credits are spent or given back for, as the entry records it."""
+class BilledUsage:
+    """The purpose of a spend or refund, as the entry records it."""
 
     invoice_id: int
     subscription_ref: str
@@ -57,25 +58,25 @@ def spendable(holder: Lock, holder_id: str, credit_type: str) -> int:
     return min(ledger.available_under(holder, holder_id=holder_id, credit_type=credit_type), MOST_AT_ONCE)
 
 
-def spend(holder: Lock, holder_id: str, credit_type: str, amount: int, occasion: Occasion, key: str = "") -> CreditSpend:
+def spend(holder: Lock, holder_id: str, credit_type: str, amount: int, usage: BilledUsage, key: str = "") -> CreditSpend:
     """Spend credits on units of a period, or raise and write nothing."""
     entry = ledger.spend_under(
         holder,
         holder_id=holder_id,
         amount=amount,
         credit_type=credit_type,
-        idempotency_key=key or occasion.key,
-        reason=f"Usage of {occasion.price_key}",
-        **occasion.entry_fields(),
+        idempotency_key=key or usage.key,
+        reason=f"Usage of {usage.price_key}",
+        **usage.entry_fields(),
     )
     return CreditSpend(holder_id, credit_type, entry.sequence, amount)
 
 
-def give_back(holder: Lock, spent: CreditSpend, amount: int, occasion: Occasion, reason: str, key: str = "") -> int | None:
+def give_back(holder: Lock, spent: CreditSpend, amount: int, usage: BilledUsage, reason: str, key: str = "") -> int | None:
     """Refund this amount of a spend, to the lots that the ledger chooses.
 
     Returns:
-        The sequence of the refund; None where an operator has refunded the whole spend by hand.
+        The sequence of the refund; None if an operator has refunded the whole spend by hand.
     """
     account = journal.read(holder, spent.holder_id, spent.credit_type)
     entry = earlier_entries.entry(account, spent.sequence)
@@ -89,9 +90,9 @@ def give_back(holder: Lock, spent: CreditSpend, amount: int, occasion: Occasion,
         spend=spent.sequence,
         amount=left,
         credit_type=spent.credit_type,
-        idempotency_key=key or f"{occasion.key}/back/{spent.sequence}",
+        idempotency_key=key or f"{usage.key}/back/{spent.sequence}",
         reason=reason,
-        **occasion.entry_fields(),
+        **usage.entry_fields(),
     )
     return refund.sequence
 
@@ -100,15 +101,14 @@ def give_back(holder: Lock, spent: CreditSpend, amount: int, occasion: Occasion,
 
 
 def covered_claims(claims: QuerySet[Claim]) -> list[Claim]:
-    """The claims among them whose usage is paid in credits, in whole or in part."""
+    """Return the claims among them whose usage credits pay for, in whole or in part."""
     return list(claims.filter(kind=Claim.Kind.USAGE, snapshot__has_key="covered").order_by("id"))
 
 
 def undo(invoice: Invoice, released: Sequence[Claim], restored: Sequence[Claim]) -> None:
     """Give back what an invoice spent on usage, and spend again what it gave back, as far as credits are available.
 
-    Where too few credits are available, the claim keeps fewer covered units and stores what it is short of: the next run
-    bills the other units.
+    With too few credits, the claim keeps fewer covered units and stores the missing number; the next run bills those units.
 
     Args:
         released: the claims with coverage that the invoice had written.
@@ -124,7 +124,7 @@ def undo(invoice: Invoice, released: Sequence[Claim], restored: Sequence[Claim])
                 amount = spent.credits - after.get(_name(spent), 0)
                 key = f"usage/{invoice.pk}/undone/{spent.sequence}"
                 if amount > 0:
-                    give_back(holder, spent, amount, _occasion(invoice, claim), "Invoice voided or deleted", key)
+                    give_back(holder, spent, amount, _billed_usage(invoice, claim), "Invoice voided or deleted", key)
         for claim in restored:
             _spend_again(holder, invoice, claim, before)
 
@@ -141,7 +141,7 @@ def _spend_again(holder: Lock, invoice: Invoice, claim: Claim, before: Mapping[t
     again = left.credits - (coverage.credits - missing)
     if again > 0:
         key = f"usage/{invoice.pk}/restored/{claim.pk}"
-        kept.append(spend(holder, holder_id, credit_type, again, _occasion(invoice, claim), key))
+        kept.append(spend(holder, holder_id, credit_type, again, _billed_usage(invoice, claim), key))
     spends = tuple(one for one in kept if one.credits)
     known = claim.snapshot["covered"]
     short_of = stretches_of(known.get("short_of", known["stretches"])) if left != coverage or "short_of" in known else ()
@@ -157,6 +157,6 @@ def _name(spent: CreditSpend) -> tuple[str, str, int]:
     return spent.holder_id, spent.credit_type, spent.sequence
 
 
-def _occasion(invoice: Invoice, claim: Claim) -> Occasion:
+def _billed_usage(invoice: Invoice, claim: Claim) -> BilledUsage:
     _, price = plans.price_of(claim.price_id)
-    return Occasion(invoice.pk, invoice.subscription_ref, price.key, claim.item_id, claim.starts_at, claim.ends_at)
+    return BilledUsage(invoice.pk, invoice.subscription_ref, price.key, claim.item_id, claim.starts_at, claim.ends_at)

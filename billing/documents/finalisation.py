@@ -1,7 +1,7 @@
-"""Finalising a draft: credit notes and prepaid credits are set against it, then it gets its number and is frozen.
+"""Finalises a draft: credit notes and prepaid credits pay for it, then it gets its number and is frozen.
 
-The number is taken last in the transaction. The row of the series stays locked until COMMIT, so only one process at a time would
-do anything that came after it.
+The transaction takes the number last. The row of the series stays locked until COMMIT, so all other finalisations wait for
+anything that comes after it.
 """
 
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ from billing.rating.totals import OpenCreditNote, apply_credit_notes, credits_fo
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 
-# The number and all that it freezes in one statement, also for the first number of a series: from here to COMMIT the row of the
-# series is locked, and the finalisation of all other invoices waits.
+# One statement gives the number and freezes all that belongs to it, also for the first number of a series: from here to COMMIT
+# the row of the series is locked, and all other finalisations wait.
 FINALIZE = """
     WITH taken AS (
         INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
@@ -48,7 +48,7 @@ FINALIZE = """
 
 PAID = "UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s"
 
-# The finalisation that a dry run shows, on a draft that is rolled back afterwards.
+# The finalisation that a dry run shows, of a draft that is rolled back afterwards.
 SETTLE = """
     UPDATE billing_invoice
     SET issue_date = %(issue_date)s, due_date = %(due_date)s,
@@ -69,7 +69,7 @@ NOTES_LEFT = """
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """A draft and its customer, as far as finalisation needs them."""
+    """The fields of a draft and its customer that finalisation needs."""
 
     invoice_id: int
     subscription_id: int
@@ -84,12 +84,12 @@ class InvoiceDraft:
     credit_type: str
     credit_unit_value: Decimal | None
     has_notes: bool = True
-    """False: the subscription has no open credit note."""
+    """False if the subscription has no open credit note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What was set against a draft, and its dates: everything but the number."""
+    """The payments of a draft and its dates: everything but the number."""
 
     draft: InvoiceDraft
     credit_notes_minor: int
@@ -104,15 +104,15 @@ class Settlement:
 
 
 def finalize_under(lock: Lock, draft: InvoiceDraft) -> str:
-    """Settle a draft, give it its number and freeze it, or raise and change nothing; returns the number."""
+    """Settle a draft, give it its number and freeze it, or raise and change nothing; return the number."""
     return number_under(lock, settle_under(lock, draft))
 
 
 def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
-    """Set credit notes and prepaid credits against a draft, or raise and change nothing.
+    """Pay a draft with credit notes and prepaid credits, or raise and change nothing.
 
-    Lock order: the subscription's is held, then the holder's. A caller that finalises several drafts settles all of them before
-    it takes the first number, so that nothing waits for a holder's lock while it holds the series.
+    Lock order: the caller has the subscription's lock; then the holder's. A caller that finalises several drafts settles all of
+        them before it takes the first number, so that it never waits for a holder's lock while it holds the series.
     """
     lock.ensure_held(invoice_key(draft.subscription_ref))
     notes_minor = _apply_notes(draft)
@@ -122,7 +122,7 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
 
 
 def number_under(lock: Lock, settled: Settlement) -> str:
-    """Give a settled draft its number and freeze it; nothing but COMMIT should follow. Returns the number."""
+    """Give a settled draft its number and freeze it; only COMMIT should follow. Return the number."""
     lock.ensure_held(invoice_key(settled.draft.subscription_ref))
     with connection.cursor() as cursor:
         cursor.execute(FINALIZE, _facts(settled))
@@ -153,7 +153,7 @@ def _facts(settled: Settlement) -> dict[str, Any]:
 
 
 def _apply_notes(draft: InvoiceDraft) -> int:
-    """Apply credit notes: first the invoice's own one, then the oldest."""
+    """Apply credit notes: first the invoice's own, then the oldest."""
     if not draft.has_notes and not draft.own_note_minor:
         return 0
     with connection.cursor() as cursor:
@@ -177,7 +177,7 @@ def _apply_notes(draft: InvoiceDraft) -> int:
 
 
 def _pay_with_credits(draft: InvoiceDraft, due_minor: int) -> int:
-    """Spend the holder's credits on the amount due, as far as they reach. The balance is read under the holder's lock."""
+    """Spend the holder's credits on the amount due, as far as they suffice. The balance is read under the holder's lock."""
     if not (draft.holder_id and draft.credit_type and draft.credit_unit_value) or due_minor <= 0:
         return 0
     with holder_lock(draft.holder_id) as holder:
@@ -207,7 +207,7 @@ def _pay_with_credits(draft: InvoiceDraft, due_minor: int) -> int:
 
 
 def finalizing(invoice: Invoice) -> InvoiceDraft:
-    """Read what finalisation needs of a draft."""
+    """Return what finalisation needs of a draft."""
     customer = Customer.objects.get(pk=invoice.customer_id)
     carried = Line.objects.filter(invoice_id=invoice.pk, kind="carried")
     return InvoiceDraft(
@@ -222,6 +222,6 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         time_zone=customer.time_zone,
         holder_id=customer.holder_id,
         credit_type=customer.credit_type,
-        # A credit is worth money of the customer's currency; what is invoiced in another one is paid in money.
+        # A credit has a worth in the customer's currency; an invoice in another currency is paid in money.
         credit_unit_value=customer.credit_unit_value if invoice.currency == customer.currency else None,
     )

@@ -23,7 +23,7 @@ from ledger.database.locks import Lock, holder_key, holder_lock
 
 State = Invoice.State
 
-# Zero-amount claims, which have no line: they are released for what is restored in their place.
+# Zero-amount claims without a line: they are released in favour of the restored claims.
 RELEASE_ZERO_AMOUNT = """
     UPDATE billing_claim AS zero
     SET released_at = clock_timestamp(), released_by = %(invoice)s
@@ -35,7 +35,7 @@ RELEASE_ZERO_AMOUNT = """
     RETURNING zero.id
 """
 
-# Whatever has billed since, with a line, the time that an invoice gave back: both cannot be claimed.
+# Later claims, with a line, of the time that an invoice gave back: both cannot hold at once.
 BILLED_AGAIN_BY = """
     SELECT DISTINCT coalesce(again.made_by, again.invoice_id)
     FROM billing_claim AS back
@@ -47,7 +47,7 @@ BILLED_AGAIN_BY = """
         AND %(invoice)s NOT IN (again.invoice_id, coalesce(again.made_by, 0))
 """
 
-# Claims that a voided or deleted invoice had corrected count again as before. The next run looks for their late usage again.
+# Claims that a voided or deleted invoice had corrected count again. The next run looks for their late usage again.
 RESTORE_CLAIMS = """
     INSERT INTO billing_claim (subscription_id, item_id, kind, starts_at, ends_at, price_id, quantity, amount_minor,
         invoice_id, line_position, snapshot, made_by, restores, created_at, measure_again)
@@ -59,7 +59,7 @@ RESTORE_CLAIMS = """
     RETURNING id
 """
 
-# The next run looks from the earliest time on that is not billed any more, or counts as billed before.
+# The next run starts at the earliest time that is not billed any more, or that counts as billed before.
 SET_CURSOR_BACK = """
     UPDATE billing_cursor AS cursor
     SET recurring_due_at = least(cursor.recurring_due_at, earliest.due_at),
@@ -78,8 +78,8 @@ def finalize(invoice_id: int) -> Invoice:
     """Finalise a draft, or raise and change nothing.
 
     Raises:
-        NotFound, InvalidTransition: there is no such invoice, or it is not a draft.
-        InvoiceGenerationBusy: invoices of the subscription are being made.
+        NotFound, InvalidTransition: the invoice does not exist, or is not a draft.
+        InvoiceGenerationBusy: another process makes invoices of the subscription.
     """
 
     with locked_invoice(invoice_id) as (lock, invoice):
@@ -105,7 +105,7 @@ def mark_uncollectible(invoice_id: int) -> Invoice:
 
 
 def came_to_nothing(invoice: Invoice) -> bool:
-    """True for a finalised invoice with a total of 0."""
+    """Return whether this is a finalised invoice with a total of 0."""
     return invoice.state == State.PAID and invoice.total_minor == 0
 
 
@@ -117,17 +117,17 @@ def void(invoice_id: int) -> Invoice:
 def void_with_corrections(invoice_id: int) -> list[Invoice]:
     """Void an open or uncollectible invoice, or a paid one with a total of 0; or raise and change nothing.
 
-    Its periods can be billed again, what it had corrected counts as before, the credits that paid part of it go back, and its
-    credit notes end. Later invoices with a total of 0 that correct it are voided first. Voiding a void invoice changes nothing.
+    Its periods can be billed again, the claims that it had corrected count again, the credits that paid for it go back, and its
+    credit notes end. Later invoices with a total of 0 that correct it are voided first. To void a void invoice changes nothing.
 
     Returns:
-        The invoices that became void, this one last; only this one where it was void already.
+        The invoices that became void, this one last; only this one if it was void already.
 
     Raises:
-        NotFound, InvalidTransition: there is no such invoice, or it is a draft or was paid.
+        NotFound, InvalidTransition: the invoice does not exist, is a draft or was paid.
         InvoiceCorrectedLater: a later invoice corrects a line of this one, or has billed time that this one gave back; void that
-            first.
-        InvoiceGenerationBusy: invoices of the subscription are being made.
+            invoice first.
+        InvoiceGenerationBusy: another process makes invoices of the subscription.
     """
     with locked_invoice(invoice_id) as (lock, invoice):
         return [invoice] if invoice.state == State.VOID else _void_under(lock, invoice)
@@ -139,13 +139,13 @@ def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     _change_state(invoice, State.VOID, "voided_at", origins)
     netted = [other for other in _corrected_by(invoice) if came_to_nothing(other)]
     voided = [one for other in reversed(netted) for one in _void_under(lock, other)]
-    _release(lock, invoice, state=state, wanted=State.VOID.value)
+    _release(lock, invoice, state=state, target=State.VOID.value)
     _give_credits_back(invoice)
     return [*voided, invoice]
 
 
 def delete_draft(invoice_id: int) -> None:
-    """Delete a draft and release what it claimed, or raise and change nothing. Raises: as `finalize`."""
+    """Delete a draft and release its claims, or raise and change nothing. Raises: as `finalize`."""
 
     with locked_invoice(invoice_id) as (lock, invoice):
         if invoice.state != State.DRAFT:
@@ -154,25 +154,26 @@ def delete_draft(invoice_id: int) -> None:
 
 
 def delete_draft_under(lock: Lock, invoice: Invoice) -> None:
-    """Delete a draft and release what it claimed, or raise and change nothing. Raises: as `_release`."""
-    _release(lock, invoice, state=invoice.state, wanted="deleted")
+    """Delete a draft and release its claims, or raise and change nothing. Raises: as `_release`."""
+    _release(lock, invoice, state=invoice.state, target="deleted")
     Line.objects.filter(invoice_id=invoice.pk).delete()
     InvoiceTax.objects.filter(invoice_id=invoice.pk).delete()
     Invoice.objects.filter(pk=invoice.pk).delete()
 
 
-def _release(lock: Lock, invoice: Invoice, *, state: str, wanted: str) -> None:
-    """Release everything that an invoice claimed or used, with the credits on usage, and restore what it had corrected.
+def _release(lock: Lock, invoice: Invoice, *, state: str, target: str) -> None:
+    """Release everything that an invoice claimed or used, with the credits on usage, and restore the claims that it had
+    corrected.
 
     Args:
-        state, wanted: from which state to which one the invoice goes.
+        state, target: the states before and after the transition.
 
     Raises:
-        InvoiceCorrectedLater: a later invoice that is not void has corrected a claim of this one, billed what it gave back, or
-            used its credit note.
+        InvoiceCorrectedLater: a later invoice that is not void has corrected a claim of this one, billed time that it gave back,
+            or used its credit note.
     """
     lock.ensure_held(invoice_key(invoice.subscription_ref))
-    _refuse_if_corrected(invoice, state, wanted)
+    _refuse_if_corrected(invoice, state, target)
     now = timezone.now()
     written = Claim.objects.filter(_written_by(invoice), released_at=None)
     covered = covered_claims(written)
@@ -189,16 +190,16 @@ def _release(lock: Lock, invoice: Invoice, *, state: str, wanted: str) -> None:
     CreditNote.objects.filter(invoice_id=invoice.pk, released_at=None).update(released_at=now)
 
 
-def _refuse_if_corrected(invoice: Invoice, state: str, wanted: str) -> None:
+def _refuse_if_corrected(invoice: Invoice, state: str, target: str) -> None:
     corrections = _corrected_by(invoice)
     if corrections:
-        raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk, state=state, wanted=wanted)
+        raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk, state=state, wanted=target)
 
 
 def _corrected_by(invoice: Invoice) -> list[Invoice]:
-    """The invoices that are not void and have corrected a claim of this one, billed what it gave back, or used its credit note.
+    """Return the valid invoices that corrected a claim of this one, billed time that it gave back, or used its credit note.
 
-    Oldest first.
+    The oldest comes first.
     """
     correcting = Claim.objects.filter(_written_by(invoice), released_by__isnull=False).exclude(released_by=invoice.pk)
     using = CreditNoteUse.objects.filter(credit_note__invoice_id=invoice.pk, released_at=None).exclude(invoice_id=invoice.pk)
@@ -215,7 +216,7 @@ def _written_by(invoice: Invoice) -> Q:
 
 
 def _give_credits_back(invoice: Invoice) -> None:
-    """Refund the credits that paid for the invoice, once. The ledger's idempotency key refuses a second refund as well."""
+    """Refund the credits that paid for the invoice, once. The ledger's idempotency key also refuses a second refund."""
     payment = CreditPayment.objects.filter(invoice_id=invoice.pk, refund_sequence=None).first()
     if payment is None:
         return

@@ -1,4 +1,4 @@
-"""Who invoices: name, address, VAT id and bank account, as documents print them. Append-only: a change is a new version.
+"""The seller: name, address, VAT id and bank account, as documents print them. Append-only: a change is a new version.
 
 Finalising an invoice records the current version, so the document always shows the same details.
 """
@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from billing.models import Seller
+from billing.orders.customers import ADDRESS_LINES
 from ledger.errors import Invalid
 
 REQUIRED: Final = {"name", "line1", "city", "country"}
 LIMITS: Final = {
-    "name": 70, "line1": 100, "line2": 100, "postal_code": 16, "city": 60, "country": 2, "vat_id": 32, "tax_number": 32,
+    "name": 70, **{name: line.most for name, line in ADDRESS_LINES.items()}, "country": 2, "vat_id": 32, "tax_number": 32,
     "register": 100, "email": 100, "phone": 40, "website": 100, "iban": 34, "bic": 11, "bank": 70,
 }  # fmt: skip
-"""The details of a seller, with their longest lengths. A transfer takes a name of at most 70 characters."""
+"""The fields of a seller, with their longest lengths. A transfer takes a name of at most 70 characters."""
 PATTERNS: Final = {
     "country": (re.compile("[A-Z]{2}"), "must be the two capital letters of ISO 3166"),
     "vat_id": (re.compile("[A-Z]{2}[0-9A-Z+*]{2,30}"), "must begin with its country, without spaces"),
@@ -31,7 +32,7 @@ def record_seller(details: Mapping[str, Any], *, actor: str) -> Seller:
         details: by the names of `LIMITS`; `name`, `line1`, `city` and `country` are required.
 
     Raises:
-        Invalid: a name is unknown or missing, or a value is not what it must be.
+        Invalid: a name is unknown or missing, or a value breaks the rule of its field.
     """
     clean = _checked(details)
     current = current_seller()
@@ -41,12 +42,12 @@ def record_seller(details: Mapping[str, Any], *, actor: str) -> Seller:
 
 
 def current_seller() -> Seller | None:
-    """The current seller; None before one is recorded."""
+    """Return the current seller; None before one is recorded."""
     return Seller.objects.order_by("-pk").first()
 
 
 def seller_of(seller_id: int | None) -> Seller | None:
-    """The seller of a document: the version that it names, or the first version where it was issued before any was recorded."""
+    """Return the seller of a document: the version that it names, or the first one if it was issued before any was recorded."""
     return Seller.objects.order_by("pk").first() if seller_id is None else Seller.objects.get(pk=seller_id)
 
 
@@ -78,7 +79,7 @@ def _checked_value(name: str, value: Any) -> str:
 
 
 def is_iban(iban: str) -> bool:
-    """True where the check digits are right. Source: ISO 13616, ISO 7064 MOD 97-10."""
+    """Return whether the check digits are right. Source: ISO 13616, ISO 7064 MOD 97-10."""
     return int("".join(str(int(character, 36)) for character in iban[4:] + iban[:4])) % 97 == 1
 
 

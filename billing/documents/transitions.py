@@ -1,4 +1,4 @@
-"""What a person does with a document: changes its state, or deletes a draft. Who did it and why is recorded with it."""
+"""What people do with documents: change their state, or delete a draft. The actor and the reason are recorded."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ TRANSITIONS: Final[dict[str, Callable[[int], Invoice]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TransitionResult:
-    """The invoice after the transition; `replayed` when an earlier request with the key made it."""
+    """The invoice after the transition; `replayed` if an earlier request with the key made it."""
 
     invoice_id: int
     number: str | None
@@ -39,19 +39,19 @@ class TransitionResult:
 
 
 def apply(*, invoice_id: int, kind: str, actor: str, reason: str, idempotency_key: str) -> TransitionResult:
-    """Change the state of an invoice and record who did it and why; or raise, with only the refusal kept under the key.
+    """Change the state of an invoice and record the actor and the reason; or raise, and only the refusal stays, under the key.
 
     Args:
         kind: finalize, pay, void, mark_uncollectible or delete.
-        actor: who did it, such as `admin:mara`.
+        actor: the operator or program, such as `admin:mara`.
         reason: 1 to 500 characters.
 
     Returns:
         The invoice after the transition; the state of a deleted draft is `deleted`.
 
     Raises:
-        Invalid: there is no reason.
-        Refused: as the use-case in `documents` that makes the transition says.
+        Invalid: the reason is missing.
+        Refused: see the use-case in `documents` that makes the transition.
         InvoiceGenerationBusy, HolderBusy: nothing was written; repeat it with the same key.
         IdempotencyKeyReused: the key belongs to another transition.
     """
@@ -76,12 +76,12 @@ def apply(*, invoice_id: int, kind: str, actor: str, reason: str, idempotency_ke
 
 
 def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "") -> Invoice:
-    """As `apply`, inside the transaction of a caller who remembers the key; the reason may be empty.
+    """Change the state as `apply` does, in the transaction of a caller that stores the key; the reason may be empty.
 
-    What is voided with an invoice is recorded with the same actor and reason.
+    Invoices that are voided with this one get the same actor and reason.
     """
     with locked_invoice(invoice_id) as (lock, invoice):
-        # The record first: finalisation takes the number last, because others wait for its row. Voiding a void invoice changes
+        # The record first: finalisation takes the number last, because others wait for its row. To void a void invoice changes
         # nothing.
         if kind != "void" or invoice.state != Invoice.State.VOID:
             _note(lock, invoice, kind=kind, actor=actor, reason=reason)
@@ -94,7 +94,7 @@ def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "") -> Inv
 
 
 def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> Transition:
-    """Delete a draft and record what it was, who deleted it and why; inside the caller's transaction.
+    """Delete a draft and record its data, the actor and the reason; in the caller's transaction.
 
     Raises: as `documents.delete_draft`.
     """
@@ -107,7 +107,7 @@ def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> Transit
 
 
 def _note(lock: Lock, invoice: Invoice, *, kind: str, actor: str, reason: str, draft: dict[str, Any] | None = None) -> Transition:
-    """Record who changed the state of an invoice and why, under the next number of its subscription."""
+    """Record the actor and the reason of a transition, under the next number of its subscription."""
     lock.ensure_held(invoice_key(invoice.subscription_ref))
     last = Transition.objects.filter(subscription_id=invoice.subscription_id).aggregate(last=Max("sequence"))["last"]
     return Transition.objects.create(

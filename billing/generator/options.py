@@ -1,4 +1,4 @@
-"""The options of a run: up to when it bills, which kinds of prices, and whether it finalises."""
+"""The options of a run: the instant up to which it bills, the kinds of prices, and whether it finalises."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from billing.rating.prices import PriceKind
+from billing.rating.prices.price import PriceKind
 
 
 class Scope(StrEnum):
-    """What a run bills, where it does not bill everything."""
+    """The kinds of prices that a run bills if it does not bill all."""
 
     USAGE = "usage"
     RECURRING = "recurring"
@@ -29,13 +29,13 @@ class Options:
     """How to bill.
 
     Args:
-        as_of: up to when; aware.
-        only: usage or recurring charges; None for both. One-off charges go with the recurring ones.
+        as_of: the instant up to which it bills; aware.
+        only: usage or recurring charges; None: both. One-off charges go with the recurring ones.
         finalize: give numbers; False leaves drafts.
-        dry_run: do everything in a preview: nothing is written, and no holder's lock is taken.
-        max_periods: bill the oldest due instants, at most this number.
-        late_lookback: the number of billed periods of a usage price in which the run bills late usage; None: all. What is older
-            is left out, and reported.
+        dry_run: do everything in a preview, which writes nothing and takes no holder's lock.
+        max_periods: bill at most this number of due instants, the oldest ones.
+        late_lookback: for how many billed periods of a usage price the run bills late usage; None: for all. Older late usage is
+            left out, and reported.
     """
 
     as_of: datetime
@@ -49,4 +49,4 @@ class Options:
     grace_ends_at: datetime | None = None
     """Set by the generator: until then each run rates the new draft again."""
     render: Callable[[int], dict[str, Any]] | None = None
-    """Shows an invoice before the transaction ends, also in a dry run."""
+    """Called with each invoice before the transaction ends, also in a dry run."""

@@ -1,4 +1,4 @@
-"""What `generate_invoices` tells people, from the same numbers that programs get as JSON."""
+"""The texts of `generate_invoices` for people, from the numbers that programs get as JSON."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -12,17 +12,17 @@ LABEL = 15
 WORDS = {
     Outcome.CREATED: "left as drafts",
     Outcome.FINALISED: "finalised",
-    Outcome.NOTHING_DUE: "with nothing due",
+    Outcome.NOTHING_DUE: "without anything due",
     Outcome.BUSY: "busy",
     Outcome.DEFERRED: "put off",
     Outcome.SUSPENDED: "suspended",
     Outcome.FAILED: "failed",
-    Outcome.CONFLICT: "billed twice by somebody without the lock, which the database refused",
+    Outcome.CONFLICT: "billed by another process without the lock; the database refused the second time",
 }
 
 
 def run_text(summary: Mapping[str, Any]) -> str:
-    """Return what a run did."""
+    """Return the text about a run."""
     return "\n".join(f"{label:<{LABEL}}{text}" for label, text in _run_lines(summary) if text)
 
 
@@ -71,16 +71,16 @@ def _never_billed(found: Any) -> str:
 
 
 def check_text(figures: Mapping[str, Any]) -> str:
-    """Return what a check found."""
+    """Return the text about a check."""
     lines = [f"{finding['finding']}: {finding['what']}" for finding in figures["findings"]]
     lines += [f"Usage that no run bills: {_never_billed([one])}" for one in figures["usage_never_billed"]]
     count = len(figures["findings"])
-    lines.append(f"{count} finding{'' if count == 1 else 's'}." if count else "Clean: what was billed comes out again.")
+    lines.append(f"{count} finding{'' if count == 1 else 's'}." if count else "Clean: the bills follow from the stored data.")
     return "\n".join(lines)
 
 
 def explanation_text(explanation: Mapping[str, Any]) -> str:
-    """Return why a subscription is due or not."""
+    """Return the text that says why a subscription is due or not."""
     return "\n".join(f"{label:<{LABEL}}{text}" for label, text in _explanation_lines(explanation) if text)
 
 
@@ -114,7 +114,7 @@ def _span(starts_at: datetime, ends_at: datetime | None) -> str:
 
 
 def amount(minor: int, currency: str) -> str:
-    """Return money as people write it: EUR 1,204.50."""
+    """Return money in the form EUR 1,204.50."""
     digits = MINOR_DIGITS[currency]
     whole, rest = divmod(abs(minor), 10**digits)
     sign = "-" if minor < 0 else ""

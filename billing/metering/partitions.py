@@ -1,6 +1,6 @@
-"""The usage table by months: partitions are made ahead, and dropped once they are billed. For the owner of the tables.
+"""The usage table by months: partitions are made in advance, and dropped after all their usage is billed. For the tables' owner.
 
-An event of a month without a partition goes into the default partition, so no event is refused.
+An event of a month without a partition goes into the default partition, so the table accepts every event.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ PARTITIONS = """
 
 MAKE = "SELECT billing_make_usage_month(%s)"
 
-# Grouped first: a claim covers millions of events. A day is billed when no usage price counted on it, when a claim reaches over
-# its end, or when a claim reaches to where the price stopped counting. Usage in a trial is never billed.
+# Grouped first: a claim covers millions of events. A day is billed if no usage price counted on it, if a claim ends after it, or
+# if a claim ends where the price stopped counting. Usage in a trial is never billed.
 NOT_BILLED = """
     SELECT count(*) FROM (
         SELECT DISTINCT subscription_id, meter, date_trunc('day', occurred_at) AS day FROM {name}
@@ -41,7 +41,7 @@ NOT_BILLED = """
 """
 
 
-# A month can be made again, for events that come later, and dropped again.
+# A dropped month can get a partition again for later events, and then be dropped again.
 REMEMBER = """
     INSERT INTO billing_droppedmonth AS dropped (month, events) SELECT %s, count(*) FROM {name}
     ON CONFLICT (month) DO UPDATE SET events = dropped.events + excluded.events
@@ -50,7 +50,7 @@ SEAL_KEYS = "UPDATE billing_droppedmonth SET keys_digest = billing_dropped_keys_
 
 
 class MonthNotBilled(Exception):
-    """Events of the month are not billed yet, so its partition stays."""
+    """The month has events that are not billed yet, so its partition stays."""
 
 
 class MonthInDefault(Exception):
@@ -59,7 +59,7 @@ class MonthInDefault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition as in the catalogue of PostgreSQL; `rows` is PostgreSQL's estimate, -1 before the first ANALYZE."""
+    """A row of PostgreSQL's catalogue about a partition; `rows` is PostgreSQL's estimate, -1 before the first ANALYZE."""
 
     name: str
     bounds: str
@@ -68,30 +68,30 @@ class Partition:
 
 
 def partitions(database: BaseDatabaseWrapper) -> list[Partition]:
-    """All partitions of the usage table, by name."""
+    """Return all partitions of the usage table, by name."""
     with database.cursor() as cursor:
         cursor.execute(PARTITIONS)
         return [Partition(*row) for row in cursor.fetchall()]
 
 
 def month_after(month: date, months: int) -> date:
-    """The first day of the month that many months later, or earlier."""
+    """Return the first day of the month that many months later, or earlier."""
     year, month0 = divmod(month.year * 12 + month.month - 1 + months, 12)
     return date(year, month0 + 1, 1)
 
 
 def name_of(month: date) -> str:
-    """What the partition of a month is called, e.g. `billing_usageevent_2026_01`."""
+    """Return the name of the partition of a month, such as `billing_usageevent_2026_01`."""
     return f"{PREFIX}{month:%Y_%m}"
 
 
 def make_month(database: BaseDatabaseWrapper, month: date) -> str | None:
-    """Make the partition of a month, with its trigger; returns its name, or None when it is there already.
+    """Make the partition of a month, with its trigger. Return its name, or None if it exists already.
 
-    Waits for lock_timeout at most, while usage is written; the call can be repeated.
+    It waits at most for lock_timeout while usage is written; the call can be repeated.
 
     Raises:
-        MonthInDefault: events of the month came before its partition; nothing was made.
+        MonthInDefault: events of the month came before its partition; no partition was made.
     """
     with database.cursor() as cursor:
         cursor.execute(MAKE, [month])
@@ -102,7 +102,7 @@ def make_month(database: BaseDatabaseWrapper, month: date) -> str | None:
 
 
 def months_ahead(database: BaseDatabaseWrapper, today: date) -> int:
-    """How many of the coming months, without a gap from this one on, have a partition; -1 where this month has none."""
+    """Return how many months in a row from this one on have a partition; -1 if this month has none."""
     names = {one.name for one in partitions(database)}
     ahead = -1
     while name_of(month_after(today.replace(day=1), ahead + 1)) in names:
@@ -111,10 +111,10 @@ def months_ahead(database: BaseDatabaseWrapper, today: date) -> int:
 
 
 def drop_month(database: BaseDatabaseWrapper, month: date) -> None:
-    """Drop the partition of a month with all its events; their idempotency keys stay, so none can come in again.
+    """Drop the partition of a month with all its events. Their idempotency keys stay, so none of them can be recorded again.
 
     Raises:
-        MonthNotBilled: a usage price of that time is not billed up to the end of the month; nothing was dropped.
+        MonthNotBilled: a usage price of that time is not billed up to the end of the month; the partition stays.
     """
     name = name_of(month)
     with database.cursor() as cursor:

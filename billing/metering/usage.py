@@ -1,4 +1,4 @@
-"""Usage events: recorded by the thousand, each key once and permanently; and measured in SQL, each event read once."""
+"""Usage events: recorded by the thousand, each key once and permanently; and measured in SQL, which reads each event once."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from django.db import connection
 from billing.models import Subscription
 from billing.rating.aggregation import MICROSECOND, Aggregation, Usage
 from billing.rating.money import decimal_text
-from billing.rating.prices import PERCENTAGES, Price
+from billing.rating.prices.price import Price
 from billing.rating.values import Ref, Used
 from ledger.database.statements import Loader, Statement, integer, parameter
 from ledger.database.transactions import own_or_joined
@@ -24,10 +24,10 @@ from ledger.values import Metadata, Text, Time
 
 MAX_EVENTS = 1_000
 LONGEST_TRANSACTION = timedelta(hours=1)
-"""For how long an event can be recorded, but not committed yet, so that a run in between does not see it."""
+"""The longest time between the recording of an event and its COMMIT: until then a run does not see it."""
 
 
-class Result(StrEnum):
+class EventStatus(StrEnum):
     """The result of one event of a request."""
 
     ACCEPTED = "accepted"
@@ -38,21 +38,21 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class NewEvent(Record):
-    """One thing that was used.
+    """One use of a service.
 
     Args:
-        idempotency_key: permanently unique, over all subscriptions.
+        idempotency_key: unique permanently, over all subscriptions.
     """
 
     idempotency_key: Annotated[str, Text("Permanently unique.", most=255, least=1, pattern=r"[\x20-\x7e]+")]
-    subscription: Annotated[str, Ref("Whose use it is.")]
-    meter: Annotated[str, Ref("What was used.")]
+    subscription: Annotated[str, Ref("The subscription that used it.")]
+    meter: Annotated[str, Ref("The meter that counts it.")]
     value: Annotated[Decimal, Used("How much.")]
     occurred_at: Annotated[datetime, Time("When.")]
-    properties: Annotated[dict[str, Any], Metadata("What filters look at.")] = field(default_factory=dict)
+    properties: Annotated[dict[str, Any], Metadata("Properties, for the filters of prices.")] = field(default_factory=dict)
 
     def content_digest(self) -> bytes:
-        """SHA-256 over the content of the event; numbers and times in one canonical form."""
+        """SHA-256 over the content of the event, with numbers and times in one canonical form."""
         content = [
             self.subscription,
             self.meter,
@@ -66,15 +66,15 @@ class NewEvent(Record):
 
 @dataclass(frozen=True, slots=True)
 class EventResult:
-    """The result of one event; `detail` says why it is invalid. A key of None: the event has no key."""
+    """The result of one event; `detail` says why it is invalid. `key` is None if the event has no key."""
 
     idempotency_key: str | None
-    result: Result
+    result: EventStatus
     detail: str = ""
 
 
-# Keys are inserted in sorted order, so that two requests with common keys wait for each other in one order. Only a new key gets
-# an event; both are written by one statement, so no key is without its event.
+# Keys are inserted in sorted order, so that two requests with common keys wait for each other in the same order. Only a new key
+# gets an event, in the same statement, so no key is without its event.
 TAKE_IN = """
     WITH sent AS (
         SELECT * FROM jsonb_to_recordset(%s::jsonb) AS sent(
@@ -100,17 +100,17 @@ KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WH
 
 
 def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
-    """Write the events whose key is new, and return the result of each; all in one transaction.
+    """Write the events whose keys are new, and return the result of each; all in one transaction.
 
-    A known key with the same content is a duplicate; with other content it is a conflict and changes nothing. An event of an
-    unknown subscription is invalid and leaves its key unused.
+    A known key with the same content is a duplicate; with other content it is a conflict, which changes nothing. An event of an
+    unknown subscription is invalid and does not use its key.
     """
-    ids = dict(Subscription.objects.filter(ref__in={event.subscription for event in events}).values_list("ref", "id"))
     first: dict[str, NewEvent] = {}
-    for event in events:
-        if event.subscription in ids:
-            first.setdefault(event.idempotency_key, event)
     with own_or_joined(), connection.cursor() as cursor:
+        ids = dict(Subscription.objects.filter(ref__in={event.subscription for event in events}).values_list("ref", "id"))
+        for event in events:
+            if event.subscription in ids:
+                first.setdefault(event.idempotency_key, event)
         cursor.execute(TAKE_IN, [json.dumps([_sent(event, ids) for event in first.values()])])
         accepted = {key for (key,) in cursor.fetchall()}
         cursor.execute(KNOWN_DIGESTS, [[key for key in first if key not in accepted]])
@@ -140,10 +140,10 @@ def _outcome(
 ) -> EventResult:
     key = event.idempotency_key
     if event.subscription not in ids:
-        return EventResult(key, Result.INVALID, f"there is no subscription {event.subscription!r}")
+        return EventResult(key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
     if key in accepted and first[key] is event:
-        return EventResult(key, Result.ACCEPTED)
-    return EventResult(key, Result.DUPLICATE if known[key] == event.content_digest() else Result.CONFLICT)
+        return EventResult(key, EventStatus.ACCEPTED)
+    return EventResult(key, EventStatus.DUPLICATE if known[key] == event.content_digest() else EventStatus.CONFLICT)
 
 
 # Measuring -------------------------------------------------------------------------------------------
@@ -151,10 +151,10 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What to measure: a usage price over `[start, end)` of one subscription.
+    """A measurement: a usage price over `[start, end)` of one subscription.
 
     Args:
-        full_start, full_end: the full period around it; a weighted sum is weighted by its seconds. By default the window.
+        full_start, full_end: the full period around it, whose seconds weight a weighted sum; by default the window.
     """
 
     price: Price
@@ -169,7 +169,7 @@ class Measure:
         return ((self.full_end or self.end) - (self.full_start or self.start)) // MICROSECOND
 
 
-# True where an event passes the filters of a price: each property is a scalar, and its text one of those allowed.
+# True if an event passes the filters of a price: each property is a scalar with one of the allowed texts.
 PASSES = """
         NOT EXISTS (
             SELECT FROM jsonb_each({filters}) AS filter
@@ -177,35 +177,35 @@ PASSES = """
                 jsonb_typeof({event}.properties -> filter.key) NOT IN ('object', 'array', 'null')
                 AND filter.value ? ({event}.properties ->> filter.key), false))
 """
-_PASSES = PASSES.format(event="event", filters="wanted.filters")
+_PASSES = PASSES.format(event="event", filters="measure.filters")
 
-# What an event contributes: its value, or the number in a property.
+# The number that an event contributes: its value, or the number in a property.
 _NUMBER = """
             CASE
-                WHEN wanted.property IS NULL THEN event.value
-                WHEN jsonb_typeof(event.properties -> wanted.property) IN ('number', 'string')
-                    AND event.properties ->> wanted.property ~ '^[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?$'
-                THEN (event.properties ->> wanted.property)::numeric
+                WHEN measure.property IS NULL THEN event.value
+                WHEN jsonb_typeof(event.properties -> measure.property) IN ('number', 'string')
+                    AND event.properties ->> measure.property ~ '^[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?$'
+                THEN (event.properties ->> measure.property)::numeric
             END
 """
 
-# Shared by all aggregations: the windows to measure, and for each the events that pass its filters.
+# Shared by all aggregations: the windows to measure, and for each window the events that pass its filters.
 _EVENTS = f"""
-    WITH wanted AS (
-        SELECT * FROM jsonb_to_recordset(%(wanted)s::jsonb) AS wanted(
+    WITH measure AS (
+        SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             free_events bigint, free_amount numeric
         )
     ), counted AS (
-        SELECT wanted.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
-            CASE WHEN jsonb_typeof(event.properties -> wanted.property) NOT IN ('object', 'array')
-                THEN event.properties ->> wanted.property END AS text,
+        SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
+            CASE WHEN jsonb_typeof(event.properties -> measure.property) NOT IN ('object', 'array')
+                THEN event.properties ->> measure.property END AS text,
             {_NUMBER} AS number
-        FROM wanted
+        FROM measure
         JOIN billing_usageevent AS event ON event.subscription_id = %(subscription)s
-            AND event.meter = wanted.meter
-            AND event.occurred_at >= wanted.starts_at
-            AND event.occurred_at < wanted.ends_at
+            AND event.meter = measure.meter
+            AND event.occurred_at >= measure.starts_at
+            AND event.occurred_at < measure.ends_at
         WHERE {_PASSES}
     )
 """
@@ -231,20 +231,20 @@ _UNIQUE = (
     FROM counted GROUP BY n
 """
 )
-# Each value holds until the next event or the end of the window; the last event before the window says what held at its start.
-# Ten units held for half of the period are five, also where the subscription was not active in the other half.
+# Each value holds until the next event or the end of the window; the last event before the window gives the value at its start.
+# Ten units held for half of the period are five, even if the subscription was not active in the other half.
 _WEIGHTED_SUM = (
     _EVENTS
     + f"""
     , before AS (
-        SELECT wanted.n, wanted.full_us, wanted.ends_at, wanted.starts_at AS at, coalesce(held.number, 0) AS number,
+        SELECT measure.n, measure.full_us, measure.ends_at, measure.starts_at AS at, coalesce(held.number, 0) AS number,
             '-infinity'::timestamptz AS recorded_at, '' AS idempotency_key
-        FROM wanted
+        FROM measure
         LEFT JOIN LATERAL (
             SELECT {_NUMBER} AS number
             FROM billing_usageevent AS event
-            WHERE event.subscription_id = %(subscription)s AND event.meter = wanted.meter AND event.occurred_at < wanted.starts_at
-                AND {_NUMBER} IS NOT NULL AND {_PASSES}
+            WHERE event.subscription_id = %(subscription)s AND event.meter = measure.meter
+                AND event.occurred_at < measure.starts_at AND {_NUMBER} IS NOT NULL AND {_PASSES}
             ORDER BY event.occurred_at DESC, event.recorded_at DESC, event.idempotency_key DESC
             LIMIT 1
         ) AS held ON true
@@ -263,7 +263,7 @@ _WEIGHTED_SUM = (
     FROM held GROUP BY n
 """
 )
-# Percentages count what is free until either allowance is exceeded: the running position and sum of each event show that.
+# Percentages count the free part until either allowance is exceeded; the row number and running sum of each event show that.
 _PERCENTAGE = (
     _EVENTS
     + """
@@ -315,11 +315,11 @@ _BY_AGGREGATION = {
 
 
 def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
-    """The usage of each window, by one statement per kind of aggregation; each event is read once per window it is in."""
+    """Return the usage of each window, by one statement per kind of aggregation; each event is read once per window."""
     found: dict[int, Usage] = {}
     for sql in {_statement(one.price) for one in measures}:
-        wanted = [_wanted(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
-        parameters = {"wanted": parameter(json.dumps(wanted)), "subscription": parameter(subscription_id)}
+        rows = [_parameters(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
+        parameters = {"measures": parameter(json.dumps(rows)), "subscription": parameter(subscription_id)}
         found |= _usages(sql.read(parameters))
     return [found.get(n, Usage(Fraction(0))) for n in range(len(measures))]
 
@@ -332,19 +332,19 @@ def _usages(rows: Iterable[tuple[int, str, int, str, int]]) -> dict[int, Usage]:
 
 
 def _quantity(text: str) -> Fraction:
-    """A number, or a numerator and denominator where it is an average over time, which need not terminate."""
+    """Return a number, or the quotient of a numerator and denominator: an average over time need not terminate."""
     numerator, _, denominator = text.partition("/")
     return Fraction(numerator) / Fraction(denominator or 1)
 
 
 def _statement(price: Price) -> Statement:
-    if price.model in PERCENTAGES:
+    if price.counts_money:
         return _OF_PERCENTAGES
     assert price.aggregation is not None
     return _BY_AGGREGATION[price.aggregation]
 
 
-def _wanted(n: int, one: Measure) -> dict[str, Any]:
+def _parameters(n: int, one: Measure) -> dict[str, Any]:
     return {
         "n": n,
         "meter": one.price.meter,

@@ -84,7 +84,7 @@ class Migration(migrations.Migration):
                     ('model', models.CharField(max_length=24)),
                     ('meter', models.CharField(blank=True, default='', max_length=64)),
                     ('definition', models.JSONField(db_comment='the whole price, as the API takes and gives it')),
-                    ('digest', models.BinaryField(db_comment="SHA-256 over the plan's row and this one: docs/BILLING.md", editable=False, null=True)),
+                    ('digest', models.BinaryField(db_comment="SHA-256 over the plan's row and this one: docs/explanation/billing.md", editable=False, null=True)),
                 ],
                 options={
                     'constraints': [models.UniqueConstraint(fields=('plan', 'key'), name='billing_price_plan_key')],
@@ -148,7 +148,7 @@ class Migration(migrations.Migration):
                     ('change', models.JSONField(db_comment='one of plan, quantities, ends_at, paused')),
                     ('actor', models.CharField(blank=True, default='', max_length=128)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                    ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's amendment before it and this row: docs/BILLING.md", editable=False, null=True)),
+                    ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's amendment before it and this row: docs/explanation/billing.md", editable=False, null=True)),
                 ],
                 options={
                     'constraints': [models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_amendment_sequence'), models.CheckConstraint(condition=years('effective_at'), name='billing_amendment_years')],
@@ -167,7 +167,7 @@ class Migration(migrations.Migration):
                     ('tax_rate', models.DecimalField(db_comment='percent', decimal_places=12, default=Decimal(0), max_digits=38)),
                     ('actor', models.CharField(blank=True, default='', max_length=128)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                    ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's charge before it and this row: docs/BILLING.md", editable=False, null=True)),
+                    ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's charge before it and this row: docs/explanation/billing.md", editable=False, null=True)),
                 ],
                 options={
                     'constraints': [models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_charge_sequence')],
@@ -187,7 +187,7 @@ class Migration(migrations.Migration):
                     ('prices', models.JSONField(db_comment='price keys that it is limited to; empty: all', default=list)),
                     ('plans', models.JSONField(db_comment='plan codes that it is limited to; empty: all', default=list)),
                     ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                    ('digest', models.BinaryField(db_comment='SHA-256 over this row: docs/BILLING.md', editable=False, null=True)),
+                    ('digest', models.BinaryField(db_comment='SHA-256 over this row: docs/explanation/billing.md', editable=False, null=True)),
                 ],
             ),
             migrations.CreateModel(
@@ -310,7 +310,7 @@ class Migration(migrations.Migration):
                     ('details', models.JSONField(db_comment='name, address, VAT id, bank account …: billing/documents/sellers.py')),
                     ('recorded_by', models.CharField(max_length=200)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                    ('digest', models.BinaryField(db_comment='SHA-256 over this row: docs/BILLING.md', editable=False, null=True)),
+                    ('digest', models.BinaryField(db_comment='SHA-256 over this row: docs/explanation/billing.md', editable=False, null=True)),
                 ],
                 options={
                     'default_permissions': ('view',),
@@ -351,7 +351,7 @@ class Migration(migrations.Migration):
                     ('paid_at', models.DateTimeField(null=True)),
                     ('voided_at', models.DateTimeField(null=True)),
                     ('uncollectible_at', models.DateTimeField(null=True)),
-                    ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/BILLING.md', null=True)),
+                    ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/explanation/billing.md', null=True)),
                 ],
                 options={
                     'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid'), ('void_invoice', 'Can void an invoice'), ('mark_invoice_uncollectible', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice')],
@@ -371,7 +371,7 @@ class Migration(migrations.Migration):
                     ('reason', models.CharField(max_length=500)),
                     ('draft', models.JSONField(db_comment='what the draft was that was deleted; null for every other transition', null=True)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                    ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's transition before it and this row: docs/BILLING.md", editable=False, null=True)),
+                    ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's transition before it and this row: docs/explanation/billing.md", editable=False, null=True)),
                 ],
                 options={
                     'default_permissions': (),
@@ -460,7 +460,7 @@ class Migration(migrations.Migration):
                     ('actor', models.CharField(blank=True, db_default='', default='', max_length=200)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                     ('released_at', models.DateTimeField(db_comment='when its invoice was voided, and it with it', null=True)),
-                    ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/BILLING.md', null=True)),
+                    ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/explanation/billing.md', null=True)),
                 ],
                 options={
                     'indexes': [models.Index(fields=['subscription', '-id'], name='billing_creditnote_list'), models.Index(condition=models.Q(('released_at', None)), fields=['subscription'], name='billing_creditnote_held'), models.Index(fields=['invoice_id'], name='billing_creditnote_invoice')],

@@ -1,5 +1,5 @@
--- What the database itself refuses and Django's models cannot say. Tables, columns, keys, checks and indexes that they can say
--- are in billing/models; the function refuse_change() is the ledger's.
+-- What the database itself refuses, as far as Django's models cannot express it. Tables, columns, keys, checks and indexes that they
+-- can express are in billing/models; the function refuse_change() is the ledger's.
 
 
 -- Periods ---------------------------------------------------------------------------------------------
@@ -61,8 +61,8 @@ RETURN (
     WHERE word.folded <> ''
 );
 
--- Customers and plans by words of their names, which the server keeps as the names are. The indexes have no list of pending rows,
--- which each search would read in full.
+-- Find customers and plans by words of their names; the server updates the words with the names. The indexes have no list of pending
+-- rows, which each search would read in full.
 ALTER TABLE billing_customer ADD COLUMN name_words tsvector GENERATED ALWAYS AS (billing_name_words(name)) STORED;
 ALTER TABLE billing_plan ADD COLUMN name_words tsvector GENERATED ALWAYS AS (billing_name_words(name)) STORED;
 CREATE INDEX billing_customer_name ON billing_customer USING gin (name_words) WITH (fastupdate = off);
@@ -85,12 +85,14 @@ CREATE TABLE billing_usageevent (
 ) PARTITION BY RANGE (occurred_at);
 CREATE TABLE billing_usageevent_default PARTITION OF billing_usageevent DEFAULT;
 CREATE INDEX billing_usageevent_period ON billing_usageevent (subscription_id, meter, occurred_at);
--- For events of a subscription since a run looked at it: they may be late.
+-- For the list of a meter's events over all subscriptions. Without the key, which would make it three times as large.
+CREATE INDEX billing_usageevent_meter ON billing_usageevent (meter, occurred_at);
+-- Finds events of a subscription since the last run that checked it: they may be late.
 CREATE INDEX billing_usageevent_late ON billing_usageevent (subscription_id, recorded_at);
 -- For events since the last run: events are only appended, so a few bytes for every 128 pages say where the events of a time are.
 CREATE INDEX billing_usageevent_recorded ON billing_usageevent USING brin (recorded_at) WITH (autosummarize = on);
 
--- SHA-256 over the keys of a month (UTC) whose events were dropped, with what the keys say of them.
+-- SHA-256 over the keys of a month (UTC) whose events were dropped, with what the keys say about the events.
 CREATE FUNCTION billing_dropped_keys_digest(month date) RETURNS bytea
 LANGUAGE sql STABLE
 RETURN (
@@ -106,9 +108,9 @@ RETURN (
                 AND event.idempotency_key = key.idempotency_key)
 );
 
--- Makes the partition of a month: 'made', 'known' where it is there, or 'in-default' where events of the month came before it and lie
--- in the default partition. Works with its owner's rights, so that workers need no others than the application's. The parent's row
--- triggers come with a partition by themselves, those of statements do not.
+-- Makes the partition of a month. Returns 'made', 'known' if it exists, or 'in-default' if events of the month came earlier and are
+-- in the default partition. Runs with its owner's rights, so that workers need only the application's rights. A partition gets the
+-- parent's row triggers by itself, but not its statement triggers.
 CREATE FUNCTION billing_make_usage_month(month date) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
@@ -158,12 +160,12 @@ BEGIN
 END;
 $$;
 
--- SHA-256 over the digest before it, 32 zero bytes where there is none, and a form.
+-- SHA-256 over the previous digest (32 zero bytes for the first) and a form.
 CREATE FUNCTION billing_chained_digest(before bytea, form text) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN sha256(coalesce(before, decode(repeat('00', 32), 'hex')) || convert_to(form, 'UTF8'));
 
--- A price is what it says and what its plan says: one digest over both.
+-- The digest of a price covers the price and its plan.
 CREATE FUNCTION billing_price_digest(price billing_price) RETURNS bytea
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -229,8 +231,8 @@ CREATE FUNCTION billing_microseconds(instant timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (extract(epoch FROM instant) * 1000000)::bigint;
 
--- The canonical form of a finalised invoice: a JSON array of all that does not change any more, and of what it was made from and
--- paid with. What changes later (the state, what credit notes lower) is not in it. docs/BILLING.md names the fields.
+-- The canonical form of a finalised invoice: a JSON array of everything that no longer changes, and of what the invoice was made from
+-- and paid with. It leaves out what changes later (the state, what credit notes lower). docs/explanation/billing.md names the fields.
 CREATE FUNCTION billing_invoice_form(i billing_invoice) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -252,7 +254,7 @@ BEGIN
                 ORDER BY t.category COLLATE "C", t.rate), '[]')
             FROM billing_invoicetax AS t WHERE t.invoice_id = i.id
         ),
-        -- As they were written: a claim that restores another later is a separate row.
+        -- The claims as they were written: a claim that later restores another is a separate row.
         (
             SELECT coalesce(json_agg(json_build_array(
                 c.id, c.subscription_id, c.item_id, c.kind, billing_microseconds(c.starts_at), billing_microseconds(c.ends_at),
@@ -273,7 +275,7 @@ BEGIN
             SELECT coalesce(json_agg(json_build_array(n.id, n.amount_minor) ORDER BY n.id), '[]')
             FROM billing_creditnote AS n WHERE n.invoice_id = i.id AND n.kind = 'carried'
         ),
-        -- A note on request lowers what is due of the invoice that it is about: that is in the note's own form.
+        -- A requested note lowers the amount due of its own invoice: the form of the note contains that.
         (
             SELECT coalesce(json_agg(json_build_array(u.credit_note_id, u.amount_minor) ORDER BY u.id), '[]')
             FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id
@@ -284,7 +286,7 @@ BEGIN
                 billing_microseconds(p.recorded_at))
             FROM billing_creditpayment AS p WHERE p.invoice_id = i.id
         ),
-        -- What was ordered, and what it costs: what it was made of cannot change behind it.
+        -- What was ordered, and its prices: so they cannot change unnoticed afterwards.
         (
             SELECT json_build_array(s.customer_id, billing_microseconds(s.started_at), billing_microseconds(s.anchor_at),
                 s.time_zone, a.sequence, encode(a.digest, 'hex'))
@@ -305,7 +307,7 @@ BEGIN
 END;
 $$;
 
--- The canonical form of a credit note on request, with what it lowered of its invoice.
+-- The canonical form of a requested credit note, with the amount by which it lowered its invoice.
 CREATE FUNCTION billing_creditnote_form(n billing_creditnote) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -330,9 +332,9 @@ BEGIN
 END;
 $$;
 
--- The digest that a document must have: SHA-256 over the digest of the document before it in its series, 32 zero bytes where there
--- is none, and its canonical form. Numbers of a series are given one after the other, so the one before is committed or of the same
--- transaction.
+-- The digest that a document must have: SHA-256 over the digest of the previous document of its series (32 zero bytes for the first)
+-- and its canonical form. Numbers of a series are assigned one after the other, so the previous document is committed, or belongs to
+-- the same transaction.
 CREATE FUNCTION billing_invoice_digest(i billing_invoice) RETURNS bytea
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -356,9 +358,9 @@ $$;
 
 -- Invoices --------------------------------------------------------------------------------------------
 
--- An invoice begins as a draft. Once it has left that state nothing of it changes but the state and when it was reached, and that
--- only along draft -> open -> paid | void | uncollectible, uncollectible -> paid | void. What is due on an open or uncollectible
--- invoice falls with credit notes about it, and by nothing else.
+-- An invoice begins as a draft. Once it has left that state, only the state and its instant change, and only
+-- along draft -> open -> paid | void | uncollectible, uncollectible -> paid | void. Only credit notes lower the amount due of an open or
+-- uncollectible invoice.
 CREATE FUNCTION billing_freeze_invoice() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -400,8 +402,8 @@ BEGIN
 END;
 $$;
 
--- Lines and taxes come and go with a draft and are frozen with it. FOR SHARE, so that a line cannot slip in while another
--- connection finalises the invoice.
+-- Lines and taxes can be added to a draft and deleted, and are frozen with the invoice. FOR SHARE, so that no line can be added while
+-- another connection finalises the invoice.
 CREATE FUNCTION billing_freeze_part() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -419,8 +421,8 @@ $$;
 
 -- Credit notes ----------------------------------------------------------------------------------------
 
--- A note gets its number last; from then on it only ends with its invoice. Numbers of one series are given one after the other,
--- so this sum has everything that was credited before, also by a process without the lock.
+-- A note gets its number last; from then on it can only be voided together with its invoice. Numbers of one series are assigned one
+-- after the other, so this sum contains everything that was credited before, even by a process without the lock.
 CREATE FUNCTION billing_freeze_creditnote() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -428,12 +430,12 @@ DECLARE
 BEGIN
     IF TG_OP = 'INSERT' THEN
         IF NEW.number IS NOT NULL THEN
-            RAISE EXCEPTION 'billing_creditnote: the number is given last' USING ERRCODE = 'LG001';
+            RAISE EXCEPTION 'billing_creditnote: the number is assigned last' USING ERRCODE = 'LG001';
         END IF;
         RETURN NEW;
     END IF;
     IF TG_OP = 'DELETE' THEN
-        RAISE EXCEPTION 'billing_creditnote: % is kept', OLD.id USING ERRCODE = 'LG001';
+        RAISE EXCEPTION 'billing_creditnote: % cannot be deleted', OLD.id USING ERRCODE = 'LG001';
     END IF;
     IF OLD.kind = 'requested' AND OLD.number IS NULL THEN
         IF NEW.kind <> 'requested' OR NEW.invoice_id <> OLD.invoice_id THEN
@@ -483,7 +485,7 @@ $$;
 
 -- Stored responses -------------------------------------------------------------------------------------
 
--- Stored responses are kept for replays. The personal data of a customer can be erased from them; no other change is possible.
+-- Stored responses are for replays. The personal data of a customer can be erased from them; no other change is possible.
 CREATE FUNCTION billing_keep_response() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -498,7 +500,7 @@ BEGIN
     THEN
         RETURN NEW;
     END IF;
-    RAISE EXCEPTION 'billing_requestkey: stored responses are kept' USING ERRCODE = 'LG001';
+    RAISE EXCEPTION 'billing_requestkey: stored responses cannot be changed or deleted' USING ERRCODE = 'LG001';
 END;
 $$;
 
@@ -520,15 +522,15 @@ BEGIN
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER append_only', name);
     END LOOP;
 
-    -- Intent that documents refer to: never changed. Another process may lock these rows FOR UPDATE while it sells them, and for
-    -- that it needs the right to UPDATE: so the trigger refuses what the right would allow.
+    -- Intent that documents refer to never changes. Another process may lock these rows FOR UPDATE while it sells them, and needs the
+    -- right to UPDATE for that; so the trigger refuses the updates that this right would allow.
     FOREACH name IN ARRAY ARRAY['billing_plan', 'billing_price', 'billing_coupon'] LOOP
         EXECUTE format('CREATE TRIGGER frozen BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
     END LOOP;
 
-    -- What the server says of a row when it is inserted.
+    -- Values that the server computes when a row is inserted.
     FOREACH name IN ARRAY ARRAY['billing_amendment', 'billing_charge', 'billing_transition'] LOOP
         EXECUTE format('CREATE TRIGGER chained BEFORE INSERT ON %I FOR EACH ROW EXECUTE FUNCTION billing_chain_row()', name);
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER chained', name);
@@ -563,7 +565,7 @@ BEGIN
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
     END LOOP;
 
-    -- What row triggers do not see.
+    -- TRUNCATE, which row triggers do not see.
     FOREACH name IN ARRAY ARRAY[
         'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
         'billing_creditnotetax', 'billing_requestkey'
@@ -576,9 +578,65 @@ END;
 $$;
 
 
+-- Signals ---------------------------------------------------------------------------------------------
+
+-- The triggers write signals in the transaction of their cause: docs/adr/0078. Signals of one customer are sent in order.
+
+CREATE FUNCTION billing_tell_invoice() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted text := CASE NEW.state WHEN 'open' THEN 'invoice.finalized' ELSE 'invoice.' || NEW.state END;
+BEGIN
+    IF ledger_signal_is_wanted(wanted) THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT wanted, 'customer/' || NEW.customer_ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'id', NEW.id,
+            'number', NEW.number,
+            'subscription', NEW.subscription_ref,
+            'customer', NEW.customer_ref,
+            'currency', NEW.currency,
+            'state', NEW.state,
+            'issue_date', NEW.issue_date,
+            'due_date', NEW.due_date,
+            'total_minor', NEW.total_minor,
+            'credit_notes_minor', NEW.credit_notes_minor,
+            'credits_applied_minor', NEW.credits_applied_minor,
+            'amount_due_minor', NEW.amount_due_minor
+        )
+        FROM billing_customer AS customer WHERE customer.id = NEW.customer_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER UPDATE OF state ON billing_invoice
+    FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state AND NEW.state <> 'draft') EXECUTE FUNCTION billing_tell_invoice();
+
+CREATE FUNCTION billing_tell_suspension() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted text := CASE WHEN NEW.resumed_at IS NULL THEN 'subscription.suspended' ELSE 'subscription.resumed' END;
+BEGIN
+    IF ledger_signal_is_wanted(wanted) THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT wanted, 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'subscription', subscription.ref,
+            'customer', customer.ref,
+            'reason', NEW.reason,
+            'resumed_by', NULLIF(NEW.resumed_by, ''),
+            'resume_reason', NULLIF(NEW.resume_reason, '')
+        )
+        FROM billing_subscription AS subscription JOIN billing_customer AS customer ON customer.id = subscription.customer_id
+        WHERE subscription.id = NEW.subscription_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT OR UPDATE OF resumed_at ON billing_suspendedbilling
+    FOR EACH ROW EXECUTE FUNCTION billing_tell_suspension();
+
 -- What is registered ----------------------------------------------------------------------------------
 
--- What a customer ordered, and who may be told from whom.
+-- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
     '{name,language,address,vat_id,vat_status,terms_days,grace_days}');
 CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end}');

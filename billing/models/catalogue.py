@@ -1,4 +1,4 @@
-"""Plans and prices, written once and never changed; coupons: what there is, who has it, and what it took off which invoice."""
+"""Plans and prices, written once and never changed; coupons, the customers who have them, and their discounts on invoices."""
 
 from django.db import models
 from django.db.models.functions import Now
@@ -7,7 +7,7 @@ from billing.models.columns import MONEY, digest_column, reference
 
 
 class Plan(models.Model):
-    """One version of a plan. Never changed: a new version is a new row, and subscriptions stay on theirs until amended."""
+    """One version of a plan. Never changed: a new version is a new row, and subscriptions keep theirs until amended."""
 
     code = models.CharField(max_length=64)
     version = models.PositiveIntegerField()
@@ -28,7 +28,7 @@ class Plan(models.Model):
 
 
 class Price(models.Model):
-    """One price of one version of a plan, as `billing.rating.pricing` reads it."""
+    """One price of one version of a plan, as `billing.rating.prices.pricing` reads it."""
 
     plan = reference("Plan")
     position = models.PositiveIntegerField()
@@ -48,7 +48,7 @@ class Price(models.Model):
 
 
 class Coupon(models.Model):
-    """A discount that customers can be given. Never changed."""
+    """A discount for customers. Never changed."""
 
     code = models.CharField(max_length=64, unique=True)
     kind = models.CharField(max_length=10, db_comment="amount or percentage")
@@ -81,7 +81,7 @@ class CustomerCoupon(models.Model):
 
 
 class CouponUse(models.Model):
-    """What a customer's coupon took off an invoice. Released when the invoice is voided or the draft deleted."""
+    """The discount of a customer's coupon on an invoice. Released when the invoice is voided or the draft deleted."""
 
     customer_coupon = reference("CustomerCoupon")
     invoice_id = models.BigIntegerField()

@@ -7,11 +7,11 @@ from billing.models.columns import MONEY, reference
 
 
 class Claim(models.Model):
-    """[starts_at, ends_at) of an item is billed, with price and amount; released when it is voided or corrected.
+    """[starts_at, ends_at) of an item is billed, with price and amount. A void or a correction releases the claim.
 
-    Invariant: claims of an item and kind that are not released do not overlap (exclusion constraint), whatever the
-    locks did. A correction releases the claim and inserts what is left of it, so the claims that are not released are
-    always the whole of what has been billed.
+    Invariant: claims of an item and kind that are not released do not overlap, whatever the locks did (exclusion constraint). A
+        correction releases the claim and inserts the rest of it, so the claims that are not released are always everything that
+        is billed.
     """
 
     class Kind(models.IntegerChoices):
@@ -22,7 +22,7 @@ class Claim(models.Model):
         ALLOWANCE = 5
 
     class MeasureAgain(models.TextChoices):
-        """It counts again since a later invoice was voided; or a run found late usage that was older than it looks back."""
+        """The claim counts again since a later invoice was voided; or a run found late usage beyond its look-back."""
 
         RESTORED = "restored"
         LEFT_OUT = "left-out"
@@ -69,9 +69,9 @@ class Claim(models.Model):
 
 
 class Cursor(models.Model):
-    """Where the next run has to look. A hint: the claims say what is billed. Can be deleted at any time.
+    """The instant at which the next run has to look. A hint: the claims say what is billed. It can be deleted at any time.
 
-    Voiding an invoice sets it back to what becomes unbilled.
+    To void an invoice sets it back to the time that is unbilled then.
     """
 
     subscription = models.OneToOneField(

@@ -1,9 +1,9 @@
-"""The columns and checks that billing's tables share, and rows found by a name.
+"""The columns and checks that billing's tables share, and the search for rows by name.
 
 Note [No foreign keys towards intent]
-    A database foreign key from a claim or an invoice to a subscription takes FOR KEY SHARE on the parent row, and a
-    deferred one makes COMMIT wait while another transaction holds that row FOR UPDATE. So every reference to a subscription,
-    customer, plan, price, item or holder is `db_constraint=False`; the audit finds orphans instead.
+    A database foreign key from a claim or an invoice to a subscription takes FOR KEY SHARE on the parent row, and a deferred one
+    makes COMMIT wait while another transaction holds that row FOR UPDATE. So every reference to a subscription, customer, plan,
+    price, item or holder is `db_constraint=False`, and the audit looks for orphans.
 """
 
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ def reference(to: str, **options: Any) -> Any:
 
 
 def years(table: str, *columns: str) -> models.CheckConstraint:
-    """These times lie in the years that billing knows; null passes."""
+    """These times lie in the years that billing supports; null passes."""
     within = models.Q()
     for column in columns:
         within &= models.Q((f"{column}__gte", EARLIEST), (f"{column}__lt", LATEST))
@@ -31,8 +31,8 @@ def years(table: str, *columns: str) -> models.CheckConstraint:
 
 
 def digest_column(covers: str) -> Any:
-    """What the server computes when the row is inserted, and nobody else writes."""
-    return models.BinaryField(null=True, editable=False, db_comment=f"SHA-256 over {covers}: docs/BILLING.md")
+    """A column that only the server writes, when the row is inserted."""
+    return models.BinaryField(null=True, editable=False, db_comment=f"SHA-256 over {covers}: docs/explanation/billing.md")
 
 
 Row = TypeVar("Row")
@@ -42,13 +42,13 @@ Row = TypeVar("Row")
 class Named(Lookup):
     """Each typed word begins a word of the name, without regard to case, accents and punctuation: `name__named="muller"`.
 
-    billing/migrations/schema.sql says what is folded. It adds the words and an index to each table that is searched in this way.
+    billing/migrations/schema.sql has the folding. It adds the words and an index to each table that can be searched in this way.
     """
 
     lookup_name = "named"
 
     def as_sql(self, compiler: Any, connection: Any) -> tuple[str, tuple[str | int, ...]]:
-        """As Django's lookups."""
+        """See Django's lookups."""
         typed, values = self.process_rhs(compiler, connection)
         return f"{connection.ops.quote_name(self.lhs.alias)}.name_words @@ billing_name_query({typed})", tuple(values)
 
@@ -57,10 +57,10 @@ def first_of(rows: "QuerySet[Any, Row]", resource: str, ref: str | int) -> Row:
     """Return the first of the rows that a ref names.
 
     Args:
-        resource: what the ref names, such as "invoice".
+        resource: the kind of row, such as "invoice".
 
     Raises:
-        NotFound: there is no row.
+        NotFound: the row does not exist.
     """
     row = rows.first()
     if row is None:

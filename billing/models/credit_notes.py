@@ -1,4 +1,4 @@
-"""Credit notes with their parts, and what invoices took from them."""
+"""Credit notes with their parts, and the amounts that invoices took from them."""
 
 from django.db import models
 from django.db.models.functions import Now
@@ -7,10 +7,10 @@ from billing.models.columns import MONEY, reference
 
 
 class CreditNote(models.Model):
-    """What an invoice gives back, with its tax: carried, because credits on it were larger than its charges, or on request.
+    """An amount that an invoice gives back, with its tax: carried, if credits on it exceeded its charges, or on request.
 
-    The rest of it is set against the next invoices of the subscription. A note on request is a document with a number, frozen
-    with its lines and taxes; a carried note is a line of its invoice.
+    The rest of it pays for the next invoices of the subscription. A note on request is a document with a number, frozen with its
+    lines and taxes; a carried note is a line of its invoice.
     """
 
     class Kind(models.TextChoices):
@@ -36,7 +36,7 @@ class CreditNote(models.Model):
     actor = models.CharField(max_length=200, blank=True, default="", db_default="")
     recorded_at = models.DateTimeField(db_default=Now())
     released_at = models.DateTimeField(null=True, db_comment="when its invoice was voided, and it with it")
-    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/BILLING.md")
+    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/explanation/billing.md")
 
     class Meta:
         constraints = [
@@ -62,7 +62,7 @@ class CreditNote(models.Model):
 
 
 class CreditNoteLine(models.Model):
-    """What a credit note takes back of a line of its invoice."""
+    """The amount that a credit note credits of a line of its invoice."""
 
     credit_note = models.ForeignKey(CreditNote, on_delete=models.DO_NOTHING, related_name="lines")
     position = models.PositiveIntegerField(db_comment="of the invoice's line")

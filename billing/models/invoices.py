@@ -1,13 +1,42 @@
-"""Invoices with their parts, and what gives them seller, number and state."""
+"""Invoices with their parts, and the rows that give them seller, number and state."""
 
 from decimal import Decimal
+from typing import Final, NamedTuple
 
 from django.db import models
 from django.db.models.functions import Now
 
 from billing.models.columns import MONEY, digest_column, reference, years
 from billing.permissions import PERMISSIONS
-from ledger.permissions import added_to
+from ledger.operators.permissions import added_to
+
+
+class DocumentKind(NamedTuple):
+    """A kind of document that has numbers, a chain and a printed form.
+
+    Args:
+        word: its name in refusals, lists and findings and, without the space, the key of its title in printed texts.
+        table: the table of the documents; the function of this name and `_digest` computes their digest.
+        series: the series of their numbers.
+        chained_if: the condition for rows with a number and a digest.
+        e_invoice_code: its type in e-invoices. Source: UNTDID 1001.
+    """
+
+    word: str
+    table: str
+    series: str
+    chained_if: str
+    e_invoice_code: str
+
+
+INVOICE: Final = DocumentKind("invoice", "billing_invoice", "INV", "state <> 'draft'", "380")
+CREDIT_NOTE: Final = DocumentKind("credit note", "billing_creditnote", "CN", "number IS NOT NULL", "381")
+DOCUMENT_KINDS: Final = (INVOICE, CREDIT_NOTE)
+
+
+def of_documents(sql: str, *, between: str) -> str:
+    """Return the SQL once for each kind of documents; `{table}` and `{chained_if}` stand for the kind's values."""
+    return between.join(sql.format(**kind._asdict()) for kind in DOCUMENT_KINDS)
 
 
 class NumberSeries(models.Model):
@@ -18,7 +47,7 @@ class NumberSeries(models.Model):
 
 
 class Seller(models.Model):
-    """Who invoices, as documents print it. Append-only: the last row counts, and each document names the row of its issue."""
+    """The seller on documents. Append-only: the last row counts, and each document names the row at its issue."""
 
     details = models.JSONField(db_comment="name, address, VAT id, bank account …: billing/documents/sellers.py")
     recorded_by = models.CharField(max_length=200)
@@ -33,7 +62,7 @@ class Seller(models.Model):
 
 
 class Invoice(models.Model):
-    """A document. Deletable as a draft; frozen by trigger but for its state once it has a number."""
+    """A document. A draft can be deleted; a trigger freezes everything but the state once it has a number."""
 
     class State(models.TextChoices):
         DRAFT = "draft"
@@ -42,7 +71,7 @@ class Invoice(models.Model):
         VOID = "void"
         UNCOLLECTIBLE = "uncollectible"
 
-    series = models.CharField(max_length=32, default="INV")
+    series = models.CharField(max_length=32, default=INVOICE.series)
     series_value = models.BigIntegerField(null=True)
     number = models.CharField(max_length=48, null=True, unique=True)
     subscription = reference("Subscription")
@@ -75,7 +104,7 @@ class Invoice(models.Model):
     paid_at = models.DateTimeField(null=True)
     voided_at = models.DateTimeField(null=True)
     uncollectible_at = models.DateTimeField(null=True)
-    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/BILLING.md")
+    digest = models.BinaryField(null=True, db_comment="SHA-256, chained within the series: docs/explanation/billing.md")
 
     class Meta:
         permissions = added_to("invoice", PERMISSIONS)
@@ -120,7 +149,7 @@ class Invoice(models.Model):
 
 
 class Transition(models.Model):
-    """Who changed the state of a document, or deleted a draft, and why. Append-only, numbered per subscription."""
+    """A transition of a document's state, or a draft's deletion; who did it, and why. Append-only, numbered per subscription."""
 
     subscription = reference("Subscription")
     sequence = models.PositiveIntegerField()
@@ -139,7 +168,7 @@ class Transition(models.Model):
 
 
 class Line(models.Model):
-    """One line of an invoice, in the order in which it is printed."""
+    """One line of an invoice, in the printed order."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="lines")
     position = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""Runs of the generator, tasks that run by the clock, and the keys of writes over REST."""
+"""Runs of the generator, tasks of the timetable, and the keys of writes over REST."""
 
 from datetime import timedelta
 from typing import Final
@@ -6,10 +6,12 @@ from typing import Final
 from django.db import models
 from django.db.models.functions import Now
 
+from ledger.typesetting.languages import ENGLISH
+
 AUDIT: Final = "audit_ledger"
 """The task of the daily audit."""
 AUDIT_LATE_AFTER: Final = timedelta(hours=36)
-"""An older audit is late: the day's has not ended."""
+"""An older audit is late: the day's audit has not ended."""
 
 
 class Run(models.Model):
@@ -28,11 +30,11 @@ class Run(models.Model):
         indexes = [models.Index(fields=["started_at"], name="billing_run_started")]
 
     def __str__(self) -> str:
-        return f"of {self.started_at:%Y-%m-%d %H:%M:%S}"
+        return f"of {ENGLISH.day(self.started_at.date())}, {self.started_at:%H:%M} UTC"
 
 
 class RunResult(models.Model):
-    """What a run did with one subscription; kept with its traceback when it failed."""
+    """The result of a run for one subscription; kept with its traceback if it failed."""
 
     run_id = models.UUIDField()
     subscription_ref = models.CharField(max_length=64)
@@ -46,7 +48,7 @@ class RunResult(models.Model):
 
 
 class ScheduledTask(models.Model):
-    """A task of the timetable, such as the daily audit: when it is due, and how it last went; one row each."""
+    """A task of the timetable, such as the daily audit, with its next time and its last result; one row each."""
 
     name = models.CharField(max_length=64, primary_key=True)
     due_at = models.DateTimeField(db_comment="while it runs: when another worker takes it, should this one not finish")
@@ -64,7 +66,7 @@ class ScheduledTask(models.Model):
 
 
 class RequestKey(models.Model):
-    """The Idempotency-Key of a write over REST and its result. Append-only, kept for good."""
+    """The Idempotency-Key of a write over REST, with its result. Append-only, kept permanently."""
 
     pk = models.CompositePrimaryKey("collection", "idempotency_key")
     collection = models.CharField(max_length=64, db_comment="the resource collection, e.g. plans")

@@ -1,4 +1,4 @@
-"""What customers order. The generator only reads these rows, all but those of suspended billing."""
+"""Customers and their orders. The generator only reads these rows, except those of suspended billing."""
 
 from decimal import Decimal
 
@@ -6,10 +6,38 @@ from django.db import models
 from django.db.models.functions import Now
 
 from billing.models.columns import MONEY, digest_column, reference, years
+from billing.permissions import PERMISSIONS
+from ledger.operators.permissions import added_to
+
+
+class Customer(models.Model):
+    """The buyer: name and address for documents, terms, and the holder whose credits may pay."""
+
+    ref = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=200)
+    currency = models.CharField(max_length=3, db_comment="ISO 4217")
+    time_zone = models.CharField(max_length=64, default="UTC")
+    language = models.CharField(max_length=16, default="en", db_comment="BCP 47")
+    address = models.JSONField(default=dict)
+    vat_id = models.CharField(max_length=32, blank=True, default="")
+    vat_status = models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt")
+    terms_days = models.PositiveIntegerField(default=30, db_comment="days from issue to due date")
+    grace_days = models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")
+    holder_id = models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
+    credit_type = models.CharField(max_length=32, blank=True, default="")
+    credit_unit_value = models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        permissions = added_to("customer", PERMISSIONS)
+        indexes = [models.Index(fields=["holder_id"], name="billing_customer_holder", condition=~models.Q(holder_id=""))]
+
+    def __str__(self) -> str:
+        return self.ref
 
 
 class Subscription(models.Model):
-    """What a customer ordered. The generator never writes this row, and nothing that it writes locks it."""
+    """An order of a customer. The generator never writes this row, and none of its writes locks it."""
 
     ref = models.CharField(max_length=64, unique=True)
     customer = reference("Customer")
@@ -27,7 +55,7 @@ class Subscription(models.Model):
 
 
 class Item(models.Model):
-    """A price key of a subscription, with all its versions. The empty key is the subscription as a whole."""
+    """A price key of a subscription, with all its versions. The empty key stands for the subscription as a whole."""
 
     subscription = reference("Subscription")
     price_key = models.CharField(max_length=64, blank=True)
@@ -42,8 +70,8 @@ class Item(models.Model):
 class ItemVersion(models.Model):
     """The price and quantity of an item in [starts_at, ends_at).
 
-    Invariant: versions of an item that are not superseded do not overlap (exclusion constraint). An amendment
-    supersedes the versions that it cuts and inserts the versions that hold now, so the earlier ones stay readable.
+    Invariant: versions of an item that are not superseded do not overlap (exclusion constraint). An amendment supersedes the
+        versions that it cuts and inserts the versions that hold now, so the earlier ones stay readable.
     """
 
     subscription = reference("Subscription")
@@ -104,7 +132,7 @@ class Charge(models.Model):
 
 
 class SuspendedBilling(models.Model):
-    """Why the generator does not bill a subscription, and who has resumed its billing, and why."""
+    """The reason why the generator does not bill a subscription; later who resumed its billing, and why."""
 
     subscription = reference("Subscription")
     reason = models.CharField(max_length=64)

@@ -1,4 +1,4 @@
-"""What customers use."""
+"""The use of services by customers."""
 
 from django.db import models
 from django.db.models.functions import Now
@@ -7,7 +7,7 @@ from billing.models.columns import MONEY, reference
 
 
 class UsageKey(models.Model):
-    """The idempotency key of a usage event, kept permanently, also after the event's partition is dropped."""
+    """The idempotency key of a usage event; it stays when the event's partition is dropped."""
 
     idempotency_key = models.CharField(max_length=255, primary_key=True)
     content_digest = models.BinaryField(db_comment="SHA-256 of the event's canonical form: the same key with other content")
@@ -17,7 +17,7 @@ class UsageKey(models.Model):
 
 
 class UsageEvent(models.Model):
-    """One thing that was used. Append-only, partitioned by `occurred_at`; see docs/BILLING.md."""
+    """One use of a service. Append-only, partitioned by `occurred_at`; see docs/explanation/billing.md."""
 
     pk = models.CompositePrimaryKey("subscription_id", "meter", "occurred_at", "idempotency_key")
     subscription = reference("Subscription")

@@ -1,4 +1,4 @@
-"""Coupons: created once, and given to customers. Its uses say what is left: see `difference.coupon_uses` of the generator."""
+"""Coupons: created once, and given to customers. `difference.coupon_uses` of the generator computes the rest from their uses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,7 @@ from billing.rating.limits import MAX_COUPON_PERIODS
 from billing.rating.totals import CouponPer, Duration
 from billing.rating.values import Currency, Money, Ref
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
-from ledger.database.locks import advisory_lock
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
 from ledger.values import Choice, Integer, ListOf
@@ -25,17 +24,20 @@ from ledger.values import Choice, Integer, ListOf
 class NewCoupon(Record):
     """A discount."""
 
-    code: Annotated[str, Ref("What it is called.")]
-    kind: Annotated[str, Choice(("amount", "percentage"), "What `value` is.")]
+    code: Annotated[str, Ref("Your name for the coupon.", named="ref")]
+    kind: Annotated[str, Choice(("amount", "percentage"), "Whether `value` is an amount or a percentage.")]
     value: Annotated[Decimal, Money("Money in major units, or percent.")]
-    currency: Annotated[str | None, Currency("Of an amount.", null=True)] = None
+    currency: Annotated[str | None, Currency("The currency of an `amount`.", null=True)] = None
     duration: Annotated[str, Choice(("once", "recurring", "forever"), "How long it lasts.")]
-    periods: Annotated[int | None, Integer("Of a recurring one.", least=1, most=MAX_COUPON_PERIODS, null=True)] = None
+    periods: Annotated[
+        int | None, Integer("The number of periods of a `recurring` coupon.", least=1, most=MAX_COUPON_PERIODS, null=True)
+    ] = None
     per: Annotated[
         str | None,
         Choice(
             CouponPer,
-            "Whose periods a recurring one counts: of each `subscription` by itself, the default, or of the `customer`.",
+            "Whether a recurring coupon counts the periods of each `subscription` separately (the default), or of the "
+            "`customer`.",
             null=True,
         ),
     ] = None
@@ -57,26 +59,33 @@ class NewCoupon(Record):
             raise Invalid(pointer="/per", rule="recurring-only", detail="only a recurring coupon counts periods")
 
 
-def _create(asked: NewCoupon) -> Coupon:
+@dataclass(frozen=True, kw_only=True)
+class NewGivenCoupon(Record):
+    """A coupon for a customer."""
+
+    coupon: Annotated[str, Ref("Its ref.")]
+
+
+def _create(request: NewCoupon) -> Coupon:
     """Write a coupon, or raise and write nothing.
 
     Raises:
-        AlreadyExists: there is a coupon of this code.
-        Invalid: a field is missing or given too much, or no plan has one of the codes or price keys.
+        AlreadyExists: a coupon has this code.
+        Invalid: a field is missing or superfluous, or no plan has one of the codes or price keys.
     """
-    prices, plans = asked.prices or [], asked.plans or []
-    _ensure_known(prices, plans)
-    with own_or_joined(), advisory_lock(COUPON(asked.code)):
-        if Coupon.objects.filter(code=asked.code).exists():
-            raise AlreadyExists(resource="coupon", ref=asked.code)
+    prices, plans = request.prices or [], request.plans or []
+    with locked_transaction(COUPON(request.code)):
+        _ensure_known(prices, plans)
+        if Coupon.objects.filter(code=request.code).exists():
+            raise AlreadyExists(resource="coupon", ref=request.code)
         return Coupon.objects.create(
-            code=asked.code,
-            kind=asked.kind,
-            value=asked.value,
-            currency=asked.currency or "",
-            duration=asked.duration,
-            periods=asked.periods,
-            per=(asked.per or CouponPer.SUBSCRIPTION) if asked.duration == Duration.RECURRING else "",
+            code=request.code,
+            kind=request.kind,
+            value=request.value,
+            currency=request.currency or "",
+            duration=request.duration,
+            periods=request.periods,
+            per=(request.per or CouponPer.SUBSCRIPTION) if request.duration == Duration.RECURRING else "",
             prices=prices,
             plans=plans,
         )
@@ -89,27 +98,27 @@ def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, 
     """Give a coupon to a customer, from the next invoice on; or raise and write nothing.
 
     Raises:
-        Invalid: there is no such coupon.
-        CouponNotApplicable: it is in another currency, or the customer has it already.
+        Invalid: the coupon does not exist.
+        CouponNotApplicable: the coupon is in another currency, or the customer has it already.
     """
-    coupon = Coupon.objects.filter(code=code).first()
-    if coupon is None:
-        raise Invalid(pointer="/coupon", rule="exists", detail=f"coupon {code!r} does not exist")
-    if coupon.currency and coupon.currency != customer_currency:
-        raise CouponNotApplicable(coupon=code, why="its currency is not the customer's")
-    with own_or_joined(), advisory_lock(coupons_key(customer_ref)):
+    with locked_transaction(coupons_key(customer_ref)):
+        coupon = Coupon.objects.filter(code=code).first()
+        if coupon is None:
+            raise Invalid(pointer="/coupon", rule="exists", detail=f"coupon {code!r} does not exist")
+        if coupon.currency and coupon.currency != customer_currency:
+            raise CouponNotApplicable(coupon=code, why="its currency is not the customer's")
         if CustomerCoupon.objects.filter(customer_id=customer_id, coupon_id=coupon.pk).exists():
             raise CouponNotApplicable(coupon=code, why="the customer has it already")
         return CustomerCoupon.objects.create(customer_id=customer_id, coupon_id=coupon.pk)
 
 
 def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> CustomerCoupon:
-    """Take a coupon from a customer: new invoices do not use it; or raise and write nothing. Earlier uses stay.
+    """Take a coupon from a customer, so that new invoices do not use it; or raise and write nothing. Earlier uses stay.
 
     Raises:
         NotFound: the customer does not have it.
     """
-    with own_or_joined(), advisory_lock(CUSTOMER_COUPONS(customer_ref)):
+    with locked_transaction(CUSTOMER_COUPONS(customer_ref)):
         given = first_of(
             CustomerCoupon.objects.filter(customer_id=customer_id, coupon__code=code, taken_off_at=None),
             "customer's coupon",
@@ -121,7 +130,7 @@ def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> Custom
 
 
 def coupons_key(customer_ref: str) -> str:
-    """The name of the lock for the uses of a customer's coupons; taken after the subscription's."""
+    """Return the name of the lock for the uses of a customer's coupons; a transaction takes it after the subscription's lock."""
     return CUSTOMER_COUPONS(customer_ref)
 
 

@@ -3,32 +3,40 @@
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from billing.errors import AlreadyExists
 from billing.models import Customer
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
-from billing.rating.values import Currency, Ref, Zone
+from billing.rating.values import Currency, Ref
 from ledger.database.lock_names import CUSTOMER
-from ledger.database.locks import advisory_lock
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
-from ledger.records import Nested, Record, UseCase
-from ledger.values import Choice, CreditType, Holder, Integer, Metadata, Number, Text
+from ledger.records import Nested, Record, UseCase, check
+from ledger.values import Choice, CreditType, Holder, Integer, Metadata, Number, Text, Zone
 
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
 VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
 
+ADDRESS_LINES: Final = {
+    "line1": Text(most=100),
+    "line2": Text(most=100),
+    "postal_code": Text(most=16),
+    "city": Text(most=60),
+    "country": Text(most=60),
+}
+"""The lines of an address with what forms accept. An address may have further members, which documents print too."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NewCredits(Record):
-    """Which credits of the holder pay."""
+    """The kind of the holder's credits that pay, and their worth."""
 
     credit_type: Annotated[str, CreditType()] = "credits"
     unit_value: Annotated[
-        Decimal, Number("Money that one credit pays, in major units; above 0.", least=SMALLEST_MONEY, most=MAX_MONEY)
+        Decimal, Number("The worth of one credit, in major units; above 0.", least=SMALLEST_MONEY, most=MAX_MONEY)
     ]
 
 
@@ -47,15 +55,17 @@ class NewCustomer(Record):
         str,
         Choice(
             VatStatus,
-            "What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E).",
+            "Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax.",
         ),
     ] = VatStatus.TAXABLE.value
-    terms_days: Annotated[int, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = 30
+    terms_days: Annotated[int, Integer("Days from the issue to the due date.", least=0, most=MAX_TERMS_DAYS)] = 30
     grace_days: Annotated[
-        int, Integer("Days for which an invoice stays a draft; each run rates it again.", least=0, most=MAX_GRACE_DAYS)
+        int, Integer("Days for which an invoice stays a draft, which each run rates again.", least=0, most=MAX_GRACE_DAYS)
     ] = 0
-    holder_id: Annotated[str | None, Holder("Whose credits pay first.", null=True)] = None
-    credits: Annotated[NewCredits | None, Nested(NewCredits, "Which of them, and what one is worth.", null=True)] = None
+    holder_id: Annotated[str | None, Holder("The holder whose credits pay first.", null=True)] = None
+    credits: Annotated[
+        NewCredits | None, Nested(NewCredits, "Which of the holder's credits pay, and the worth of one credit.", null=True)
+    ] = None
 
     def check_whole(self) -> None:
         _ensure_vat_status(self.vat_status, self.vat_id)
@@ -65,70 +75,91 @@ class NewCustomer(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomerChange(Record):
-    """The changes, from the next document on. Other fields stay.
+    """Change a customer from the next document on. Other fields stay.
 
-    They are what the next documents print; no past bill depends on them.
+    Only later documents print the changes; no past bill depends on them. With `merges_address`, null removes a member of the
+    address, and members that the request does not name stay.
     """
 
     ref: Annotated[str, Ref()]
+    merges_address: bool = False
 
     name: Annotated[str | None, Text("As printed on the invoice.", most=200, least=1)] = None
     language: Annotated[str | None, Text("BCP 47.", most=16, least=2)] = None
-    address: Annotated[dict[str, Any] | None, Metadata("As printed on the invoice; replaces the whole address.")] = None
+    address: Annotated[
+        dict[str, Any] | None, Metadata("As printed on the invoice; replaces the whole address, except in a merge patch.")
+    ] = None
     vat_id: Annotated[str | None, Text("VAT identification number; needed for reverse charge.", most=32)] = None
-    vat_status: Annotated[str | None, Choice(VatStatus, "See the creation.")] = None
+    vat_status: Annotated[str | None, Choice(VatStatus, "As for a new customer.")] = None
     terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
     grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
 
 
-def _create(asked: NewCustomer) -> Customer:
+def _create(request: NewCustomer) -> Customer:
     """Write a customer, or raise and write nothing.
 
     Raises:
-        AlreadyExists: there is a customer of this ref.
+        AlreadyExists: a customer has this ref.
         Invalid: credits without a holder or without worth, an unknown VAT status, or reverse charge without a VAT id.
     """
-    with own_or_joined(), advisory_lock(CUSTOMER(asked.ref)):
-        if Customer.objects.filter(ref=asked.ref).exists():
-            raise AlreadyExists(resource="customer", ref=asked.ref)
+    with locked_transaction(CUSTOMER(request.ref)):
+        if Customer.objects.filter(ref=request.ref).exists():
+            raise AlreadyExists(resource="customer", ref=request.ref)
         return Customer.objects.create(
-            ref=asked.ref,
-            name=asked.name,
-            currency=asked.currency,
-            time_zone=asked.time_zone,
-            language=asked.language,
-            address=asked.address,
-            vat_id=asked.vat_id,
-            vat_status=asked.vat_status,
-            terms_days=asked.terms_days,
-            grace_days=asked.grace_days,
-            holder_id=asked.holder_id or "",
-            credit_type=asked.credits.credit_type if asked.credits else "",
-            credit_unit_value=asked.credits.unit_value if asked.credits else None,
+            ref=request.ref,
+            name=request.name,
+            currency=request.currency,
+            time_zone=request.time_zone,
+            language=request.language,
+            address=request.address,
+            vat_id=request.vat_id,
+            vat_status=request.vat_status,
+            terms_days=request.terms_days,
+            grace_days=request.grace_days,
+            holder_id=request.holder_id or "",
+            credit_type=request.credits.credit_type if request.credits else "",
+            credit_unit_value=request.credits.unit_value if request.credits else None,
         )
 
 
 create_customer = UseCase(NewCustomer, _create)
 
 
-def _change(asked: CustomerChange) -> Customer:
-    """Change what the next documents print of a customer, or raise and write nothing.
+def _change(request: CustomerChange) -> Customer:
+    """Change a customer's data for the next documents, or raise and write nothing.
 
     Raises:
-        NotFound: there is no such customer.
-        Invalid: no change, an unknown VAT status, or reverse charge without a VAT id.
+        NotFound: the customer does not exist.
+        Invalid: nothing changes, the VAT status is unknown, or reverse charge has no VAT id.
     """
-    changes = {name: value for name, value in vars(asked).items() if name != "ref" and value is not None}
-    ref = asked.ref
+    changes = {
+        name: value for name, value in vars(request).items() if name not in ("ref", "merges_address") and value is not None
+    }
+    ref = request.ref
     if not changes:
         raise Invalid(pointer="", rule="required", detail="give at least one field to change")
-    with own_or_joined(), advisory_lock(CUSTOMER(ref)):
+    with locked_transaction(CUSTOMER(ref)):
         customer = customer_of(ref)
+        if request.merges_address and request.address is not None:
+            changes["address"] = check(Metadata(), _merged(customer.address, request.address), "/address")
         for name, value in changes.items():
             setattr(customer, name, value)
         _ensure_vat_status(customer.vat_status, customer.vat_id)
         customer.save(update_fields=list(changes))
     return customer
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    """Return the value after the changes of a patch. Source: RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    found = {**value} if isinstance(value, dict) else {}
+    for name, change in patch.items():
+        if change is None:
+            found.pop(name, None)
+        else:
+            found[name] = _merged(found.get(name), change)
+    return found
 
 
 change_customer = UseCase(CustomerChange, _change)
@@ -141,7 +172,7 @@ def _ensure_vat_status(vat_status: str, vat_id: str) -> None:
 
 
 def customer_of(ref: str) -> Customer:
-    """The customer that a path names.
+    """Return the customer that a path names.
 
     Raises:
         NotFound: it does not exist.

@@ -1,6 +1,7 @@
 """Erases the personal data of a customer: in the row of the customer, and in stored responses.
 
-Documents keep their buyer, because tax law demands that; entries have no name. docs/OPERATIONS.md says what is kept, and why.
+Documents keep their buyer, because tax law requires that. Entries have no name. docs/how-to/operations/security.md lists what
+stays, and why.
 """
 
 import re
@@ -16,14 +17,13 @@ from billing.models import Customer, Invoice, ItemVersion, Subscription
 from billing.orders.customers import customer_of
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
-from ledger.database.locks import advisory_lock
 from ledger.database.statements import fetch_rows
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import locked_transaction
 
 ERASED: Final = re.compile("Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}")
-"""The name of an erased customer. The trigger on stored responses allows no other."""
+"""The name of an erased customer. The trigger on stored responses allows no other name."""
 
-# A subscription that no run has looked at, also not since its last amendment or charge, or where something will be due.
+# A subscription that no run has seen since it began, or since its last amendment or charge, or that will have something due.
 NOT_BILLED_TO_ITS_END = """
 SELECT s.ref
 FROM billing_subscription AS s
@@ -37,7 +37,7 @@ ORDER BY s.id
 LIMIT 1
 """
 COLLECTION = "customers"
-# By the primary key, which begins with the collection. A trigger allows this change of these three members, and no other.
+# Found by the primary key, which begins with the collection. A trigger allows only this change, of these three members.
 ERASE_RESPONSES = """
 UPDATE billing_requestkey
 SET body = body || erased.members
@@ -63,15 +63,15 @@ class ErasureResult:
 
 
 def erase_customer(*, ref: str) -> ErasureResult:
-    """Replace the customer's name by the day of the erasure and empty address and VAT id, for good; or raise and write nothing.
+    """Replace the customer's name by the day of the erasure and empty address and VAT id permanently; or raise and write nothing.
 
     The reference, the terms and the holder stay, because bills need them. A second call changes nothing.
 
     Raises:
-        NotFound: there is no such customer.
-        CustomerStillBilled: a subscription has no end yet or is not billed to its end, or there is a draft.
+        NotFound: the customer does not exist.
+        CustomerStillBilled: a subscription has no end yet or is not billed to its end, or a draft exists.
     """
-    with own_or_joined(), advisory_lock(CUSTOMER(ref)):
+    with locked_transaction(CUSTOMER(ref)):
         customer = customer_of(ref)
         _ensure_nothing_to_bill(customer)
         if not is_erased(customer):
@@ -86,7 +86,7 @@ def erase_customer(*, ref: str) -> ErasureResult:
 
 
 def is_erased(customer: Customer) -> bool:
-    """Whether nothing about the customer's person is left in the row."""
+    """Return whether the row has no personal data left."""
     return ERASED.fullmatch(customer.name) is not None and not customer.address and not customer.vat_id
 
 
@@ -95,10 +95,14 @@ def _ensure_nothing_to_bill(customer: Customer) -> None:
     goes_on = Q(ends_at=None) | Q(ends_at__gt=datetime.now(UTC))
     current = ItemVersion.objects.filter(goes_on, subscription_id__in=subscriptions, superseded_at=None).first()
     if current is not None:
-        raise CustomerStillBilled(customer=customer.ref, subscription=subscriptions[current.subscription_id], why="it goes on")
+        raise CustomerStillBilled(
+            customer=customer.ref, subscription=subscriptions[current.subscription_id], why="has no end yet"
+        )
     unbilled = fetch_rows(str, NOT_BILLED_TO_ITS_END, {"customer": customer.pk})
     if unbilled:
-        raise CustomerStillBilled(customer=customer.ref, subscription=unbilled[0], why="it is not billed to its end")
+        raise CustomerStillBilled(customer=customer.ref, subscription=unbilled[0], why="is not billed to its end yet")
     draft = Invoice.objects.filter(customer_id=customer.pk, state=Invoice.State.DRAFT).first()
     if draft is not None:
-        raise CustomerStillBilled(customer=customer.ref, subscription=draft.subscription_ref, why="a draft waits")
+        raise CustomerStillBilled(
+            customer=customer.ref, subscription=draft.subscription_ref, why="has a draft that is not finalised"
+        )

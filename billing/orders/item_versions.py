@@ -128,7 +128,7 @@ def _until(stretches: Iterable[ActiveTime], instant: datetime) -> list[ActiveTim
 
 
 def _joined(stretches: Iterable[ActiveTime]) -> list[ActiveTime]:
-    """Stretches in order of time, those that touch as one."""
+    """Return periods of activity in order of time; adjacent periods are joined."""
     joined: list[ActiveTime] = []
     for start, end in stretches:
         if joined and joined[-1][1] == start:

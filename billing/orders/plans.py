@@ -11,15 +11,14 @@ from billing.models import Plan
 from billing.models import Price as PriceRow
 from billing.models.columns import first_of
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
-from billing.rating.price_input import parse_prices, price_dict
-from billing.rating.prices import Price
-from billing.rating.values import Currency, Money, PriceValue, Ref
+from billing.rating.prices.price import Price
+from billing.rating.prices.reading import PriceList, parse_prices, price_dict
+from billing.rating.values import Currency, Money, Ref
 from ledger.database.lock_names import PLAN
-from ledger.database.locks import advisory_lock
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
-from ledger.values import Amount, Choice, CreditType, Integer, ListOf, Text
+from ledger.values import Amount, Choice, CreditType, Integer, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +57,14 @@ class IntervalValue(Nested):
 
 @dataclass(frozen=True, kw_only=True)
 class NewAllowance(Record):
-    """Credits that the customer's holder is given each period."""
+    """Credits that the customer's holder gets each period."""
 
     credit_type: Annotated[str, CreditType("What is granted.")] = "credits"
-    amount: Annotated[int, Amount("Per full period; part of one gets its share of days.")]
+    amount: Annotated[int, Amount("Per full period; a part of a period gets its share of days.")]
     rollover_cap: Annotated[
         int | None,
         Amount(
-            "How many unspent ones are taken along into the next period; without it they expire with their period.",
+            "How many unspent credits are carried into the next period; without it, credits expire with their period.",
             least=0,
             null=True,
         ),
@@ -76,13 +75,13 @@ class NewAllowance(Record):
 class NewPlan(Record):
     """A plan, or the next version of it."""
 
-    code: Annotated[str, Ref("A code that is there already gets a new version.")]
+    code: Annotated[str, Ref("Your name for the plan; an existing one gets a new version.", named="ref")]
     name: Annotated[str, Text("For people.", most=200, least=1)]
     currency: Annotated[str, Currency()]
     interval: Annotated[Interval, IntervalValue(NewInterval, "The billing period.")]
-    prices: Annotated[list[Any], ListOf(PriceValue(), "With distinct keys.", least=1, most=100)]
-    minimum: Annotated[Decimal | None, Money("Least per subscription and period, before tax.", null=True)] = None
-    maximum: Annotated[Decimal | None, Money("Most per subscription and period, before tax.", null=True)] = None
+    prices: Annotated[list[Any], PriceList("With distinct keys.")]
+    minimum: Annotated[Decimal | None, Money("The minimum per subscription and period, before tax.", null=True)] = None
+    maximum: Annotated[Decimal | None, Money("The maximum per subscription and period, before tax.", null=True)] = None
     allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
 
     def check_whole(self) -> None:
@@ -90,7 +89,7 @@ class NewPlan(Record):
             raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
 
 
-def _create(asked: NewPlan) -> Plan:
+def _create(request: NewPlan) -> Plan:
     """Write a plan, or its next version where the code exists; or raise and write nothing.
 
     Subscriptions keep the version of their order until an amendment names the plan again.
@@ -99,21 +98,20 @@ def _create(asked: NewPlan) -> Plan:
         PriceInvalid: a price is not valid; has every fault with its field.
         Invalid: the minimum is above the maximum.
     """
-    parsed = parse_prices(asked.prices)
-    with own_or_joined(), advisory_lock(PLAN(asked.code)):
-        last = Plan.objects.filter(code=asked.code).aggregate(last=Max("version"))["last"]
+    with locked_transaction(PLAN(request.code)):
+        last = Plan.objects.filter(code=request.code).aggregate(last=Max("version"))["last"]
         plan = Plan.objects.create(
-            code=asked.code,
+            code=request.code,
             version=(last or 0) + 1,
-            name=asked.name,
-            currency=asked.currency,
-            interval_unit=asked.interval.unit.value,
-            interval_count=asked.interval.count,
-            minimum=asked.minimum,
-            maximum=asked.maximum,
-            allowance=asdict(asked.allowance) if asked.allowance else None,
+            name=request.name,
+            currency=request.currency,
+            interval_unit=request.interval.unit.value,
+            interval_count=request.interval.count,
+            minimum=request.minimum,
+            maximum=request.maximum,
+            allowance=asdict(request.allowance) if request.allowance else None,
         )
-        PriceRow.objects.bulk_create(_price_row(plan, position, price) for position, price in enumerate(parsed))
+        PriceRow.objects.bulk_create(_price_row(plan, position, price) for position, price in enumerate(request.prices))
         plan.refresh_from_db()
     return plan
 
@@ -176,7 +174,7 @@ def _price_row(plan: Plan, position: int, price: Price) -> PriceRow:
         key=price.key,
         kind=price.kind.value,
         timing=price.timing.value,
-        model=price.model.value,
+        model=price.model,
         meter=price.meter or "",
         definition=price_dict(price),
     )

@@ -1,10 +1,10 @@
 """Orders and amendments: they insert intent and return at once; the generator reads it on its next run.
 
-Nothing here takes the lock `invoice_gen/<ref>`: an amendment never waits for invoices, and invoices never wait for it. The
-separate lock `subscription_intent/<ref>` puts the amendments of a subscription in order.
+Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never wait for each other. The separate lock
+`subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -21,22 +21,21 @@ from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, VersionSpan, plan_at, timeline
 from billing.rating.limits import check_instant, check_quantity
 from billing.rating.periods import first_charged_instant
-from billing.rating.price_fields import pointer_part
-from billing.rating.prices import PriceKind
-from billing.rating.values import Ref, Units, Zone
+from billing.rating.prices.price import PriceKind
+from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
-from ledger.database.locks import Lock, advisory_lock
-from ledger.database.transactions import own_or_joined
+from ledger.database.locks import Lock
+from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
-from ledger.records import Record, UseCase
-from ledger.values import Amount, Boolean, MapOf, Number, Text, Time
+from ledger.records import Record, Shape, UseCase, field_of
+from ledger.values import Amount, Boolean, MapOf, Number, Text, Time, Zone, pointer_part
 
 Quantities = dict[str, Decimal]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish(Record):
-    """What an amendment changes: exactly one of these."""
+    """The change of an amendment: exactly one of these fields."""
 
     keeps_null = frozenset({"ends_at"})
 
@@ -50,24 +49,36 @@ class Wish(Record):
             null=True,
         ),
     ] = None
-    paused: Annotated[bool | None, Boolean("True stops it, false resumes it.")] = None
-    trial_end: Annotated[datetime | None, Time("Extends a trial that has not ended yet; later than its end is now.")] = None
+    paused: Annotated[bool | None, Boolean("True pauses the subscription, false resumes it.")] = None
+    trial_end: Annotated[
+        datetime | None, Time("A new end, later than the current one, for a trial that has not ended yet.", named="trial_ends_at")
+    ] = None
     sets_end: bool = False
-    """Told apart from no `ends_at`: with it, an `ends_at` of None withdraws a planned end."""
+    """Distinguishes a withdrawn end from no `ends_at`: with it, an `ends_at` of None withdraws the planned end."""
+
+
+AMENDMENT = Shape(
+    Wish,
+    name="NewAmendment",
+    text="A change from an instant on.",
+    before=[field_of("effective_at", Time("When the change takes effect, in the past or the future."), required=True)],
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewSubscription(Record):
     """What a customer orders."""
 
-    ref: Annotated[str, Ref('Your name for it, e.g. "SUB-1234".')]
+    ref: Annotated[str, Ref('Your name for it, such as "SUB-1234".')]
     customer: Annotated[str, Ref("Who pays.")]
     plan: Annotated[str, Ref("The newest version of this plan.")]
-    started_at: Annotated[datetime, Time("From when on it is billed.")]
-    anchor_at: Annotated[datetime | None, Time("What periods are counted from; the start by default.", null=True)] = None
-    time_zone: Annotated[str, Zone("In which days and months are counted.")] = "UTC"
+    started_at: Annotated[datetime, Time("The instant from which the subscription is billed.")]
+    anchor_at: Annotated[datetime | None, Time("The instant from which periods count; by default the start.", null=True)] = None
+    time_zone: Annotated[str, Zone("The zone in which days and months are counted.")] = "UTC"
     quantities: Annotated[Quantities | None, MapOf(Units(), "By price key; 1 by default.", max_keys=100)] = None
-    trial_end: Annotated[datetime | None, Time("Nothing is charged before.", null=True)] = None
+    trial_end: Annotated[
+        datetime | None, Time("The end of the trial; the time before it is free.", null=True, named="trial_ends_at")
+    ] = None
     ends_at: Annotated[datetime | None, Time("The end; never by default.", null=True)] = None
     actor: str = ""
 
@@ -76,34 +87,34 @@ class NewSubscription(Record):
             check_instant(f"/{name}", getattr(self, name))
 
 
-def _create(asked: NewSubscription) -> Subscription:
+def _create(request: NewSubscription) -> Subscription:
     """Write a subscription to the newest version of a plan, or raise and write nothing.
 
     Raises:
-        AlreadyExists: there is a subscription of this ref.
-        Invalid: an unknown customer, plan or price key, an end before the start, a time outside the years 2000 to 2200,
-            or a quantity above 10^18.
+        AlreadyExists: a subscription has this ref.
+        Invalid: an unknown customer, plan or price key, an end before the start, a time outside the years 2000 to 2200, or a
+            quantity above 10^18.
     """
-    payer = Customer.objects.filter(ref=asked.customer).first()
-    if payer is None:
-        raise Invalid(pointer="/customer", rule="exists", detail=f"customer {asked.customer!r} does not exist")
-    version = plans.latest_plan(asked.plan)
-    _check_quantities(version.pk, asked.quantities or {})
-    if asked.ends_at is not None and asked.ends_at <= asked.started_at:
-        raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
-    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(asked.ref)) as lock:
-        if Subscription.objects.filter(ref=asked.ref).exists():
-            raise AlreadyExists(resource="subscription", ref=asked.ref)
+    with locked_transaction(SUBSCRIPTION_INTENT(request.ref)) as lock:
+        payer = Customer.objects.filter(ref=request.customer).first()
+        if payer is None:
+            raise Invalid(pointer="/customer", rule="exists", detail=f"customer {request.customer!r} does not exist")
+        version = plans.latest_plan(request.plan)
+        _check_quantities(version.pk, request.quantities or {})
+        if request.ends_at is not None and request.ends_at <= request.started_at:
+            raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
+        if Subscription.objects.filter(ref=request.ref).exists():
+            raise AlreadyExists(resource="subscription", ref=request.ref)
         subscription = Subscription.objects.create(
-            ref=asked.ref,
+            ref=request.ref,
             customer_id=payer.pk,
-            started_at=asked.started_at,
-            anchor_at=asked.anchor_at or asked.started_at,
-            time_zone=asked.time_zone,
-            trial_end=asked.trial_end,
+            started_at=request.started_at,
+            anchor_at=request.anchor_at or request.started_at,
+            time_zone=request.time_zone,
+            trial_end=request.trial_end,
         )
-        order = {"plan": version.pk, "quantities": _as_text(asked.quantities or {}), "ends_at": _iso(asked.ends_at)}
-        _insert_amendment(lock, subscription, asked.started_at, order, asked.actor)
+        order = {"plan": version.pk, "quantities": _as_text(request.quantities or {}), "ends_at": _iso(request.ends_at)}
+        _insert_amendment(lock, subscription, request.started_at, order, request.actor)
         _store_timeline(lock, subscription)
     subscription.refresh_from_db()
     return subscription
@@ -115,20 +126,20 @@ create_subscription = UseCase(NewSubscription, _create)
 def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: str = "") -> Amendment:
     """Write an amendment that changes a subscription from an instant on, past or future; or raise and write nothing.
 
-    The next run bills it: the generator bills the difference between what should be billed and what is.
+    The next run bills it: it bills the difference between the target and what is billed already.
 
     Raises:
-        NotFound: there is no such subscription.
-        Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside
-            the years 2000 to 2200, a quantity above 10^18, or a trial end that does not extend the current trial.
+        NotFound: the subscription does not exist.
+        Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside the
+            years 2000 to 2200, a quantity above 10^18, or a trial end that does not extend the current trial.
     """
     check_instant("/effective_at", effective_at)
     check_instant("/ends_at", wish.ends_at)
     check_instant("/trial_end", wish.trial_end)
-    subscription = subscription_of(ref)
-    if effective_at < subscription.started_at:
-        raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
-    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(ref)) as lock:
+    with locked_transaction(SUBSCRIPTION_INTENT(ref)) as lock:
+        subscription = subscription_of(ref)
+        if effective_at < subscription.started_at:
+            raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
         change = _change(subscription, wish, effective_at)
         if wish.trial_end is not None:
             Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
@@ -150,24 +161,24 @@ class NewCharge(Record):
     actor: str = ""
 
 
-def _charge(asked: NewCharge) -> Charge:
+def _charge(request: NewCharge) -> Charge:
     """Write a one-off charge, which the next invoice of the subscription bills; or raise and write nothing.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
     """
-    subscription = subscription_of(asked.ref)
-    currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
-    with own_or_joined(), advisory_lock(SUBSCRIPTION_INTENT(asked.ref)):
+    with locked_transaction(SUBSCRIPTION_INTENT(request.ref)):
+        subscription = subscription_of(request.ref)
+        currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
         charge = Charge.objects.create(
             subscription_id=subscription.pk,
             sequence=_next(Charge, subscription),
             currency=currency,
-            amount_minor=asked.amount_minor,
-            description=asked.description,
-            tax_category=asked.tax_category,
-            tax_rate=asked.tax_rate,
-            actor=asked.actor,
+            amount_minor=request.amount_minor,
+            description=request.description,
+            tax_category=request.tax_category,
+            tax_rate=request.tax_rate,
+            actor=request.actor,
         )
         charge.refresh_from_db()
     return charge
@@ -177,7 +188,7 @@ charge_once = UseCase(NewCharge, _charge)
 
 
 def subscription_of(ref: str) -> Subscription:
-    """The subscription that a path names.
+    """Return the subscription that a path names.
 
     Raises:
         NotFound: it does not exist.
@@ -186,12 +197,14 @@ def subscription_of(ref: str) -> Subscription:
 
 
 def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
-    """The amendment as stored: with the newest version of the plan at this time."""
+    """Return the change as stored: with the plan's newest version at this time."""
     given = [
         wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None, wish.trial_end is not None,
     ]  # fmt: skip
     if sum(given) != 1:
-        raise Invalid(pointer="", rule="one-change", detail="give exactly one of plan, quantities, ends_at, paused, trial_end")
+        raise Invalid(
+            pointer="", rule="one-change", detail="give exactly one of plan, quantities, ends_at, paused, trial_ends_at"
+        )
     if wish.trial_end is not None:
         _check_extension(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
@@ -208,7 +221,7 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
 
 
 def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
-    """Refuse to extend a trial that is over: the time after its end may be billed already."""
+    """Refuse to extend a trial that has ended: the time after its end may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
     if subscription.trial_end is None or subscription.trial_end <= timezone.now():
         raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
@@ -219,7 +232,7 @@ def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
     recurring = {price.key for _, price in plans.terms_of(plan_id).prices if price.kind == PriceKind.RECURRING}
     for key, quantity in quantities.items():
-        pointer = f"/quantities/{pointer_part(key)}"
+        pointer = f"/quantities{pointer_part(key)}"
         check_quantity(pointer, quantity)
         if key not in recurring:
             raise Invalid(pointer=pointer, rule="recurring-price", detail="the plan has no recurring price of this key")
@@ -268,14 +281,14 @@ def _prices_of(plan_id: int) -> Mapping[str, int]:
 
 
 def _store_timeline(lock: Lock, subscription: Subscription) -> None:
-    """Supersede the item versions that no longer hold, and insert those that hold instead."""
+    """Supersede the item versions that no longer hold, and insert the new ones."""
     lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
-    wanted = {_identity(span): span for span in timeline(_changes(subscription), _prices_of)}
-    items = _items(subscription, {span.key for span in wanted.values()})
+    target = {_identity(span): span for span in timeline(_changes(subscription), _prices_of)}
+    items = _items(subscription, {span.key for span in target.values()})
     keys = {item_id: key for key, item_id in items.items()}
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
     known = {_identity(_span_of(row, keys[row.item_id])): row.pk for row in current}
-    gone = [pk for identity, pk in known.items() if identity not in wanted]
+    gone = [pk for identity, pk in known.items() if identity not in target]
     ItemVersion.objects.filter(pk__in=gone).update(superseded_at=Now())
     ItemVersion.objects.bulk_create(
         ItemVersion(
@@ -289,7 +302,7 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
             is_termination=span.is_termination,
             amendment=span.amendment,
         )
-        for identity, span in wanted.items()
+        for identity, span in target.items()
         if identity not in known
     )
 
@@ -305,22 +318,22 @@ def _span_of(row: ItemVersion, key: str) -> VersionSpan:
 
 
 def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
-    """The ids of the items by key. A new key gets a new item."""
+    """Return the ids of the items by key. A new key gets a new item."""
     known: dict[str, int] = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("price_key", "id"))
     new = Item.objects.bulk_create(Item(subscription_id=subscription.pk, price_key=key) for key in sorted(keys - known.keys()))
     return known | {item.price_key: item.pk for item in new}
 
 
 def follows_from_amendments(subscription: Subscription) -> bool:
-    """True when the current item versions are those that follow from the amendments."""
-    wanted = {_identity(span) for span in timeline(_changes(subscription), _prices_of)}
+    """Return whether the current item versions follow from the amendments."""
+    target = {_identity(span) for span in timeline(_changes(subscription), _prices_of)}
     keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
-    return wanted == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}
+    return target == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}
 
 
 def active_from(subscription: Subscription) -> datetime:
-    """Where billing begins: at the start, or at the end of the trial."""
+    """Return the start of billing: the start of the subscription, or the end of the trial."""
     return first_charged_instant(subscription.started_at, subscription.trial_end)
 
 
@@ -330,14 +343,3 @@ def _as_text(quantities: Mapping[str, Decimal]) -> dict[str, str]:
 
 def _iso(instant: datetime | None) -> str | None:
     return instant.astimezone(UTC).isoformat() if instant else None
-
-
-__all__: Sequence[str] = [
-    "Wish",
-    "active_from",
-    "amend_subscription",
-    "charge_once",
-    "create_subscription",
-    "follows_from_amendments",
-    "subscription_of",
-]

@@ -1,4 +1,4 @@
-"""Suspended billing: the generator leaves a subscription alone, rather than bill nonsense, until a person resumes billing."""
+"""Suspended billing: instead of nonsense, the generator bills nothing of a subscription until a person resumes billing."""
 
 from typing import Any
 from uuid import UUID
@@ -9,33 +9,35 @@ from billing.errors import BillingNotSuspended
 from billing.models import SuspendedBilling
 from billing.orders.subscriptions import subscription_of
 from ledger.database.lock_names import SUSPENSION
-from ledger.database.locks import advisory_lock
-from ledger.database.transactions import own_or_joined
+from ledger.database.locking import insert_once
+from ledger.database.transactions import locked_transaction
 
 
 def suspend(*, ref: str, reason: str, facts: dict[str, Any] | None = None, run_id: UUID | None = None) -> SuspendedBilling:
-    """Suspend the billing of a subscription. Returns the first row, and changes nothing, where it is suspended already.
+    """Suspend the billing of a subscription. If it is suspended already, return the existing row and change nothing.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
     """
-    subscription = subscription_of(ref)
-    with own_or_joined(), advisory_lock(SUSPENSION(ref)):
-        suspended = _suspended(subscription.pk)
-        if suspended is not None:
-            return suspended
-        return SuspendedBilling.objects.create(subscription_id=subscription.pk, reason=reason, facts=facts or {}, run_id=run_id)
+    suspended, _ = insert_once(
+        SUSPENSION(ref),
+        check=lambda: _suspended(ref),
+        insert=lambda: SuspendedBilling.objects.create(
+            subscription_id=subscription_of(ref).pk, reason=reason, facts=facts or {}, run_id=run_id
+        ),
+    )
+    return suspended
 
 
 def resume(*, ref: str, actor: str, reason: str) -> SuspendedBilling:
     """Resume the billing of a subscription, or raise and change nothing.
 
     Raises:
-        NotFound, BillingNotSuspended: there is no such subscription, or its billing is not suspended.
+        NotFound: the subscription does not exist. BillingNotSuspended: its billing is not suspended.
     """
-    subscription = subscription_of(ref)
-    with own_or_joined(), advisory_lock(SUSPENSION(ref)):
-        suspended = _suspended(subscription.pk)
+    with locked_transaction(SUSPENSION(ref)):
+        subscription_of(ref)
+        suspended = _suspended(ref)
         if suspended is None:
             raise BillingNotSuspended(subscription=ref)
         SuspendedBilling.objects.filter(pk=suspended.pk).update(resumed_at=Now(), resumed_by=actor, resume_reason=reason)
@@ -43,5 +45,5 @@ def resume(*, ref: str, actor: str, reason: str) -> SuspendedBilling:
     return suspended
 
 
-def _suspended(subscription_id: int) -> SuspendedBilling | None:
-    return SuspendedBilling.objects.filter(subscription_id=subscription_id, resumed_at=None).first()
+def _suspended(ref: str) -> SuspendedBilling | None:
+    return SuspendedBilling.objects.filter(subscription__ref=ref, resumed_at=None).first()

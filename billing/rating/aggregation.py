@@ -1,7 +1,7 @@
-"""From usage events to a quantity: the reference that the SQL of rating has to agree with.
+"""From usage events to a quantity. This is the reference: the SQL of `billing.metering.usage` must compute the same.
 
-All functions take the events of one meter and one period `[start, end)`; order does not matter, they sort by
-`(occurred_at, sequence)` where it does.
+Each function takes the events of one meter and one period `[start, end)`, in any order. Where the order matters, it sorts them by
+`(occurred_at, sequence)`.
 """
 
 import re
@@ -15,13 +15,13 @@ from typing import Any
 
 MICROSECOND = timedelta(microseconds=1)
 NUMBER_PATTERN = r"^-?[0-9]{1,26}(\.[0-9]{1,12})?$"
-"""What counts as a number in a property; written so that PostgreSQL's `~` means the same by it."""
+"""The form of a number in a property. PostgreSQL's `~` gives the pattern the same meaning."""
 
 _NUMBER = re.compile(NUMBER_PATTERN, re.ASCII)
 
 
 class Aggregation(StrEnum):
-    """How the events of a meter become a quantity."""
+    """How a price makes a quantity of a meter's events."""
 
     COUNT = "count"
     SUM = "sum"
@@ -32,18 +32,18 @@ class Aggregation(StrEnum):
 
 
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
-"""Property name and the values that pass; all names have to match. Empty: every event passes."""
+"""For each property its allowed values. An event passes if all properties have one; without properties every event passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One usage event, as far as a price can see it.
+    """One usage event, with the values that a price reads.
 
     Args:
         value: what the meter counted, in its own unit.
         occurred_at: an aware instant.
         properties: flat JSON object.
-        sequence: breaks the tie of two events at one instant (insertion order).
+        sequence: the order of events at one instant (insertion order).
     """
 
     value: Decimal
@@ -54,11 +54,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a price rates: a quantity and, for percentages, how many events made it and what of it was free.
+    """The input of a rating: a quantity and, for percentages, the number of events and the free part.
 
     Args:
-        quantity: the aggregate; below zero it is rated as zero.
-        events: how many events it comes from; a fixed fee is owed for each that is not free.
+        quantity: the aggregate; a price rates one below zero as zero.
+        events: the number of events in it; each event that is not free costs the fixed fee.
         free_quantity: the part of `quantity` inside the free allowance of a percentage price.
         free_events: the events inside that allowance.
     """
@@ -70,17 +70,17 @@ class Usage:
 
 
 def matches(filters: Filters, properties: Mapping[str, Any]) -> bool:
-    """True when each filtered property is there with one of the allowed values, compared as JSON text (`->>`)."""
+    """Return whether each filtered property has one of the allowed values, compared as JSON text (`->>`)."""
     return all(name in properties and property_text(properties[name]) in allowed for name, allowed in filters)
 
 
 def ordered(events: Iterable[Event], filters: Filters = ()) -> list[Event]:
-    """The events that pass the filters, oldest first; at one instant in the order of `sequence`."""
+    """Return the events that pass the filters, the oldest first; at one instant in the order of `sequence`."""
     return sorted((e for e in events if matches(filters, e.properties)), key=lambda e: (e.occurred_at, e.sequence))
 
 
 def property_text(value: Any) -> str | None:
-    """A JSON scalar as PostgreSQL's `->>` writes it; None for null, objects and lists, which match nothing."""
+    """Return a JSON scalar as PostgreSQL's `->>` writes it; None for null, objects and lists, which match no value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, Mapping | list | tuple):
@@ -89,7 +89,7 @@ def property_text(value: Any) -> str | None:
 
 
 def event_number(event: Event, property_name: str | None) -> Decimal | None:
-    """What the event contributes: its value, or the number in a property; None when that is absent or no number."""
+    """Return the event's value, or the number in a property; None if the property is absent or is not a number."""
     if property_name is None:
         return event.value
     text = property_text(event.properties.get(property_name))
@@ -106,10 +106,10 @@ def aggregate(
     period: tuple[datetime, datetime] | None = None,
     held_before: Decimal = Decimal(0),
 ) -> Fraction:
-    """The quantity of a period; zero without events (but see `weighted_sum`).
+    """Return the quantity of a period; zero without events (but see `weighted_sum`).
 
-    - `count`: the events that match, `sum`: of their values, `max`: the largest, `last`: the latest by `occurred_at`.
-    - `unique`: distinct values of the property, or of the value without one.
+    - `count`: the number of events that match; `sum`, `max`: of their values; `last`: the latest value by `occurred_at`.
+    - `unique`: the number of distinct values of the property; without a property, of the event's value.
     - `weighted_sum`: each value holds until the next event or the period's end, weighted by its share of the period's
       seconds; `held_before` is the value that holds from the start to the first event.
 
@@ -145,13 +145,13 @@ def percentage_usage(
     property_name: str | None = None,
     filters: Filters = (),
 ) -> Usage:
-    """The running amount of a percentage price, with what of it is free: free until either allowance is exceeded.
+    """Return the sum of a percentage price with its free part: events are free until either allowance is exceeded.
 
-    The event that exceeds the free amount is free up to it and pays its fixed fee; the one that exceeds the free
-    count, and every later event, is not free at all. Without any allowance nothing is free.
+    The event that exceeds the free amount is free up to that amount and pays its fixed fee. The event that exceeds the free
+    count, and every later event, pays in full. Without an allowance every event pays.
 
     Args:
-        free_events, free_amount: the allowances; None is no limit by that measure.
+        free_events, free_amount: the allowances; None: not limited by this measure.
     """
     chosen = ordered(events, filters)
     numbers = [Fraction(n) for e in chosen if (n := event_number(e, property_name)) is not None]

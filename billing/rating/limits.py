@@ -1,64 +1,53 @@
 """The limits of billing: years, money, quantities. Checked where values enter, and again before they are billed. Pure.
 
-The API's fields have the same bounds: a body outside of them is refused by field and rule. A value from elsewhere, or a product
-or sum beyond them, suspends the billing of its subscription with the reason.
+The fields of the API have the same bounds, so it refuses a body with a value outside of them by field and rule. If a value from
+elsewhere, or a product or sum, lies outside of them, the generator suspends the billing of its subscription with the reason.
 """
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
-from zoneinfo import available_timezones
 
 from ledger.errors import Invalid
 
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST = datetime(2201, 1, 1, tzinfo=UTC)
-"""Times are in `[EARLIEST, LATEST)`: in the years 2000 to 2200, in UTC."""
+"""Times lie in `[EARLIEST, LATEST)`: the years 2000 to 2200, in UTC."""
 
 MAX_MONEY = Decimal(10**12)
-"""A price, a minimum, a coupon: money in major units, or percent. One unit at the dearest price is below `MAX_MINOR`."""
+"""The most of a price, minimum or coupon: money in major units, or percent. One unit at this price stays below `MAX_MINOR`."""
 
 SMALLEST_MONEY = Decimal(1).scaleb(-12)
-"""The smallest amount above zero that a column of money holds."""
+"""The smallest amount above zero that a column of money can hold."""
 
 MAX_QUANTITY = Decimal(10**18)
-"""Units: of an order, of a usage event (also below zero), of a tier. As a JSON integer it has 64 bits."""
+"""The most units of an order, a usage event (also below zero) or a tier. As a JSON integer it has 64 bits."""
 
 SMALLEST_PACKAGE = Decimal("0.001")
-"""The fewest units of a package. Smaller ones would make billions of packages of a single unit."""
-
-NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
-"""Files of a zone database that are no zones: the zone of the machine, a template, and the lack of a zone."""
+"""The fewest units of a package. With smaller packages, one unit would be billions of packages."""
 
 MAX_MINOR = 2**53 - 1
-"""A line and a total, in minor units: the largest integer that every JSON reader holds exactly. Source: RFC 7493, 2.2."""
+"""The most of a line or total, in minor units: the largest integer that every JSON reader keeps exact. Source: RFC 7493, 2.2."""
 
 MAX_TERMS_DAYS = 3650
-"""From issue to due date."""
+"""The most days from issue to due date."""
 
 MAX_GRACE_DAYS = 90
-"""For how long an invoice stays a draft that takes in late usage."""
+"""The most days for which an invoice stays a draft and accepts late usage."""
 
 MAX_COUPON_PERIODS = 1000
-"""How many invoices a recurring coupon lasts."""
+"""The most periods of a recurring coupon."""
 
 MAX_COUNTED = Decimal(10**26)
-"""The usage of a period stays below it: a line has this number of digits before the point."""
-
-
-@cache
-def zones() -> frozenset[str]:
-    """The names of the zones of the IANA database, as this machine has them."""
-    return frozenset(available_timezones()) - NO_ZONES
+"""The usage of a period stays below this: a line has this number of digits before the point."""
 
 
 def is_in_range(instant: datetime) -> bool:
-    """True when an instant lies in the years that billing knows."""
+    """Return whether an instant lies in the years that billing supports."""
     return EARLIEST <= instant < LATEST
 
 
 def check_instant(pointer: str, instant: datetime | None) -> None:
-    """Return when there is no instant, or it lies in the years 2000 to 2200.
+    """Return if there is no instant, or if it lies in the years 2000 to 2200.
 
     Raises:
         Invalid: it lies outside of them.
@@ -69,7 +58,7 @@ def check_instant(pointer: str, instant: datetime | None) -> None:
 
 
 def check_quantity(pointer: str, quantity: Decimal) -> None:
-    """Return when a quantity is 0 to `MAX_QUANTITY`.
+    """Return if a quantity is 0 to `MAX_QUANTITY`.
 
     Raises:
         Invalid: it is not.

@@ -1,7 +1,7 @@
-"""Currencies, exact amounts and the one place where money is rounded.
+"""Currencies, exact amounts and the only place where money is rounded.
 
-Amounts are exact (`Fraction` or `Decimal` in major units) until a line is made of them; then `to_minor` rounds once,
-half up, to the currency's minor unit. Fractions, because thirds appear in every month of 30 days.
+Amounts are exact (`Fraction` or `Decimal` in major units) until they become lines. Then `to_minor` rounds once, half up, to the
+currency's minor unit. Fractions, because a month of 30 days brings thirds.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from fractions import Fraction
 Exact = Fraction | Decimal | int
 
 # ISO 4217 active codes by number of decimals (list one, 2026). Left out: codes without a minor unit (metals, XXX, XTS) and
-# units of account that nobody is invoiced in, among them the only two with four decimals (CLF, UYW).
+# units of account that invoices never use, among them the only two with four decimals (CLF, UYW).
 _NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
 _THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
 _TWO_DECIMALS = """
@@ -24,18 +24,18 @@ TTD TWD TZS UAH USD UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
 MINOR_DIGITS: dict[str, int] = (
     dict.fromkeys(_NO_DECIMALS.split(), 0) | dict.fromkeys(_TWO_DECIMALS.split(), 2) | dict.fromkeys(_THREE_DECIMALS.split(), 3)
 )
-"""Decimals of each currency that can be billed in: 0, 2 or 3."""
+"""The decimals of each currency that billing supports: 0, 2 or 3."""
 
-# Wide enough for every sum of (38,12) numbers that is ever written out; the exact value stays a Fraction.
+# Wide enough for every sum of (38,12) numbers that is written out; the exact value stays a Fraction.
 _WIDE = Context(prec=120)
 _EXACT_TEXT_DECIMALS = 12
 
 
 def minor_digits(currency: str) -> int:
-    """The decimals of a currency by ISO 4217: 0, 2 or 3.
+    """Return the decimals of a currency by ISO 4217: 0, 2 or 3.
 
     Raises:
-        ValueError: the code is unknown, or not one that can be billed in.
+        ValueError: the code is unknown, or billing does not support the currency.
     """
     try:
         return MINOR_DIGITS[currency]
@@ -44,17 +44,17 @@ def minor_digits(currency: str) -> int:
 
 
 def to_minor(amount: Exact, currency: str) -> int:
-    """An exact amount in major units as whole minor units, rounded half up (away from zero on both sides)."""
+    """Return an exact amount in major units as whole minor units, rounded half up (away from zero on both sides)."""
     return round_half_up(Fraction(amount) * 10 ** minor_digits(currency))
 
 
 def from_minor(amount_minor: int, currency: str) -> Fraction:
-    """Whole minor units as an exact amount in major units."""
+    """Return whole minor units as an exact amount in major units."""
     return Fraction(amount_minor, 10 ** minor_digits(currency))
 
 
 def round_half_up(amount: Exact) -> int:
-    """The nearest integer; a half goes away from zero, so that a credit mirrors its charge.
+    """Return the nearest integer; a half goes away from zero, so that a credit mirrors its charge.
 
     Source: `decimal.ROUND_HALF_UP`, which rounds ties away from zero.
     """
@@ -65,7 +65,7 @@ def round_half_up(amount: Exact) -> int:
 
 
 def decimal_text(amount: Exact) -> str:
-    """A number in plain notation without trailing zeros; exact, or rounded to 12 decimals where it has no exact form.
+    """Return a number in plain notation without trailing zeros; exact, or rounded to 12 decimals if it has no exact form.
 
     Returns:
         "12.5", "0", "-0.333333333333"; never an exponent.
@@ -80,7 +80,7 @@ def decimal_text(amount: Exact) -> str:
 
 
 def to_decimal(amount: Exact, places: int = _EXACT_TEXT_DECIMALS) -> Decimal:
-    """An exact number as a Decimal of at most `places` decimals, rounded half up; for a column of that scale."""
+    """Return an exact number as a Decimal of at most `places` decimals, rounded half up, for a column of that scale."""
     exact = Fraction(amount)
     quotient = _WIDE.divide(Decimal(exact.numerator), Decimal(exact.denominator))
     return quotient.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _WIDE)
@@ -89,15 +89,15 @@ def to_decimal(amount: Exact, places: int = _EXACT_TEXT_DECIMALS) -> Decimal:
 def spread(amount: int, weights: Sequence[int]) -> list[int]:
     """Split `amount` in proportion to `weights`, in whole units that add up to it exactly.
 
-    Each part is the proportional share rounded down or up; the units left over go to the largest remainders, and
-    among equal ones to the earlier. No part exceeds its weight while `amount` does not exceed their sum.
+    Each part is the proportional share rounded down or up. The units left over go to the largest remainders, and among equal
+    remainders to the earlier part. While `amount` does not exceed the sum of the weights, no part exceeds its weight.
 
     Args:
         amount: 0 or more.
-        weights: each 0 or more; a weight of 0 gets nothing.
+        weights: each 0 or more; a weight of 0 gets 0.
 
     Raises:
-        ValueError: a negative number, or something to split and nothing to put it on.
+        ValueError: a number is negative, or all weights are 0 and the amount is not.
 
     Source: the largest remainder method (Hamilton).
     """

@@ -1,7 +1,7 @@
-"""What a part of a period costs, and what a change within a period gives back. Pure and exact.
+"""The cost of a part of a period, and the credit for the unused part after a change. Pure and exact.
 
-A part is measured in calendar days of the billing zone against its full period, never in hours / 24: the days of its
-parts add up to the days of the whole, because the day of a change belongs to the part that begins on it.
+A part is measured in calendar days of the billing zone against its full period, never in hours / 24. The day of a change belongs
+to the part that begins on it, so the days of the parts add up to the days of the whole.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from fractions import Fraction
 
 from billing.rating.money import Exact, from_minor, to_minor
 from billing.rating.periods import Period, Schedule
-from billing.rating.prices import Proration
+from billing.rating.prices.price import Proration
 
 MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`used` of `of` days (or microseconds, or the whole) of a full period; 0 <= used <= of."""
+    """`used` of `of` days (or microseconds) of a full period, or all of it; 0 <= used <= of."""
 
     used: int
     of: int
@@ -28,7 +28,7 @@ class Share:
 
     @property
     def fraction(self) -> Fraction:
-        """The share as an exact number between 0 and 1."""
+        """Return the share as an exact number between 0 and 1."""
         return Fraction(self.used, self.of)
 
 
@@ -41,10 +41,10 @@ class BilledLine:
     """A line that was billed in advance. A change or an early end gives a part of it back.
 
     Args:
-        full_amount: exact price of a full period at the line's quantity, major units.
-        share: what of the full period the line billed.
-        amount_minor, discount_minor: the line and the discounts that it got.
-        credited_minor: what was given back on it before, 0 or more.
+        full_amount: exact price of a full period at the line's quantity, in major units.
+        share: the part of the full period that the line billed.
+        amount_minor, discount_minor: the amount of the line and its discounts.
+        credited_minor: the amount that earlier lines gave back on it, 0 or more.
     """
 
     full_amount: Exact
@@ -55,23 +55,23 @@ class BilledLine:
 
     @property
     def left_minor(self) -> int:
-        """What can still be given back on this line."""
+        """The amount that later lines can still give back on this line."""
         return max(self.amount_minor - self.discount_minor - self.credited_minor, 0)
 
 
 def share(schedule: Schedule, part: Period, mode: Proration, *, terminated: bool = False, bill_last_day: bool = False) -> Share:
-    """How much of its full period a part is.
+    """Return the share of a part in its full period.
 
-    - `day`: calendar days in the billing zone. The first day of the part counts, the day of its end does not: it
-      belongs to what comes next, or is the day of termination.
-    - `second`: elapsed time, so that an hour that a clock change adds or takes counts.
-    - `fixed_30`: days of the 30E/360 calendar, where each month has 30; periods of days or weeks count as `day`.
-    - `none`: the whole for the part that begins the period's billing, nothing for one that continues it.
+    - `day`: calendar days in the billing zone. The first day of the part counts. The day of its end does not: it belongs to the
+      next part, or is the day of termination.
+    - `second`: elapsed time, so an hour that a clock change adds or removes counts.
+    - `fixed_30`: days of the 30E/360 calendar, in which each month has 30; periods of days or weeks count as `day`.
+    - `none`: a part that begins the billing of the period costs all of it, a part that continues costs 0.
 
     Args:
-        part: of one of the schedule's periods.
-        terminated: the part ends because the subscription does.
-        bill_last_day: then bill the day on which it ends too (by days only, and never more than the full period).
+        part: a part of a period of the schedule.
+        terminated: the part ends because the subscription ends.
+        bill_last_day: in that case bill the last day too (only by days, and never more than the full period).
     """
     if mode == Proration.NONE:
         return NOTHING if part.continues else WHOLE
@@ -80,17 +80,17 @@ def share(schedule: Schedule, part: Period, mode: Proration, *, terminated: bool
         if of > 0:
             last = _position(schedule, part, part.end, mode, include_day=terminated and bill_last_day)
             return Share(last - _position(schedule, part, part.start, mode), of)
-    # Also where no midnight lies inside the period: a day that the zone's clocks jumped over.
+    # This also applies if the period contains no midnight, because the zone's clocks skipped a day.
     return Share((part.end - part.start) // MICROSECOND, (part.full_end - part.full_start) // MICROSECOND)
 
 
 def prorated_minor(full_amount: Exact, part: Share, currency: str, *, before: Share = NOTHING) -> int:
-    """A part's amount in minor units: exact price × share, rounded once.
+    """Return a part's amount in minor units: exact price × share, rounded once.
 
     Args:
-        full_amount: exact price of a full period, major units.
-        before: what of the same period at the same price was billed in earlier lines; the part then continues where
-            they stopped, so that all of them together are what one line would have been.
+        full_amount: exact price of a full period, in major units.
+        before: the share of the same period that earlier lines billed at the same price. The part continues there, so that all
+            lines together have the amount of a single line.
     """
     exact = Fraction(full_amount)
     start = exact * before.fraction
@@ -98,10 +98,10 @@ def prorated_minor(full_amount: Exact, part: Share, currency: str, *, before: Sh
 
 
 def unused_credit_minor(line: BilledLine, unused: Share, currency: str) -> int:
-    """What a line gives back for its unused part: of its price, less that part's discount; never more than is left.
+    """Return the credit of a line for its unused part: the price of that part less its discount; at most what is left.
 
     Args:
-        unused: what is not used of the same full period as the line's share.
+        unused: the unused share of the same full period as the line's share.
 
     Returns:
         0 or more, rounded once.
@@ -114,10 +114,10 @@ def unused_credit_minor(line: BilledLine, unused: Share, currency: str) -> int:
 
 
 def _position(schedule: Schedule, part: Period, instant: datetime, mode: Proration, *, include_day: bool = False) -> int:
-    """Days from the full period's start to an instant of it, counted as `mode` does.
+    """Return the days from the full period's start to an instant of it, counted as `mode` says.
 
     Args:
-        include_day: count the day of the instant itself, unless the instant is the first of that day.
+        include_day: count the day of the instant itself, unless the instant is the start of that day.
     """
     day, first = schedule.local_date(instant), schedule.local_date(part.full_start)
     if include_day and schedule.local_date(instant - MICROSECOND) == day:
@@ -129,11 +129,11 @@ def _position(schedule: Schedule, part: Period, instant: datetime, mode: Prorati
 
 
 def _position_360(schedule: Schedule, part: Period, day: date) -> int:
-    """Days from the full period's start to `day` when every month has 30, 0 .. 30 × months.
+    """Return the days from the full period's start to `day` if every month has 30, 0 .. 30 × months.
 
-    The boundaries count as the anchor's day even where a short month clamped them, so a period is never 28 or 32 days.
+    Boundaries count as the anchor's day even if a short month clamped them, so a period never has 28 or 32 days.
 
-    Source: 30E/360 (ISDA 2006, section 4.16 (g)): day 31 is day 30.
+    Source: 30E/360 (ISDA 2006, section 4.16 (g)): day 31 counts as day 30.
     """
     first, whole = schedule.local_boundary(part.index), 30 * schedule.interval.months
     if day >= schedule.local_date(part.full_end):

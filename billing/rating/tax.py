@@ -1,4 +1,4 @@
-"""Tax per category and rate: on the rounded base, never per line; and which category the buyer makes of it. Pure."""
+"""Tax per category and rate, on the rounded base, never per line; and the category that follows from the buyer. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ NOTES = {
     "K": "Intra-community supply",
     "O": "Not subject to VAT",
 }
-"""Why a category bears no tax, as the invoice has to say it. Source: EN 16931 BR-AE-10, BR-E-10, BR-G-10, BR-IC-10, BR-O-10."""
+"""The reason why a category bears no tax, for the invoice. Source: EN 16931 BR-AE-10, BR-E-10, BR-G-10, BR-IC-10, BR-O-10."""
 
 
 class VatStatus(StrEnum):
-    """How a customer is taxed."""
+    """How invoices tax a customer."""
 
     TAXABLE = "taxable"
     REVERSE_CHARGE = "reverse_charge"
@@ -31,14 +31,14 @@ CATEGORY_OF = {VatStatus.REVERSE_CHARGE: "AE", VatStatus.EXEMPT: "E"}
 
 
 def vat_status_of(status: str, vat_id: str) -> VatStatus:
-    """What a customer's status comes to: reverse charge needs a VAT id (EN 16931 BR-AE-3), without one the tax is charged."""
+    """Return the status that applies: reverse charge needs a VAT id (EN 16931 BR-AE-3), and without it tax is charged."""
     if status == VatStatus.EXEMPT or (status == VatStatus.REVERSE_CHARGE and vat_id):
         return VatStatus(status)
     return VatStatus.TAXABLE
 
 
 def category_for(status: VatStatus, category: str, rate: Decimal) -> tuple[str, Decimal]:
-    """The category and rate at which this customer is charged: what is standard-rated is not taxed, all else stays as it is."""
+    """Return the category and rate for this customer: the status replaces the standard rate only; other categories stay."""
     if category != STANDARD or status not in CATEGORY_OF:
         return category, rate
     return CATEGORY_OF[status], Decimal(0)
@@ -46,7 +46,7 @@ def category_for(status: VatStatus, category: str, rate: Decimal) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class Taxable:
-    """Something that belongs to a tax category.
+    """A net amount in a tax category.
 
     Args:
         category: e.g. S, Z, E, AE (UNTDID 5305).
@@ -70,7 +70,7 @@ class TaxLine:
 
 
 def tax_minor(base_minor: int, rate: Decimal) -> int:
-    """base × rate percent, rounded half up once; of a negative base the mirror image.
+    """Return base × rate percent, rounded half up once; a negative base gives the mirror image.
 
     Source: EN 16931 BR-CO-17.
     """
@@ -78,9 +78,9 @@ def tax_minor(base_minor: int, rate: Decimal) -> int:
 
 
 def taxes(amounts: Iterable[Taxable]) -> tuple[TaxLine, ...]:
-    """One tax line per category and rate, ordered by both; also for a base of 0 and a rate of 0.
+    """Return one tax line per category and rate, ordered by both; also for a base of 0 and a rate of 0.
 
-    The base is the sum of lines that are rounded already, hence whole minor units.
+    The base is the sum of lines that are rounded already, so it is whole minor units.
     """
     bases: dict[tuple[str, Decimal], int] = {}
     for amount in amounts:

@@ -1,14 +1,13 @@
 """From fee lines to the amount due: discounts, limits, tax, credit notes, prepaid credits, in that order. Pure.
 
-1. Coupons: limited to prices, then to plans, then general; within each in the order given. Each takes from what is
-   left of its lines and is spread over them so that the parts add up exactly.
-2. Maximums: a discount of what exceeds them after coupons; per price first, then per subscription.
-3. Minimums: lines for what is missing after discounts; per price first, then per subscription.
-4. Credit lines that are larger than the fees of their tax category: what would fall below zero is carried to a credit
-   note, with its tax.
+1. Coupons: those limited to prices, then to plans, then general ones; each group in the order given. Each coupon reduces the rest
+   of its lines, and its parts on the lines add up exactly.
+2. Maximums: a discount of the amount above them after coupons; per price first, then per subscription.
+3. Minimums: a line for the amount missing after discounts; per price first, then per subscription.
+4. Credit lines that exceed the fees of their tax category: the amount below zero goes, with its tax, into a credit note.
 5. Tax per category, total, credit notes (those carried included), prepaid credits, amount due.
 
-Everything is in minor units of one currency. Nothing here is below zero but credit lines.
+All amounts are in minor units of one currency. Only credit lines are below zero.
 """
 
 import math
@@ -29,8 +28,8 @@ class FeeLine:
     Args:
         position: unique on the invoice.
         amount_minor: rounded; negative for a credit.
-        price_key, plan: what coupons can be limited to.
-        discountable: False for what no coupon may reduce.
+        price_key, plan: the values to which coupons can be limited.
+        discountable: False if no coupon may reduce the line.
     """
 
     position: int
@@ -43,7 +42,7 @@ class FeeLine:
 
 
 class Duration(StrEnum):
-    """How long a coupon lasts. The periods of a recurring one: `billing.generator.difference.draft`."""
+    """How long a coupon lasts. `billing.generator.difference.draft` counts the periods of a recurring coupon."""
 
     ONCE = "once"
     RECURRING = "recurring"
@@ -51,7 +50,7 @@ class Duration(StrEnum):
 
 
 class CouponPer(StrEnum):
-    """Whose periods a recurring coupon counts."""
+    """Whether a recurring coupon counts the periods of the customer or of the subscription."""
 
     SUBSCRIPTION = "subscription"
     CUSTOMER = "customer"
@@ -62,10 +61,10 @@ class CouponTerms:
     """A discount that the customer holds: an amount or a percentage.
 
     Args:
-        amount_minor: for an amount: what it is worth on this invoice (of one used `once`, the rest that is left).
+        amount_minor: of an amount: its worth on this invoice (of a coupon used `once`, the rest that is left).
         percent: for a percentage, 0 .. 100.
-        prices, plans: what it is limited to; empty is no limit. With both, a line has to match both.
-        positions: the lines of the periods that it is for; None: all.
+        prices, plans: the limits of the coupon; empty: not limited. With both, a line must match both.
+        positions: the lines of the periods that the coupon covers; None: all.
     """
 
     code: str
@@ -86,11 +85,11 @@ class CouponTerms:
 
     @property
     def rank(self) -> int:
-        """Which coupons come first: 0 limited to prices, 1 to plans, 2 general."""
+        """The order of coupons: 0 limited to prices, 1 to plans, 2 general."""
         return 0 if self.prices else 1 if self.plans else 2
 
     def covers(self, line: FeeLine) -> bool:
-        """True when the coupon may reduce the line."""
+        """Return whether the coupon may reduce the line."""
         return (
             line.discountable
             and line.amount_minor > 0
@@ -102,13 +101,13 @@ class CouponTerms:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A minimum and maximum per price or per subscription and period, prorated already.
+    """A minimum and maximum per price, or per subscription and period, prorated already.
 
     Args:
-        name: names its line of a minimum and its discounts, e.g. "minimum/api-calls".
+        name: the name of its line of a minimum and of its discounts, such as "minimum/api-calls".
         positions: the lines that count; None for all.
-        subscription_wide: comes after the limits of prices, and what those brought counts towards it.
-        tax_category, tax_rate: of that line.
+        subscription_wide: applies after the limits of prices, and counts the lines that those added.
+        tax_category, tax_rate: of the line that it adds.
     """
 
     name: str
@@ -120,13 +119,13 @@ class Limit:
     subscription_wide: bool = False
 
     def counts(self, position: int) -> bool:
-        """True when the line is among those that the limit is about."""
+        """Return whether the line counts towards this limit."""
         return self.positions is None or position in self.positions
 
 
 @dataclass(frozen=True, slots=True)
 class Discount:
-    """What a coupon or a maximum took off one line; `amount_minor` is above 0."""
+    """The discount that a coupon or a maximum gave on one line; `amount_minor` is above 0."""
 
     source: str
     position: int
@@ -139,10 +138,10 @@ class CouponEffect:
     """The effect of a coupon on this invoice.
 
     Args:
-        applied_minor: the amount that it took off.
+        applied_minor: the discount that it gave.
         rest_minor: the rest of an amount used `once`, for the next invoice; 0 for other coupons.
-        used: there was a fee that it covers.
-        exhausted: a `once` coupon has nothing left for a later invoice.
+        used: the invoice has a fee that it covers.
+        exhausted: a coupon used `once` has no rest for a later invoice.
     """
 
     code: str
@@ -164,11 +163,11 @@ class MinimumFee:
 
 @dataclass(frozen=True, slots=True)
 class CarriedCredit:
-    """The amount below zero that credits left in a tax category: it goes from the invoice into a credit note.
+    """The amount below zero that is left in a tax category: it goes from the invoice into a credit note.
 
     Args:
-        net_minor: a line of this amount brings the category's base back to 0.
-        tax_minor: the tax that goes back with it.
+        net_minor: a line of this amount raises the category's base to 0.
+        tax_minor: the tax that the credit note gives back with it.
     """
 
     tax_category: str
@@ -178,13 +177,13 @@ class CarriedCredit:
 
     @property
     def total_minor(self) -> int:
-        """What the credit note is worth."""
+        """The worth of the credit note."""
         return self.net_minor + self.tax_minor
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCreditNote:
-    """A credit note of the customer with something left on it."""
+    """A credit note of the customer with a rest."""
 
     ref: str
     left_minor: int
@@ -192,7 +191,7 @@ class OpenCreditNote:
 
 @dataclass(frozen=True, slots=True)
 class AppliedNote:
-    """The amount that was taken from a credit note."""
+    """The amount that an invoice took from a credit note."""
 
     ref: str
     amount_minor: int
@@ -204,7 +203,7 @@ class Totals:
 
     Args:
         subtotal_minor: fee lines, minimum fees and carried credits, before discounts.
-        carried_left_minor: of `carried`, what this invoice did not use up itself.
+        carried_left_minor: the part of `carried` that this invoice did not use up.
     """
 
     discounts: tuple[Discount, ...]
@@ -223,24 +222,24 @@ class Totals:
     amount_due_minor: int
 
     def discount_of(self, position: int) -> int:
-        """The sum of the discounts of a line."""
+        """Return the sum of the discounts of a line."""
         return sum(d.amount_minor for d in self.discounts if d.position == position)
 
     def coupons_of(self, position: int) -> int:
-        """The sum that coupons took off a line."""
+        """Return the sum of the coupons' discounts on a line."""
         return sum(d.amount_minor for d in self.discounts if d.position == position and d.is_coupon)
 
 
 @dataclass(frozen=True, slots=True)
 class CreditsUsed:
-    """Prepaid credits that pay for an amount: whole units, and the money that they are worth."""
+    """Prepaid credits that pay for an amount: whole units and their worth in money."""
 
     units: int
     amount_minor: int
 
 
 CARRIED_REF = "carried"
-"""The ref under which an invoice's own carried credit appears among the credit notes applied to it."""
+"""The reference of an invoice's own carried credit among the credit notes that it used."""
 
 
 def compute_totals(
@@ -254,10 +253,10 @@ def compute_totals(
     """Compute all amounts of an invoice from its fee lines.
 
     Args:
-        coupons: in the order in which they apply within their rank.
-        limits: those of prices come before the subscription's, otherwise in the order given.
+        coupons: in the order in which they apply within their group.
+        limits: those of prices apply before those of the subscription; otherwise in the order given.
         credit_notes: the oldest first.
-        prepaid_minor: what prepaid credits may pay at most (see `credits_for`).
+        prepaid_minor: the most that prepaid credits may pay (see `credits_for`).
     """
     fees = _Fees(lines)
     ordered_limits = sorted(limits, key=lambda limit: limit.subscription_wide)
@@ -298,7 +297,7 @@ def compute_totals(
 
 
 def apply_credit_notes(total_minor: int, credit_notes: Iterable[OpenCreditNote]) -> tuple[AppliedNote, ...]:
-    """The amounts to take from the credit notes, in order, until the total is paid."""
+    """Return the amounts to take from the credit notes, in order, until the total is paid."""
     left, applied = total_minor, []
     for note in credit_notes:
         amount = min(left, note.left_minor)
@@ -309,16 +308,16 @@ def apply_credit_notes(total_minor: int, credit_notes: Iterable[OpenCreditNote])
 
 
 def credits_for(due_minor: int, *, available_units: int, unit_value: Decimal, currency: str) -> CreditsUsed:
-    """The most whole credits that can pay for an amount without exceeding it, and their worth.
+    """Return the most whole credits that can pay for an amount without exceeding it, and their worth.
 
     Args:
-        due_minor: what is owed after tax and credit notes; nothing is used for 0 or less.
-        available_units: what the holder can spend.
+        due_minor: the amount owed after tax and credit notes; for 0 or less no credits are used.
+        available_units: the credits that the holder can spend.
         unit_value: money per credit in major units, above 0.
 
     Returns:
-        Units and their worth in whole minor units, rounded down, so that credits cover all booked money; and only the units that
-        this worth takes: of 57 credits worth a tenth of a cent each, 50 pay 5 cents.
+        The units, and their worth in whole minor units, rounded down, so that credits cover all booked money. The units are only
+        as many as this worth takes: of 57 credits worth a tenth of a cent each, 50 pay 5 cents.
     """
     if unit_value <= 0:
         raise ValueError("a credit is worth more than nothing")
@@ -330,7 +329,7 @@ def credits_for(due_minor: int, *, available_units: int, unit_value: Decimal, cu
 
 
 class _Fees:
-    """The fee lines and what is left of each while discounts are taken off."""
+    """The fee lines with the rest of each while coupons and maximums reduce them."""
 
     def __init__(self, lines: Sequence[FeeLine]) -> None:
         self.lines = {line.position: line for line in lines}
@@ -339,7 +338,7 @@ class _Fees:
         self.left = {line.position: line.amount_minor for line in lines}
 
     def cap(self, limit: Limit) -> list[Discount]:
-        """Take off the amount by which the counted lines exceed a maximum."""
+        """Reduce the counted lines by the amount by which they exceed a maximum."""
         if limit.maximum_minor is None:
             return []
         counted = [position for position in self.lines if limit.counts(position)]
@@ -347,7 +346,7 @@ class _Fees:
         return self._take(limit.name, counted, excess)
 
     def redeem(self, coupon: CouponTerms) -> tuple[list[Discount], CouponEffect]:
-        """Take a coupon off what is left of the lines that it covers."""
+        """Reduce the rest of the lines that a coupon covers."""
         covered = [position for position, line in self.lines.items() if coupon.covers(line)]
         open_minor = sum(max(self.left[position], 0) for position in covered)
         if coupon.percent is not None:
@@ -363,7 +362,7 @@ class _Fees:
         return discounts, CouponEffect(coupon.code, applied, rest, used, exhausted)
 
     def _take(self, source: str, positions: Sequence[int], amount_minor: int) -> list[Discount]:
-        """Spread an amount over what is left of the lines, as far as it goes."""
+        """Spread an amount over the rest of the lines, up to that rest."""
         weights = [max(self.left[position], 0) for position in positions]
         parts = spread(min(max(amount_minor, 0), sum(weights)), weights)
         taken = [Discount(source, position, part) for position, part in zip(positions, parts, strict=True) if part]
@@ -379,7 +378,7 @@ def _minimum_fees(fees: _Fees, limits: Iterable[Limit]) -> list[MinimumFee]:
             continue
         reached = sum(left for position, left in fees.left.items() if limit.counts(position))
         if limit.subscription_wide:
-            # What a price's own minimum brought counts towards the subscription's.
+            # Lines that a price's own minimum added count towards the subscription's minimum.
             reached += sum(minimum_fee.amount_minor for minimum_fee in minimum_fees)
         if reached < limit.minimum_minor:
             missing = limit.minimum_minor - reached

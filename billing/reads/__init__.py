@@ -1,4 +1,4 @@
-"""Reads without a lock, for showing only: no decision is made from them."""
+"""Reads without a lock, for display only: nothing is decided from them."""
 
 from billing.reads.catalogue import coupon, coupons, customer, customer_coupons, customers, plan, plans
 from billing.reads.documents import (
@@ -12,26 +12,3 @@ from billing.reads.documents import (
 )
 from billing.reads.subscriptions import amendments, charges, subscription, subscriptions
 from billing.reads.usage import usage_event, usage_events
-
-__all__ = [
-    "amendments",
-    "charges",
-    "coupon",
-    "coupons",
-    "credit_note_document",
-    "credit_notes",
-    "customer",
-    "customer_coupons",
-    "customers",
-    "invoice_document",
-    "invoice_documents",
-    "invoices",
-    "note_left_minor",
-    "plan",
-    "plans",
-    "subscription",
-    "subscriptions",
-    "transitions",
-    "usage_event",
-    "usage_events",
-]

@@ -12,7 +12,7 @@ from billing.reads.pages import page, within
 
 
 def customer(ref: str) -> Customer:
-    """The customer of that ref.
+    """Return the customer of that ref.
 
     Raises:
         NotFound: it does not exist.
@@ -31,11 +31,11 @@ def customers(
     after: int | None = None,
     limit: int,
 ) -> list[Customer]:
-    """Customers, newest first, by keyset on the id.
+    """Return customers, the newest first, by keyset on the id.
 
     Args:
         name: the beginnings of words of their names. See `billing.models.columns.Named`.
-        holder: whose credits pay for them.
+        holder: the holder whose credits pay for them.
         since, until: created in `[since, until)`.
         before, after: see `pages.page`.
     """
@@ -47,7 +47,7 @@ def customers(
 
 
 def plan(code: str, version: int | None = None) -> Plan:
-    """That version of a plan, the newest by default.
+    """Return that version of a plan, the newest by default.
 
     Raises:
         NotFound: it does not exist.
@@ -68,10 +68,10 @@ def plans(
     after: int | None = None,
     limit: int,
 ) -> list[Plan]:
-    """Versions of plans, newest first, by keyset on the id.
+    """Return versions of plans, the newest first, by keyset on the id.
 
     Args:
-        newest: of each plan only its newest version.
+        newest: only the newest version of each plan.
         name, since, until, before, after: see `customers`.
     """
     rows = _equal(Plan.objects.all(), {"code": code, "name__named": name, "currency": currency})
@@ -85,7 +85,7 @@ def plans(
 
 
 def coupon(code: str) -> Coupon:
-    """The coupon of that code.
+    """Return the coupon of that code.
 
     Raises:
         NotFound: it does not exist.
@@ -103,13 +103,13 @@ def coupons(
     after: int | None = None,
     limit: int,
 ) -> list[Coupon]:
-    """Coupons, newest first, by keyset on the id. Args: as in `customers`; `kind` is amount or percentage."""
+    """Return coupons, the newest first, by keyset on the id. Args: as in `customers`; `kind` is amount or percentage."""
     rows = _equal(Coupon.objects.all(), {"kind": kind, "currency": currency})
     return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
 
 
 class GivenCoupon(NamedTuple):
-    """A customer's coupon, and what invoices have used of it."""
+    """A customer's coupon and its discounts so far."""
 
     row: CustomerCoupon
     code: str
@@ -118,10 +118,10 @@ class GivenCoupon(NamedTuple):
 
 
 def customer_coupons(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[GivenCoupon]:
-    """The coupons that a customer was given, newest first, with those that were taken off.
+    """Return the coupons that a customer got, the newest first, including those that were taken away.
 
     Raises:
-        NotFound: there is no such customer.
+        NotFound: the customer does not exist.
     """
     rows = page(CustomerCoupon.objects.filter(customer_id=customer(ref).pk), before=before, after=after, limit=limit)
     codes: dict[int, str] = dict(Coupon.objects.filter(pk__in=[row.coupon_id for row in rows]).values_list("id", "code"))
@@ -131,5 +131,5 @@ def customer_coupons(ref: str, *, before: int | None = None, after: int | None =
     return [GivenCoupon(row, codes[row.coupon_id], *used.get(row.pk, (0, 0))) for row in rows]
 
 
-def _equal(rows: QuerySet[Any], wanted: Mapping[str, Any]) -> QuerySet[Any]:
-    return rows.filter(**{name: value for name, value in wanted.items() if value is not None})
+def _equal(rows: QuerySet[Any], filters: Mapping[str, Any]) -> QuerySet[Any]:
+    return rows.filter(**{name: value for name, value in filters.items() if value is not None})

@@ -1,4 +1,4 @@
-"""The fields of invoices and credit notes, over REST and on paper."""
+"""The fields of invoices and credit notes, in REST responses and PDFs."""
 
 from datetime import date
 from operator import attrgetter
@@ -42,7 +42,7 @@ class InvoiceLineSerializer(ResponseSchema):
     tax_category = text()
     tax_rate = decimal()
     rating = serializers.DictField(
-        help_text="How the amount came about. `covered`: what of it is paid in credits, and by which entries of the ledger."
+        help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them."
     )
 
 
@@ -54,7 +54,9 @@ class InvoiceTaxSerializer(ResponseSchema):
     base_minor = minor()
     amount_minor = minor()
     note = computed(
-        serializers.CharField(required=False, help_text="Why the invoice has no tax, if there is a reason: `Reverse charge` …"),
+        serializers.CharField(
+            required=False, help_text="Why the invoice has no tax, such as `Reverse charge`; null if there is no reason."
+        ),
         lambda tax: NOTES.get(tax.category),
     )
 
@@ -96,7 +98,7 @@ def _state_of(note: CreditNote) -> str:
 
 
 class CreditNoteSerializer(ResponseSchema):
-    """What corrects an invoice."""
+    """A document that corrects an invoice."""
 
     id = whole()
     kind = text()
@@ -113,9 +115,9 @@ class CreditNoteSerializer(ResponseSchema):
     subtotal_minor = whole(null=True, help_text="Before tax.")
     tax_minor = whole(null=True)
     total_minor = minor(attrgetter("amount_minor"))
-    lowers_due_minor = minor(help_text="The amount by which the note lowers the amount due of its invoice.")
+    lowers_due_minor = minor(help_text="By how much the note lowers the amount due of its invoice.")
     credits_returned = whole(help_text="Prepaid credits returned to the holder.")
-    credits_returned_minor = minor(help_text="The part of the payment that they were.")
-    left_minor = minor(help_text="What is left of it to be set against the next invoices.")
+    credits_returned_minor = minor(help_text="The part of the payment that these credits made, in minor units.")
+    left_minor = minor(help_text="The rest of the note, which pays for the next invoices.")
     lines = CreditNoteLineSerializer(many=True)
     taxes = InvoiceTaxSerializer(many=True)

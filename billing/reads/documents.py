@@ -1,4 +1,4 @@
-"""Invoices and credit notes as the REST contract has them, and who changed their state."""
+"""Invoices and credit notes with the fields of the REST contract, and the transitions of their states."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -8,6 +8,8 @@ from django.db.models import QuerySet
 
 from billing.errors import NotFound
 from billing.models import (
+    CREDIT_NOTE,
+    INVOICE,
     CreditNote,
     CreditNoteLine,
     CreditNoteTax,
@@ -31,12 +33,12 @@ from billing.reads.pages import page
 
 
 def invoice_document(invoice_id: int) -> dict[str, Any]:
-    """An invoice with its lines and taxes, as the REST contract has it.
+    """Return an invoice with its lines and taxes, in the form of the REST contract.
 
     Raises:
-        NotFound: there is no such invoice.
+        NotFound: the invoice does not exist.
     """
-    invoice = first_of(Invoice.objects.filter(pk=invoice_id), "invoice", invoice_id)
+    invoice = first_of(Invoice.objects.filter(pk=invoice_id), INVOICE.word, invoice_id)
     return invoice_documents([invoice])[0]
 
 
@@ -53,29 +55,29 @@ def invoices(
     after: int | None = None,
     limit: int,
 ) -> list[dict[str, Any]]:
-    """Invoices, newest first, by keyset on the id.
+    """Return invoices, the newest first, by keyset on the id.
 
     Args:
         since, until: issued on a day in `[since, until)`; a draft has no day.
         before, after: see `pages.page`.
     """
-    wanted = {
+    filters = {
         "subscription__in": None if subscription is None else Subscription.objects.filter(ref=subscription).values("pk"),
         "customer__in": None if customer is None else Customer.objects.filter(ref=customer).values("pk"),
         "state": state, "number": number, "currency": currency,
         "issue_date__gte": since, "issue_date__lt": until,
     }  # fmt: skip
-    rows = Invoice.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+    rows = Invoice.objects.filter(**{name: value for name, value in filters.items() if value is not None})
     return invoice_documents(page(rows, before=before, after=after, limit=limit))
 
 
 def transitions(invoice_id: int, *, before: int | None = None, after: int | None = None, limit: int) -> list[Transition]:
-    """Who changed the state of an invoice, newest first, by keyset on the id; also who deleted it as a draft.
+    """Return the transitions of an invoice, the newest first, by keyset on the id; also the deletion of a draft.
 
     Args: `before`, `after` as in `invoices`.
 
     Raises:
-        NotFound: there is no such invoice, and was none that anybody deleted.
+        NotFound: the invoice does not exist, and is not a deleted draft.
     """
     rows = Transition.objects.filter(invoice_id=invoice_id)
     found = page(rows, before=before, after=after, limit=limit)
@@ -85,7 +87,7 @@ def transitions(invoice_id: int, *, before: int | None = None, after: int | None
 
 
 def invoice_documents(rows: Sequence[Invoice]) -> list[dict[str, Any]]:
-    """Several invoices with their lines and taxes, by three queries in all."""
+    """Return several invoices with their lines and taxes, by three queries in all."""
     ids = [invoice.pk for invoice in rows]
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for line in Line.objects.filter(invoice_id__in=ids).order_by("invoice_id", "position"):
@@ -100,12 +102,12 @@ def invoice_documents(rows: Sequence[Invoice]) -> list[dict[str, Any]]:
 
 
 def credit_note_document(credit_note_id: int) -> dict[str, Any]:
-    """A credit note with its lines and taxes.
+    """Return a credit note with its lines and taxes.
 
     Raises:
-        NotFound: there is no such credit note.
+        NotFound: the credit note does not exist.
     """
-    note = first_of(CreditNote.objects.filter(pk=credit_note_id), "credit note", credit_note_id)
+    note = first_of(CreditNote.objects.filter(pk=credit_note_id), CREDIT_NOTE.word, credit_note_id)
     return _credit_note_documents([note])[0]
 
 
@@ -121,9 +123,11 @@ def credit_notes(
     after: int | None = None,
     limit: int,
 ) -> list[dict[str, Any]]:
-    """Credit notes, newest first, by keyset on the id. Args: as in `invoices`."""
-    wanted = {"number": number, "issue_date__gte": since, "issue_date__lt": until}
-    rows: QuerySet[CreditNote] = CreditNote.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+    """Return credit notes, the newest first, by keyset on the id. Args: as in `invoices`."""
+    filters = {"number": number, "issue_date__gte": since, "issue_date__lt": until}
+    rows: QuerySet[CreditNote] = CreditNote.objects.filter(
+        **{name: value for name, value in filters.items() if value is not None}
+    )
     if subscription is not None:
         rows = rows.filter(subscription_id__in=Subscription.objects.filter(ref=subscription).values("pk"))
     if customer is not None:
@@ -134,7 +138,7 @@ def credit_notes(
 
 
 def note_left_minor(note: CreditNote, used_minor: int) -> int:
-    """The rest of a credit note after these uses."""
+    """Return the rest of a credit note after these uses."""
     return 0 if note.released_at else note.amount_minor - note.credits_returned_minor - used_minor
 
 

@@ -7,11 +7,11 @@ from django.db import connection
 
 from ledger.totals.ties import Tie
 
-# Billing and entries meet in parts that are made first: on a cluster, entries are on other nodes than billing.
+# Two steps make the parts before the join: on a cluster, entries are on other nodes than billing.
 
 NAME: Final = "invoices paid with credits"
 
-# From the entries, which an invoice's payment has a key for, and from the payments, each with its entry by the primary key.
+# From the entries, found by the key of an invoice's payment; and from the payments, each with its entry by the primary key.
 PAYMENTS: Final = """
     WITH entry AS MATERIALIZED (
         SELECT credit_type, sum(-amount) AS credits FROM ledger_entry
@@ -35,9 +35,9 @@ PAYMENTS: Final = """
 
 NAME_OF_USAGE: Final = "usage on invoices paid with credits"
 
-# By the entries, whose key is `usage/<invoice>/<item>/<start>`, and by the lines, each with the entries that it names. What a
-# voided invoice gave back has another key, `usage/<invoice>/undone/...`; a deleted draft has no lines any more. A line is written
-# with its entries, so an invoice more than a day outside of the month has no entries in it.
+# By the entries, whose key is `usage/<invoice>/<item>/<start>`, and by the lines, each with the entries that it names. Credits
+# that a voided invoice gave back have another key, `usage/<invoice>/undone/...`; a deleted draft has no lines any more. A line is
+# written with its entries, so an invoice more than a day outside of the month has no entries in it.
 USAGE: Final = """
     WITH entry_of_invoice AS MATERIALIZED (
         SELECT credit_type, split_part(idempotency_key, '/', 2)::bigint AS invoice_id, sum(-amount) AS credits
@@ -77,14 +77,14 @@ USAGE: Final = """
 
 
 def payments(start: datetime, end: datetime) -> list[Tie]:
-    """The credits of each type that paid invoices in `[start, end)`, by the documents and by the entries."""
+    """Return the credits of each type that paid invoices in `[start, end)`, by the documents and by the entries."""
     with connection.cursor() as cursor:
         cursor.execute(PAYMENTS, {"start": start, "end": end})
         return [Tie(NAME, credit_type, int(documents), int(entries)) for credit_type, documents, entries in cursor.fetchall()]
 
 
 def usage(start: datetime, end: datetime) -> list[Tie]:
-    """The credits of each type that paid usage in `[start, end)`, less what went back, by the lines and by the entries."""
+    """Return the credits of each type that paid usage in `[start, end)`, less returned ones, by the lines and by the entries."""
     with connection.cursor() as cursor:
         cursor.execute(USAGE, {"start": start, "end": end})
         rows = cursor.fetchall()

@@ -1,4 +1,4 @@
-"""A page of rows by keyset on the id, newest first."""
+"""A page of rows by keyset on the id, the newest first."""
 
 from datetime import datetime
 from typing import TypeVar
@@ -9,11 +9,11 @@ Row = TypeVar("Row", bound=Model)
 
 
 def page(rows: QuerySet[Row], *, before: int | None = None, after: int | None = None, limit: int) -> list[Row]:
-    """At most `limit` of the rows, newest first.
+    """Return at most `limit` of the rows, the newest first.
 
     Args:
-        before: only those older than this id.
-        after: the ones next newer than this id, still newest first.
+        before: only rows older than this id.
+        after: the next rows newer than this id, still with the newest first.
     """
     if after is not None:
         return list(rows.filter(pk__gt=after).order_by("pk")[:limit])[::-1]
@@ -21,7 +21,7 @@ def page(rows: QuerySet[Row], *, before: int | None = None, after: int | None = 
 
 
 def within(rows: QuerySet[Row], column: str, *, since: datetime | None = None, until: datetime | None = None) -> QuerySet[Row]:
-    """The rows whose `column` lies in `[since, until)`."""
+    """Return the rows whose `column` lies in `[since, until)`."""
     if since is not None:
         rows = rows.filter(**{f"{column}__gte": since})
     return rows if until is None else rows.filter(**{f"{column}__lt": until})

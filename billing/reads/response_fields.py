@@ -1,4 +1,4 @@
-"""The fields that billing's responses are made of: see `ledger.api.kit.writing.responses`. Times and decimal numbers are text."""
+"""The types of fields in billing's responses: see `ledger.api.kit.writing.responses`. Times and decimal numbers are text."""
 
 from rest_framework import serializers
 
@@ -7,13 +7,13 @@ from ledger.api.kit.writing.rendering import time_text
 from ledger.api.kit.writing.responses import Read, computed
 
 
-def text(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
+def text(value: Read | str | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
     """A text."""
     return computed(serializers.CharField(allow_null=null, help_text=help_text), value)
 
 
-def time(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
-    """An instant, as RFC 3339 in UTC."""
+def time(value: Read | str | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
+    """An instant, as RFC 3339 text in UTC."""
     return computed(serializers.CharField(allow_null=null, help_text=help_text), value, as_text=time_text)
 
 
@@ -30,3 +30,8 @@ def whole(value: Read | None = None, *, null: bool = False, help_text: str | Non
 def minor(value: Read | None = None, *, help_text: str = "In minor units.") -> serializers.IntegerField:
     """Money in minor units."""
     return computed(serializers.IntegerField(help_text=help_text), value)
+
+
+def sum_of_minor() -> serializers.IntegerField:
+    """Money of many documents in minor units."""
+    return serializers.IntegerField(max_value=2**63 - 1, help_text="In minor units.")

@@ -1,4 +1,4 @@
-"""Subscriptions as they are now: state, items, current period, and when they are next due."""
+"""Subscriptions in their current state: items, current period, and the next due instant."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -19,8 +19,8 @@ from billing.reads.pages import page
 STATES: Final = ("scheduled", "active", "paused", "ended")
 
 # The end in an amendment holds from the amendment's effective time on, and an end in the past counts from there; of the
-# amendments that hold now, the last one counts. The empty price key is the subscription as a whole: it has a version whenever
-# it is active.
+# amendments that hold now, the last one counts. The empty price key is the subscription as a whole: it has a version for the time
+# in which it is active.
 ROWS: Final = """
 SELECT * FROM (
     SELECT s.id, s.ref, c.ref AS customer, c.name AS customer_name, s.started_at, s.anchor_at, s.time_zone, s.trial_end,
@@ -118,7 +118,7 @@ class SubscriptionRow(NamedTuple):
     suspended_at: datetime | None
 
     def current_period(self, now: datetime) -> Period | None:
-        """The full billing period that contains `now`, or None where the subscription is not active."""
+        """Return the full billing period that contains `now`, or None if the subscription is not active."""
         if self.state != "active":
             return None
         interval = Interval(IntervalUnit(self.interval_unit), self.interval_count)
@@ -158,10 +158,10 @@ def subscriptions(
     after: int | None = None,
     limit: int,
 ) -> list[SubscriptionRow]:
-    """Subscriptions as they are now, newest first, by keyset on the id.
+    """Return subscriptions in their current state, the newest first, by keyset on the id.
 
     Args:
-        plan: now on this plan, in any version.
+        plan: only those on this plan now, in any version.
         state: one of STATES.
         suspended: whether billing is suspended.
         since, until: started in `[since, until)`.
@@ -175,7 +175,7 @@ def subscriptions(
 
 
 def subscription(ref: str) -> SubscriptionDetail:
-    """A subscription with its items that count or will, and all its amendments, as of now.
+    """Return a subscription with its current and future items and all its amendments.
 
     Raises:
         NotFound: it does not exist.
@@ -191,27 +191,27 @@ def subscription(ref: str) -> SubscriptionDetail:
     return SubscriptionDetail(rows[0], now, items, changes)
 
 
-def _rows(now: datetime, wanted: Mapping[str, Any], limit: int) -> list[SubscriptionRow]:
+def _rows(now: datetime, filters: Mapping[str, Any], limit: int) -> list[SubscriptionRow]:
     names = ("ref", "customer", "plan", "state", "suspended", "since", "until", "among", "before", "after")
     with connection.cursor() as cursor:
-        cursor.execute(ROWS, {name: wanted.get(name) for name in names} | {"now": now, "limit": limit})
+        cursor.execute(ROWS, {name: filters.get(name) for name in names} | {"now": now, "limit": limit})
         return [SubscriptionRow(*row) for row in cursor.fetchall()]
 
 
 def amendments(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Amendment]:
-    """The amendments of a subscription, newest first; the first one is the order itself.
+    """Return the amendments of a subscription, the newest first; the last is the order itself.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
     """
     return page(_of(Amendment.objects.all(), ref), before=before, after=after, limit=limit)
 
 
 def charges(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Charge]:
-    """The one-off charges of a subscription, newest first.
+    """Return the one-off charges of a subscription, the newest first.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
     """
     return page(_of(Charge.objects.all(), ref), before=before, after=after, limit=limit)
 

@@ -1,4 +1,4 @@
-"""Usage events: one by its idempotency key, and those of a subscription."""
+"""Usage events: one by its idempotency key, and those of a subscription, a customer or a meter."""
 
 import json
 from datetime import datetime
@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from billing.errors import NotFound
-from billing.models import Subscription
+from billing.models import Customer, Subscription
 from billing.models.columns import first_of
 
 COLUMNS: Final = "e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at"
 
-# The row of the key has the event's subscription and time, so only one partition is read.
+# The row of the key has the event's subscription and time, so the query reads only one partition.
 BY_KEY: Final = f"""
 SELECT {COLUMNS}
 FROM billing_usagekey AS k
@@ -23,14 +23,19 @@ JOIN billing_usageevent AS e
 WHERE k.idempotency_key = %s
 """
 
-# One meter after the other: each gives the number of events of the page, by the index.
-OF_SUBSCRIPTION: Final = """
-WITH RECURSIVE meters (meter) AS (
-    SELECT min(meter) FROM billing_usageevent WHERE subscription_id = %(subscription_id)s
+# One meter of one subscription after the other; each gives a page of events, by the index.
+OF_SUBSCRIPTIONS: Final = """
+WITH RECURSIVE meters (subscription_id, meter) AS (
+    SELECT s.id, (SELECT min(e.meter) FROM billing_usageevent e WHERE e.subscription_id = s.id)
+    FROM unnest(%(subscription_ids)s::bigint[]) AS s (id)
     UNION ALL
-    SELECT (
-        SELECT min(e.meter) FROM billing_usageevent e WHERE e.subscription_id = %(subscription_id)s AND e.meter > meters.meter
-    )
+    SELECT
+        meters.subscription_id,
+        (
+            SELECT min(e.meter)
+            FROM billing_usageevent e
+            WHERE e.subscription_id = meters.subscription_id AND e.meter > meters.meter
+        )
     FROM meters
     WHERE meters.meter IS NOT NULL
 )
@@ -39,7 +44,7 @@ FROM meters
 CROSS JOIN LATERAL (
     SELECT *
     FROM billing_usageevent AS e
-    WHERE e.subscription_id = %(subscription_id)s AND e.meter = meters.meter
+    WHERE e.subscription_id = meters.subscription_id AND e.meter = meters.meter
         AND (%(since)s::timestamptz IS NULL OR e.occurred_at >= %(since)s)
         AND (%(until)s::timestamptz IS NULL OR e.occurred_at < %(until)s)
         AND (
@@ -54,11 +59,37 @@ WHERE %(meter)s::text IS NULL OR meters.meter = %(meter)s
 ORDER BY e.occurred_at {direction}, e.meter {direction}, e.idempotency_key {direction}
 LIMIT %(limit)s
 """
-OLDER: Final = OF_SUBSCRIPTION.format(columns=COLUMNS, beyond="<", direction="DESC")
-NEWER: Final = OF_SUBSCRIPTION.format(columns=COLUMNS, beyond=">", direction="ASC")
+# The index on meter and time gives the events of each month in order, so a page reads few more rows than it has.
+OF_METER: Final = """
+SELECT {columns}
+FROM (
+    SELECT *
+    FROM billing_usageevent AS e
+    WHERE e.meter = %(meter)s
+        AND (%(since)s::timestamptz IS NULL OR e.occurred_at >= %(since)s)
+        AND (%(until)s::timestamptz IS NULL OR e.occurred_at < %(until)s)
+        AND (%(at)s::timestamptz IS NULL OR (e.occurred_at, e.idempotency_key) {beyond} (%(at)s, %(at_key)s))
+    ORDER BY e.occurred_at {direction}, e.idempotency_key {direction}
+    LIMIT %(limit)s
+) AS e
+JOIN billing_subscription AS s ON s.id = e.subscription_id
+ORDER BY e.occurred_at {direction}, e.idempotency_key {direction}
+"""
+
+
+def _in_both_directions(query: str) -> tuple[str, str]:
+    """Return the query of older events, and that of newer ones."""
+    return (
+        query.format(columns=COLUMNS, beyond="<", direction="DESC"),
+        query.format(columns=COLUMNS, beyond=">", direction="ASC"),
+    )
+
+
+BY_SUBSCRIPTION: Final = _in_both_directions(OF_SUBSCRIPTIONS)
+BY_METER: Final = _in_both_directions(OF_METER)
 
 Keyset = tuple[datetime, str, str]
-"""When it occurred, its meter, its key: unique among a subscription's events."""
+"""Its time, meter and key: together unique."""
 
 
 class EventRow(NamedTuple):
@@ -74,18 +105,18 @@ class EventRow(NamedTuple):
 
     @property
     def keyset(self) -> Keyset:
-        """Its place among its subscription's events."""
+        """Its place in the list."""
         return self.occurred_at, self.meter, self.idempotency_key
 
 
 def _event(row: tuple[Any, ...]) -> EventRow:
-    """The row with its properties as they were sent: a cursor of Django's gives JSON as text."""
+    """Return the row with its properties as they were sent: Django's cursor returns JSON as text."""
     event = EventRow(*row)
     return event._replace(properties=json.loads(row[EventRow._fields.index("properties")]))
 
 
 def usage_event(idempotency_key: str) -> EventRow:
-    """The event that was sent with the key.
+    """Return the event that was sent with the key.
 
     Raises:
         NotFound: it does not exist, or it was billed and its partition is dropped.
@@ -100,7 +131,8 @@ def usage_event(idempotency_key: str) -> EventRow:
 
 def usage_events(
     *,
-    subscription: str,
+    subscription: str | None = None,
+    customer: str | None = None,
     meter: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -108,24 +140,35 @@ def usage_events(
     after: Keyset | None = None,
     limit: int,
 ) -> list[EventRow]:
-    """The events of a subscription, the latest use first.
+    """Return the events of a subscription, of all subscriptions of a customer, or of a meter, the latest use first.
 
     Args:
+        subscription, customer: one of them, by its reference; neither for all events of the meter.
+        meter: only its events.
         since, until: occurred in `[since, until)`.
-        before: only those before this one; after: the ones next after it, still the latest first.
+        before: only events before this one; after: the next events after it, still with the latest first.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription or customer does not exist.
     """
-    subscription_id = first_of(
-        Subscription.objects.filter(ref=subscription).values_list("pk", flat=True), "subscription", subscription
-    )
     at, at_meter, at_key = after or before or (None, None, None)
     values = {
-        "subscription_id": subscription_id, "meter": meter, "since": since, "until": until,
+        "subscription_ids": _subscriptions(subscription, customer), "meter": meter, "since": since, "until": until,
         "at": at, "at_meter": at_meter, "at_key": at_key, "limit": limit,
     }  # fmt: skip
+    older, newer = BY_METER if subscription is None and customer is None else BY_SUBSCRIPTION
     with connection.cursor() as cursor:
-        cursor.execute(OLDER if after is None else NEWER, values)
+        cursor.execute(older if after is None else newer, values)
         rows = [_event(row) for row in cursor.fetchall()]
     return rows if after is None else rows[::-1]
+
+
+def _subscriptions(subscription: str | None, customer: str | None) -> list[int]:
+    """Return the ids of the subscription, or of the customer's subscriptions; nothing without either."""
+    if subscription is not None:
+        rows = Subscription.objects.filter(ref=subscription).values_list("pk", flat=True)
+        return [first_of(rows, "subscription", subscription)]
+    if customer is None:
+        return []
+    customer_id = first_of(Customer.objects.filter(ref=customer).values_list("pk", flat=True), "customer", customer)
+    return list(Subscription.objects.filter(customer_id=customer_id).values_list("pk", flat=True))

@@ -1,9 +1,9 @@
-"""Pages out of the table that grows for ever, of entries and of refusals: bounded reads, newest first.
+"""Pages of the growing table of entries and refusals: bounded reads, the newest first.
 
 Note [Looked at, and found]
-    Where a filter has an index, the index finds the rows. Where it has none (a kind over all holders, say), the page looks at the
-    newest WINDOW_ROWS rows behind the cursor and shows what fits, saying how far it looked; the link "older" goes on from there.
-    So no click costs more than WINDOW_ROWS rows read in the order of an index, and nothing is ever left out.
+    If a filter has an index, the index finds the rows. If it has none (a kind over all holders, say), the page reads the newest
+    WINDOW_ROWS rows behind the cursor, shows those that fit, and says how far it searched; the link "older" continues there. So
+    no click costs more than WINDOW_ROWS rows read in the order of an index, and no row is left out.
 """
 
 import re
@@ -43,7 +43,7 @@ NOTHING_ELSE = Conditions()
 
 
 class Sum(NamedTuple):
-    """What entries of a credit type add up to: how many they are, what came and what went (below 0)."""
+    """The sums of entries of a credit type: their number, what came and what went (below 0)."""
 
     credit_type: str
     rows: int
@@ -53,10 +53,10 @@ class Sum(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """A table in the order of `order`, whose first column is recorded_at and whose last ones tell rows of one instant apart.
+    """A table in the order of `order`: its first column is recorded_at, its last columns distinguish rows of the same instant.
 
-    `slot` names the function of recorded_at that its index is over, where that is not recorded_at itself: it never goes back
-    while recorded_at goes on.
+    `slot` names the function of recorded_at that is indexed, if recorded_at itself is not: it never decreases while recorded_at
+        rises.
     """
 
     model: type[Model]
@@ -64,11 +64,11 @@ class History:
     slot: str = ""
 
     def rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        """Instances of the model, with what else the query gives as further attributes."""
+        """Return instances of the model, with further columns of the query as attributes."""
         return list(self.model._default_manager.raw(sql, list(values)))
 
     def searched(
-        self, sql: str, wanted: Iterable[str], word: str, conditions: Conditions, *, most: int = PAGE_ROWS
+        self, sql: str, by_word: Iterable[str], word: str, conditions: Conditions, *, most: int = PAGE_ROWS
     ) -> list[list[Any]]:
         """The newest `most` + 1 rows for each condition on the word, by its index.
 
@@ -76,8 +76,8 @@ class History:
         """
         found = []
         with never_reading_whole_tables():
-            for each in wanted:
-                text = sql.format(wanted=each, conditions=conditions.sql(), order=self.newest_first, limit=most + 1)
+            for each in by_word:
+                text = sql.format(by_word=each, conditions=conditions.sql(), order=self.newest_first, limit=most + 1)
                 found.append(self.rows(text, [*[word] * each.count("%s"), *conditions.values]))
         return found
 
@@ -87,16 +87,16 @@ class History:
         return ", ".join(f"{column} DESC" for column in (*by_index, *self.order))
 
     def position(self, row: Any) -> tuple[Any, ...]:
-        """Where the row stands in the list."""
+        """Return the row's position in the list."""
         return tuple(getattr(row, column) for column in self.order)
 
     def cursor(self, position: Sequence[Any]) -> str:
-        """The position as it stands in an address."""
+        """Return the position as text for an address."""
         at, *rest = position
         return "/".join([instant_cursor(at), *map(str, rest)])
 
     def read_cursor(self, text: str) -> tuple[Any, ...] | None:
-        """The position that a cursor names; None for none; or raise WrongFilter."""
+        """Return the position of a cursor; None without a cursor; or raise WrongFilter."""
         if not text:
             return None
         at, *rest = text.split("/", len(self.order) - 1)
@@ -106,7 +106,7 @@ class History:
         return (read_instant_cursor(at), *rest[:-1], int(rest[-1]) if is_numbered else rest[-1])
 
     def bounds(self, *, since: datetime | None, until: datetime | None, before: tuple[Any, ...] | None) -> Conditions:
-        """Recorded in [since, until), and behind the cursor."""
+        """Return the conditions: recorded in [since, until), and behind the cursor."""
         found = Conditions()
         if since is not None:
             self._add_bound(found, ">=", since)
@@ -121,43 +121,43 @@ class History:
         return found
 
     def _add_bound(self, conditions: Conditions, comparison: str, at: datetime) -> None:
-        """The bound as the index knows it."""
+        """Add the bound in the form of the index."""
         if self.slot:
             conditions.add(f"{self.slot}(recorded_at) {comparison} {self.slot}(%s)", at)
 
     def first_page(self, rows: Sequence[Any], *, note: str = "", most: int = PAGE_ROWS) -> Page:
-        """The page of rows read with one more than fits."""
+        """Return the page of rows that were read with one more than fits."""
         shown = rows[:most]
         return Page(rows=shown, older=self.cursor(self.position(shown[-1])) if len(rows) > most else None, note=note)
 
-    def page(self, bounds: Conditions, wanted: Conditions, *, most: int = PAGE_ROWS) -> Page:
-        """The newest rows within bounds that are wanted, as far as WINDOW_ROWS rows go. See Note [Looked at, and found]."""
+    def page(self, bounds: Conditions, filters: Conditions, *, most: int = PAGE_ROWS) -> Page:
+        """The newest rows within bounds that pass the filters, as far as WINDOW_ROWS rows go. See Note [Looked at, and found]."""
         table = self.model._meta.db_table
-        if not wanted.parts:
+        if not filters.parts:
             sql = f"SELECT * FROM {table} WHERE {bounds.sql()} ORDER BY {self.newest_first} LIMIT {most + 1}"
             return self.first_page(self.rows(sql, bounds.values), most=most)
-        return self._searched(table, bounds, wanted, most)
+        return self._searched(table, bounds, filters, most)
 
-    def sums(self, bounds: Conditions, wanted: Conditions) -> "tuple[list[Sum], bool]":
-        """What the rows within bounds that are wanted add up to, of the newest WINDOW_ROWS; and whether these are all."""
+    def sums(self, bounds: Conditions, filters: Conditions) -> "tuple[list[Sum], bool]":
+        """The sums of the rows within bounds that pass the filters, over the newest WINDOW_ROWS, and whether these are all."""
         looked_at = f"SELECT * FROM {self.model._meta.db_table} WHERE {bounds.sql()} ORDER BY {self.newest_first}"
-        return self.sums_of(f"{looked_at} LIMIT {WINDOW_ROWS}", bounds.values, wanted)
+        return self.sums_of(f"{looked_at} LIMIT {WINDOW_ROWS}", bounds.values, filters)
 
-    def sums_of(self, looked_at: str, values: Sequence[Any], wanted: Conditions = NOTHING_ELSE) -> "tuple[list[Sum], bool]":
-        """The same of the rows that a statement gives, at most WINDOW_ROWS."""
+    def sums_of(self, looked_at: str, values: Sequence[Any], filters: Conditions = NOTHING_ELSE) -> "tuple[list[Sum], bool]":
+        """Return the sums over the rows of a statement, at most WINDOW_ROWS."""
         sql = f"""
             WITH looked_at AS MATERIALIZED ({looked_at})
             SELECT credit_type, count(*), coalesce(sum(amount) FILTER (WHERE amount > 0), 0),
                 coalesce(sum(amount) FILTER (WHERE amount < 0), 0), (SELECT count(*) FROM looked_at)
-            FROM looked_at WHERE {wanted.sql()} GROUP BY credit_type ORDER BY credit_type
+            FROM looked_at WHERE {filters.sql()} GROUP BY credit_type ORDER BY credit_type
         """
         with connection.cursor() as cursor:
-            cursor.execute(sql, [*values, *wanted.values])
+            cursor.execute(sql, [*values, *filters.values])
             rows = cursor.fetchall()
         sums = [Sum(credit_type, count, int(plus), int(minus)) for credit_type, count, plus, minus, _ in rows]
         return sums, all(looked_at < WINDOW_ROWS for *_, looked_at in rows)
 
-    def _searched(self, table: str, bounds: Conditions, wanted: Conditions, most: int) -> Page:
+    def _searched(self, table: str, bounds: Conditions, filters: Conditions, most: int) -> Page:
         oldest_first = ", ".join(f"{column} ASC" for column in self.order)
         last = ", ".join(f"last.{column} AS last_{column}" for column in self.order)
         sql = f"""
@@ -167,11 +167,11 @@ class History:
             SELECT found.*, {last}, (SELECT count(*) FROM looked_at) AS looked_at
             FROM (SELECT * FROM looked_at ORDER BY {oldest_first} LIMIT 1) AS last
             LEFT JOIN (
-                SELECT * FROM looked_at WHERE {wanted.sql()} ORDER BY {self.newest_first} LIMIT {most + 1}
+                SELECT * FROM looked_at WHERE {filters.sql()} ORDER BY {self.newest_first} LIMIT {most + 1}
             ) AS found ON true
             ORDER BY {", ".join(f"found.{column} DESC" for column in self.order)}
         """
-        rows = self.rows(sql, [*bounds.values, *wanted.values])
+        rows = self.rows(sql, [*bounds.values, *filters.values])
         found = [row for row in rows if row.pk is not None]
         if not rows or rows[0].looked_at < WINDOW_ROWS or len(found) > most:
             return self.first_page(found, most=most)
@@ -183,21 +183,20 @@ class History:
 
 @contextmanager
 def never_reading_whole_tables() -> Iterator[None]:
-    """Have the server plan the block's reads without sequential scans; nothing that the block writes is kept.
+    """Make the server plan the block's reads without sequential scans; nothing that the block writes is kept.
 
     Note [Never by reading the whole table]
-        The server knows little about what a Bloom filter spares it, or how far it can skip in an index, and its guesses lie close
-        to what the whole table costs. Only a word that a good part of the entries bear is better looked for newest first; the
-        statistics tell it that.
+        The server's estimates for a Bloom filter, or for skipping in an index, come close to the cost of the whole table. Only
+        for a word that many entries have, a search from the newest entries is better; the statistics show that.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         yield
-        # So that the setting ends here, also inside another transaction.
+        # So that the setting ends here, even inside another transaction.
         transaction.set_rollback(True)
 
 
 def merged(history: History, *parts: Sequence[Any], note: str = "", most: int = PAGE_ROWS) -> Page:
-    """One page out of several reads of `most` + 1 rows each, every row once."""
+    """Return one page from several reads of `most` + 1 rows each, every row once."""
     by_key = {row.pk: row for rows in parts for row in rows}
     return history.first_page(sorted(by_key.values(), key=history.position, reverse=True), note=note, most=most)

@@ -11,17 +11,17 @@ from ledger.admin.kit.cells import link
 
 
 def entry_id(holder_id: str, credit_type: str, sequence: int) -> str:
-    """The key that an entry has on these pages."""
+    """Return the key of an entry on these pages."""
     return f"{holder_id}/{credit_type}/{sequence}"
 
 
 def account_id(holder_id: str, credit_type: str) -> str:
-    """The key that an account has on these pages."""
+    """Return the key of an account on these pages."""
     return f"{holder_id}/{credit_type}"
 
 
 def entry_url(holder_id: str, credit_type: str, sequence: int) -> str:
-    """Where the entry's page is."""
+    """Return the address of the entry's page."""
     return reverse("admin:ledger_entrylisting_change", args=[quote(entry_id(holder_id, credit_type, sequence))])
 
 
@@ -31,19 +31,19 @@ def entry_link(holder_id: str, credit_type: str, sequence: int, words: str = "")
 
 
 def account_url(holder_id: str, credit_type: str) -> str:
-    """Where the account is shown: on its holder's page."""
+    """Return the address of the account: its holder's page."""
     return holder_url(holder_id, type=credit_type)
 
 
-def holder_url(holder_id: str, **wanted: Any) -> str:
-    """Where the holder's page is, for a credit type (`type`), with `days` in its chart."""
-    query = f"?{urlencode(wanted)}" if wanted else ""
+def holder_url(holder_id: str, **options: Any) -> str:
+    """Return the address of the holder's page, for a credit type (`type`), with `days` in its chart."""
+    query = f"?{urlencode(options)}" if options else ""
     return f"{reverse('admin:ledger_holder', args=[holder_id])}{query}"
 
 
-def holder_link(holder_id: str, words: str = "", **wanted: Any) -> SafeString:
+def holder_link(holder_id: str, words: str = "", **options: Any) -> SafeString:
     """A link to the holder's page."""
-    return link(holder_url(holder_id, **wanted), words or holder_id)
+    return link(holder_url(holder_id, **options), words or holder_id)
 
 
 def account_link(holder_id: str, credit_type: str, words: str = "") -> SafeString:
@@ -52,12 +52,12 @@ def account_link(holder_id: str, credit_type: str, words: str = "") -> SafeStrin
 
 
 def rate_id(credit_type: str, code: str, version: int) -> str:
-    """The key that a version of a rate has on these pages."""
+    """Return the key of a version of a rate on these pages."""
     return f"{credit_type}/{code}/{version}"
 
 
 def rate_url(credit_type: str, code: str, version: int) -> str:
-    """Where the page of that version of the rate is."""
+    """Return the address of the page of that version of the rate."""
     return reverse("admin:ledger_ratelisting_change", args=[quote(rate_id(credit_type, code, version))])
 
 
@@ -67,7 +67,7 @@ def rate_link(credit_type: str, code: str, version: int, words: str = "") -> Saf
 
 
 def refusal_url(holder_id: str, credit_type: str, sequence: int) -> str:
-    """Where the refusal's page is."""
+    """Return the address of the refusal's page."""
     return reverse("admin:ledger_refusallisting_change", args=[quote(entry_id(holder_id, credit_type, sequence))])
 
 
@@ -77,15 +77,15 @@ def refusal_link(holder_id: str, credit_type: str, sequence: int, words: str) ->
 
 
 def entries_url(**filters: Any) -> str:
-    """Where the list of entries is, filtered so."""
+    """Return the address of the list of entries with these filters."""
     return f"{reverse('admin:ledger_entrylisting_changelist')}?{urlencode(filters)}"
 
 
 def refusals_url(**filters: Any) -> str:
-    """Where the list of refusals is, filtered so."""
+    """Return the address of the list of refusals with these filters."""
     return f"{reverse('admin:ledger_refusallisting_changelist')}?{urlencode(filters)}"
 
 
 def accounts_url(**filters: Any) -> str:
-    """Where the list of holders with balances is, filtered so."""
+    """Return the address of the list of holders with balances with these filters."""
     return f"{reverse('admin:ledger_account_changelist')}?{urlencode(filters)}"

@@ -1,27 +1,32 @@
-"""What the writes of one account have in common: a key, a condition, a body, `?dry_run=true`, and one entry as the response."""
+"""The parts that writes of one account share: a key, a condition, a body, `?dry_run=true`, and one entry as the response."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from django.http import HttpRequest
 
 from ledger import services
-from ledger.api import response_schemas
+from ledger.api.etags import expected_sequence
 from ledger.api.kit.authentication import LEDGER_READ, Key
 from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
-from ledger.api.kit.reading.etags import expected_sequence
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.reading.parsing import read, read_body
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
 from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.schema import HOLDER_PATH, SEQUENCE_PATH, RequestBody, ResponseBody, operation
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, write_response
-from ledger.api.request_schemas import HOLD, body_of, names_no_entry
+from ledger.api.schemas import response_schemas
+from ledger.api.schemas.parameters import BUDGET_PATH, HOLDER_PATH, IF_MATCH_HEADER, RECURRING_PATH, SEQUENCE_PATH
+from ledger.api.schemas.request_schemas import BUDGET, HOLD, RECURRING_GRANT, body_of, names_no_entry
 from ledger.errors import (
+    AccountMovedOn,
     AmountLimit,
     BalanceLimit,
+    BudgetExceeded,
+    BudgetLimit,
     EntryNotFound,
+    HolderFrozen,
     InsufficientCredits,
     LedgerError,
     LotLimit,
@@ -29,10 +34,11 @@ from ledger.errors import (
     UnknownRate,
 )
 from ledger.records import Shape, declared_fields
-from ledger.rules import Entry, Request, TransferRequest
-from ledger.rules.requests import MAX_RECEIVED
+from ledger.rules import Entry, Request, ReversalRequest
+from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
+FROZEN = HolderFrozen(holder_id="customer-42")
 LOT_LIMIT = LotLimit(open_lots=500, limit=500)
 BALANCE_LIMIT = BalanceLimit(limit=MAX_RECEIVED)
 NOT_ENOUGH = InsufficientCredits(
@@ -63,8 +69,15 @@ NOT_ENOUGH = InsufficientCredits(
     earliest_sufficient_at="2026-02-01T00:00:00.000000Z",
 )
 
-TOLD_TO_ALL = ("available", "balance", "requested", "shortfall")
-"""The facts of InsufficientCredits that every key learns which may make the request."""
+BUDGET_PROBLEMS = (
+    BudgetExceeded(
+        budget="daily", subject="ann", requested=30, resets_at="2026-02-01T00:00:00.000000Z", limit=100, used=80, remaining=20
+    ),
+    BudgetLimit(what="subjects of budgets", limit=200),
+)
+
+SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall")
+"""The facts of InsufficientCredits that every key gets which may make the request."""
 
 RATE_PROBLEMS = (
     UnknownRate(rate="gpt-4o.output", credit_type="credits"),
@@ -72,13 +85,20 @@ RATE_PROBLEMS = (
 )
 
 
-class Write(Endpoint):
-    """A call that asks for one entry of one account."""
+SCOPES: dict[str, str] = {}
+"""By operation, the scope that its call needs, also as an operation of a batch."""
 
-    in_loop = frozenset({"post"})
+
+class Write(Endpoint):
+    """A call that makes one entry of one account."""
+
+    in_loop = frozenset({"post", "put"})
+    queues: ClassVar[bool] = True
+    """The request is executed with others that arrive beside it."""
+    location = "/v1/holders/{holder_id}/entries/{sequence}?credit_type={credit_type}"
 
     def ask(self, request: HttpRequest, body: Shape[Request], **named: Any) -> QueuedRequest | InThread:
-        """Have a request of one account executed: with those that arrive beside it; a dry run or a transfer by itself.
+        """Queue a request of one account: it is executed with others that arrive beside it; a dry run or a transfer alone.
 
         Args:
             named: the fields that the path gives.
@@ -93,39 +113,49 @@ class Write(Endpoint):
         fields = read(body, read_body(request))
         if body.entry_numbers and names_no_entry(body, fields):
             raise NotFound
-        asked = body.make(fields | named)
-        if asked.dry_run or isinstance(asked, TransferRequest):
-            return lambda: self.respond(partial(services.execute_once, asked), dry_run=asked.dry_run)
-        return QueuedRequest(services.GROUP_COMMIT, asked, lambda recorded: self.respond(recorded.unwrap))
+        made = body.make(fields | named)
+        if isinstance(made, ReversalRequest) and not self.key.sees(made.to):
+            raise NotFound
+        if made.dry_run or not self.queues or isinstance(made, BETWEEN_HOLDERS):
+            return lambda: self.respond(partial(self.execute_alone, made), dry_run=made.dry_run)
+        return QueuedRequest(services.GROUP_COMMIT, made, lambda recorded: self.respond(recorded.unwrap))
+
+    def execute_alone(self, request: Any) -> Entry:
+        """Execute a request in a transaction of its own."""
+        return services.execute_once(request)
 
     def respond(self, executed: Callable[[], Entry], *, dry_run: bool = False) -> Response:
-        """Return the entry that was made; given before, the same bytes again; of a dry run, what it would be.
+        """Return the new entry; of a repeated request the same bytes again; of a dry run the entry that it would make.
 
-        Raises: what `executed` raises, with the facts that the key may learn.
+        Raises: as `executed`, with the facts that the key may see.
         """
         try:
             entry = executed()
-        except InsufficientCredits as refusal:
-            raise as_told_to(self.key, refusal, dry_run=dry_run) from None
+        except (InsufficientCredits, BudgetExceeded) as refusal:
+            raise as_shown_to(self.key, refusal, dry_run=dry_run) from None
         if not dry_run:
-            return write_response(response_schemas.EntrySerializer.body(entry), replayed=entry.replayed)
+            body = response_schemas.EntrySerializer.body(entry)
+            status = 200 if self.method == "delete" else 201
+            return write_response(body, replayed=entry.replayed, status=status, location=self.location)
         shown = entry._replace(idempotency_key=shown_key(entry.idempotency_key))
         return write_response(response_schemas.EntrySerializer.body(shown), replayed=entry.replayed, status=200)
 
 
-def as_told_to(key: Key, error: LedgerError, *, dry_run: bool) -> LedgerError:
-    """Return the error with the facts that the key may learn.
+def as_shown_to(key: Key, error: LedgerError, *, dry_run: bool) -> LedgerError:
+    """Return the error with the facts that the key may see.
 
     Without `ledger:read`, a key learns of an account with too few credits what a spend has to tell, but neither its lots nor its
-    holds; and of a dry run, which costs nothing to repeat, only the shortfall.
+    holds; and of a dry run, which costs nothing to repeat, only the shortfall, and neither limit nor use of a budget.
     """
+    if isinstance(error, BudgetExceeded) and dry_run and not key.may(LEDGER_READ):
+        return BudgetExceeded(**{name: error.facts[name] for name in ("budget", "subject", "requested", "resets_at")})
     if not isinstance(error, InsufficientCredits) or key.may(LEDGER_READ):
         return error
     if dry_run:
         return Shortfall(shortfall=error.facts["shortfall"])
-    told = InsufficientCredits(**{name: error.facts[name] for name in TOLD_TO_ALL})
-    told.request_id, told.replayed = error.request_id, error.replayed
-    return told
+    shown = InsufficientCredits(**{name: error.facts[name] for name in SHOWN_TO_ALL})
+    shown.request_id, shown.replayed = error.request_id, error.replayed
+    return shown
 
 
 def write(
@@ -140,14 +170,18 @@ def write(
     response: Mapping[str, Any],
     problems: Sequence[LedgerError] = (),
 ) -> Callable[..., QueuedRequest | InThread]:
-    """Return the `post` of a write of one account; see `schema.operation`.
+    """Return the `post` or `put` of a write of one account; see `schema.operation`.
 
     Args:
-        declared: the request; one about a hold has the hold's sequence in its path.
+        declared: the request; one about a hold has the hold's sequence in its path, one about a budget or a recurring grant its
+            name.
         examples: bodies that it takes, by name. response: the entry that the first one gets.
     """
+    SCOPES[declared.operation] = scope
     body = body_of(declared)
-    is_of_hold = any(field.name == HOLD for field in declared_fields(declared))
+    named = {field.name for field in declared_fields(declared)}
+    is_of_hold, is_of_budget, recurs = HOLD in named, BUDGET in named, RECURRING_GRANT in named
+    of_name = [BUDGET_PATH] if is_of_budget else [RECURRING_PATH] if recurs else []
 
     @operation(
         name,
@@ -155,15 +189,17 @@ def write(
         description,
         tag=tag,
         scope=scope,
-        parameters=[HOLDER_PATH, SEQUENCE_PATH] if is_of_hold else [HOLDER_PATH],
+        parameters=[HOLDER_PATH, *([SEQUENCE_PATH] if is_of_hold else []), *of_name],
         takes=RequestBody(body, examples),
         responses={201: ResponseBody(response_schemas.EntrySerializer, response, "The entry.")},
-        problems=problems,
+        problems=[*problems, AccountMovedOn(expected=7, sequence=8)],
         idempotent=True,
         dry_run=True,
-        conditional=True,
+        conditions=[IF_MATCH_HEADER],
     )
-    def post(self: Write, request: HttpRequest, holder: str, sequence: int = 0) -> QueuedRequest | InThread:
+    def post(self: Write, request: HttpRequest, holder: str, sequence: int = 0, **name: str) -> QueuedRequest | InThread:
+        if name:
+            return self.ask(request, body, holder_id=holder, **name)
         if is_of_hold:
             return self.ask(request, body, holder_id=holder, hold=sequence)
         return self.ask(request, body, holder_id=holder)

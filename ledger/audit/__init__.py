@@ -1,4 +1,4 @@
-"""The audit checks every law over the whole ledger, in one snapshot, while writers go on.
+"""The audit checks every law over the whole ledger, in one snapshot, while writers continue.
 
 The checks are SQL over sets of rows in the server, one slice of holders after the other, so the client's memory does not grow
 with the ledger. They share no code with the rules that made the entries, except the server's definition of the digest.
@@ -8,16 +8,3 @@ from ledger.audit.anchors import AnchorLine, AnchorMismatch, AnchorUnreadable, r
 from ledger.audit.auditing import audit
 from ledger.audit.laws import LAWS
 from ledger.audit.reports import Finding, Identity, Report
-
-__all__ = [
-    "LAWS",
-    "AnchorLine",
-    "AnchorMismatch",
-    "AnchorUnreadable",
-    "Finding",
-    "Identity",
-    "Report",
-    "audit",
-    "read_anchor",
-    "write_anchor",
-]

@@ -23,7 +23,7 @@ from ledger.audit.totals import Counted, moved_by, read_totals, wrong_totals
 from ledger.database.cluster import on_cluster
 from ledger.errors import RECORDED
 from ledger.rules.kinds import KINDS, TOTALS
-from ledger.rules.requests import Request
+from ledger.rules.requests import REQUESTS
 from ledger.values import CREDIT_TYPE, HOLDER_ID
 
 Progress = Callable[[int, int], None]
@@ -55,7 +55,7 @@ def audit_ledger(connect: Callable[..., Callable[[], Session]], count: int, *, h
     """Check every law as `audit` does, by `count` sessions of one snapshot.
 
     Args:
-        connect: makes from the address of a node, by default the one that Django is connected to, what opens sessions with it.
+        connect: returns for the address of a node (by default Django's) a function that opens sessions with it.
         options: as of `audit`.
     """
     with one_snapshot(connect(), count) as sessions:
@@ -64,7 +64,7 @@ def audit_ledger(connect: Callable[..., Callable[[], Session]], count: int, *, h
 
 @on_cluster("shards.in_one_table")
 def _in_one_table(sessions: Sequence[Session], holder_id: str | None) -> AbstractContextManager[Sequence[Session]]:
-    """For the block, return sessions that read the entries of the holder, or all, in one table."""
+    """While the block runs, provide sessions that read the entries of the holder, or all, in one table."""
     return nullcontext(sessions)
 
 
@@ -78,7 +78,7 @@ def audit(
     slice_entries: int = SLICE_ENTRIES,
     progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Check every law over the whole ledger, or over one holder, as the sessions see it; change nothing in the database.
+    """Check every law over the whole ledger, or over one holder, in the sessions' snapshot; change nothing in the database.
 
     Args:
         sessions: at least one, each in a transaction, all of the same snapshot; they are used in parallel.
@@ -173,7 +173,7 @@ def run(
     *,
     but: str | None = None,
 ) -> None:
-    """Work through the slices, each session in a separate thread; the first failure ends all of them. `but` is not checked."""
+    """Check the slices, each session in a separate thread; the first failure ends all of them. `but` is not checked."""
     total = sum(each.entries for each in slices)
     waiting: queue.SimpleQueue[Slice] = queue.SimpleQueue()
     for each in slices:
@@ -220,18 +220,12 @@ def _audit_slice(
 
 
 def broken(session: Session, check: str, part: Slice) -> list[Finding]:
-    parameters = part.parameters | {"codes": list(RECORDED), "operations": sorted(_operations(Request))}
+    parameters = part.parameters | {"codes": list(RECORDED), "operations": sorted(REQUESTS)}
     rows = session.execute((BY_ENTRY | BY_HOLDER)[check], parameters).fetchall()
     return [
         Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])
         for law, holder_id, credit_type, sequence, found, expected in rows
     ]
-
-
-def _operations(kind: type[Request]) -> set[str]:
-    """Return the operations of all kinds of requests."""
-    named = {kind.operation} if hasattr(kind, "operation") else set()
-    return named.union(*(_operations(each) for each in kind.__subclasses__()))
 
 
 def _merge(report: Report, counted: Counted, findings: list[Finding], sums: list[dict[str, Any]]) -> None:

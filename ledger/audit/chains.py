@@ -1,4 +1,4 @@
-"""What the audit verifies besides entries: the chains of other applications, and the rows of tables that have no chain.
+"""The parts of the audit besides entries: the chains of other applications, and the rows of tables without a chain.
 
 An application names both in `AppConfig.ready`. So one audit and one anchor cover all, and the ledger imports no application.
 The anchor holds the last digest of each chain. Each row of a registered table has a digest in `ledger_register`, which triggers
@@ -12,6 +12,8 @@ from ledger.audit.laws import LAWS
 
 MARK: Final = "@"
 """The prefix of a chain's name in an anchor. No holder's id begins with it."""
+UNREGISTERED: Final = "name_words,last_used_at"
+"""Columns that no digest of the register covers; `ledger_register_row` in schema.sql has the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Chain:
             the digest there as hexadecimal or null, and the last number of the series or null.
         broken: SQL that returns the documents whose digest is wrong: series, number, the stored digest and the right one, as
             hexadecimal.
-        is_a_count: a number is how many there are, and the digest is that of all of them: with more of them it is another one.
+        is_a_count: the number is the number of documents, and the digest covers all of them, so each further document changes it.
     """
 
     name: str
@@ -43,9 +45,9 @@ class RegisteredTable:
 
     Args:
         key: the columns of the key.
-        condition: SQL over a row `r`: which rows are registered.
-        is_fixed: no row of it ever changes, so that an anchor holds the digests of its rows; otherwise it holds their keys.
-        is_kept: none is ever deleted.
+        condition: SQL over a row `r` that is true for the registered rows.
+        is_fixed: its rows never change, so an anchor holds the digests of its rows; otherwise it holds their keys.
+        is_kept: no row is ever deleted.
     """
 
     name: str
@@ -56,7 +58,7 @@ class RegisteredTable:
 
     @property
     def broken(self) -> str:
-        """SQL that returns the rows that are not as they were registered: the key, what was found and what was expected."""
+        """Return the SQL of rows that differ from their registered form: the key, the found and the expected digest."""
         key = " || '/' || ".join(f"(content ->> '{column}')" for column in self.key)
         return f"""
             SELECT
@@ -65,7 +67,9 @@ class RegisteredTable:
                 COALESCE(left(encode(known.digest, 'hex'), 16), 'no row')
             FROM (
                 SELECT ({key}) COLLATE "C" AS row_key, sha256(convert_to(content::text, 'UTF8')) AS digest
-                FROM (SELECT to_jsonb(r) - 'name_words' AS content FROM {self.name} AS r WHERE {self.condition}) AS row
+                FROM (
+                    SELECT to_jsonb(r) - '{{{UNREGISTERED}}}'::text[] AS content FROM {self.name} AS r WHERE {self.condition}
+                ) AS row
             ) AS there
             FULL JOIN (SELECT row_key, digest FROM ledger_register WHERE of_table = '{self.name}') AS known USING (row_key)
             WHERE there.digest IS DISTINCT FROM known.digest
@@ -84,7 +88,10 @@ _TABLES: Final[dict[str, RegisteredTable]] = {
         RegisteredTable("ledger_staff_event", is_fixed=True),
         RegisteredTable("ledger_credit_type", ("code",), is_kept=False),
         RegisteredTable("ledger_api_key"),
+        RegisteredTable("ledger_key_request", ("confined_to", "idempotency_key"), is_fixed=True),
         RegisteredTable("ledger_operator", ("user_id",)),
+        RegisteredTable("ledger_webhook"),
+        RegisteredTable("ledger_webhook_change", is_fixed=True),
     )
 }
 
@@ -100,7 +107,7 @@ def registered() -> list[Chain]:
     return [chains[name] for name in sorted(chains)]
 
 
-# A series is a table and the day (UTC) on which rows were registered first; its number is how many there are.
+# A series is a table and the day (UTC) of the first registration of rows; its number is the number of rows.
 REGISTER_DAYS: Final = """
     SELECT
         of_table || ' ' || to_char(registered_on, 'YYYY-MM-DD') AS series,
@@ -115,10 +122,10 @@ REGISTER_DAYS: Final = """
 
 
 def _register() -> Chain:
-    """What an anchor holds of the register: that of each day no row has gone, with its line there, and none has been changed."""
+    """Return the chain of the register: for each day, no row that an anchor counted is missing or changed."""
     fixed, kept = (
-        ", ".join(f"'{table.name}'" for table in registered_tables() if wanted(table))
-        for wanted in (lambda table: table.is_fixed, lambda table: table.is_kept)
+        ", ".join(f"'{table.name}'" for table in registered_tables() if choose(table))
+        for choose in (lambda table: table.is_fixed, lambda table: table.is_kept)
     )
     days = REGISTER_DAYS.format(fixed=fixed, kept=kept)
     return Chain(

@@ -1,4 +1,4 @@
-"""Compares another application's records with the ledger, for its checks. Reads without a lock, so decide nothing by it."""
+"""Compares another application's records with the ledger, for its checks. Reads without a lock, so nothing is decided from it."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ LAWS: dict[str, str] = {
     "future": "recorded_at is not beyond the server's clock.",
     "keys": "An entry made by a request has the request's key and digest. A key has one entry per holder.",
     "form": "Lots, drawn parts and holds are in their canonical form.",
-    "lots": "A lot has what it had before, less what was drawn, plus what was given back: granted = remaining + held + "
+    "lots": "A lot has the credits that it had before, less the drawn, plus the returned ones: granted = remaining + held + "
     "spent − refunded + expired + revoked.",
     "lots-sum": "The open lots add up to the balance plus what is owed.",
     "lots-order": "Open lots are in burn order.",
@@ -25,19 +25,25 @@ LAWS: dict[str, str] = {
     "burn-order": "Credits are taken from the lots that can be spent at that instant, in burn order.",
     "held": "held is the sum of the credits that open holds set aside. Only holds, captures and releases change it.",
     "holds": "An entry changes only the hold that it refers to.",
-    "overdraft": "An overdraft changes only by an adjustment that a request asked for.",
+    "overdraft": "Only a requested adjustment changes an overdraft.",
     "refers-to": "A refund refers to a spend or capture, a revocation to a grant, an expiry to a lot, a capture to a hold.",
     "orphans": "The entry that an entry refers to exists.",
     "refunds": "`refunded_total` adds up the refunds of a spend and never exceeds the spend; the credits go back to the lots "
     "that they came from, or to the lot that receipts of the same terms share.",
     "transfers": "Each transfer_in names a transfer_out of the same credits under the same terms. No lot of a transfer_out is "
-    "named twice.",
+    "named twice. A reversal takes from the lot in which the credits arrived, and no more than arrived.",
+    "frozen": "Nothing is spent, newly held or transferred while a holder is frozen. The entries that freeze a holder or end "
+    "that are numbered.",
     "incoming": "No transfer arrives in an account that refuses transfers; that changes only by an adjustment that a request "
     "asked for.",
     "refusals": "A refusal has a known code and operation, the facts behind it, the digest of its request, and the sequence of "
     "the last entry that is not a refusal.",
     "rates": "An amount that a rate gave is quantity × price / per of the version that the entry names, rounded up to whole "
     "credits.",
+    "requested": "A partial spend took what it asked for, or less if that left nothing to spend, or nothing of a hard budget.",
+    "budgets": "What is used of a budget is what its entries used in the window, less what holds released; what a hard budget "
+    "counts stays within its limit. Settings change only by an adjustment that a request asked for.",
+    "recurring": "What is due of a recurring grant is what its entries say.",
     "totals": "The totals of days and months are what the entries come to that were recorded up to the instant at which they say "
     "they are counted.",
     "register": "Each row of a registered table is as its trigger registered it, and none is missing. Another row was changed, "
@@ -55,6 +61,6 @@ def sql(name: str) -> str:
 
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
-BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates")}
-BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "keys")}
+BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets")}
+BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "keys", "recurring")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

@@ -27,14 +27,14 @@ Amounts = Counter[str]
 
 @dataclass(slots=True)
 class Counted:
-    """What the totals say, read at the audit's start, and what the audited entries come to."""
+    """The totals, read at the audit's start, and the sums of the audited entries."""
 
     until: datetime = LATEST
     now: datetime = LATEST
     kinds: dict[str, int] = field(default_factory=dict)
     days: dict[tuple[str, date], Amounts] = field(default_factory=dict)
     late: dict[str, date] = field(default_factory=dict)
-    """The last day of a credit type that has entries which were counted late."""
+    """The last day of a credit type with entries that were counted late."""
     closed: list[tuple[date, str, int, int, int]] = field(default_factory=list)
     found: dict[tuple[str, date], Amounts] = field(default_factory=lambda: defaultdict(Counter))
     found_kinds: Counter[str] = field(default_factory=Counter)
@@ -48,7 +48,7 @@ class Counted:
 
 
 def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
-    """What a row of sums.sql adds to the totals of its day."""
+    """Return the part of a row of sums.sql in the totals of its day."""
     amounts = {"entries": row["entries"]}
     kind = KINDS.get(row["kind"])
     if kind is None:
@@ -61,12 +61,12 @@ def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
 
 
 def moved_by(row: Mapping[str, Any]) -> int:
-    """By how much the entries of a row of sums.sql change the credits, held ones included."""
+    """Return by how much the entries of a row of sums.sql change the credits, including held ones."""
     return KINDS[row["kind"]].moved(int(row["amount"]), int(row["captured"]))
 
 
 def read_totals(session: Session) -> Counted:
-    """Read what the totals say; before any entry, so that on a cluster what is counted later is on no side."""
+    """Read the totals before any entry, so that on a cluster neither side has what is counted later."""
     [(until, kinds, now)] = session.execute(STATE).fetchall() or [(LATEST, "{}", LATEST)]
     counted = Counted(until, now, json.loads(kinds))
     for day, credit_type, late_entries, *amounts in session.execute(DAYS).fetchall():
@@ -78,19 +78,19 @@ def read_totals(session: Session) -> Counted:
 
 
 def wrong_totals(counted: Counted) -> Iterator[Finding]:
-    """Yield what the totals say otherwise than the entries."""
+    """Yield the differences between the totals and the entries."""
     if counted.until > counted.now:
         yield Finding("totals", None, None, None, f"counted until {counted.until}", "an instant that has passed")
-    there, said = _merged(counted.found, counted.late), _merged(counted.days, counted.late)
-    for credit_type, day in sorted(there.keys() | said.keys()):
-        yield from _differing(f"{day}", credit_type, said[credit_type, day], there[credit_type, day], COLUMNS)
+    recounted, stored = _merged(counted.found, counted.late), _merged(counted.days, counted.late)
+    for credit_type, day in sorted(recounted.keys() | stored.keys()):
+        yield from _differing(f"{day}", credit_type, stored[credit_type, day], recounted[credit_type, day], COLUMNS)
     kinds = sorted(counted.kinds.keys() | counted.found_kinds)
     yield from _differing("by kind", None, Counter(counted.kinds), counted.found_kinds, kinds)
-    yield from _wrong_months(counted, there)
+    yield from _wrong_months(counted, recounted)
 
 
 def _merged(days: Mapping[tuple[str, date], Amounts], late: Mapping[str, date]) -> defaultdict[tuple[str, date], Amounts]:
-    """Days of a credit type up to its last one with late entries are counted as that day."""
+    """Return the days, with all days of a credit type up to its last one with late entries counted as that day."""
     merged: defaultdict[tuple[str, date], Amounts] = defaultdict(Counter)
     for (credit_type, day), amounts in days.items():
         merged[credit_type, max(day, late.get(credit_type, day))].update(amounts)
@@ -98,28 +98,28 @@ def _merged(days: Mapping[tuple[str, date], Amounts], late: Mapping[str, date]) 
 
 
 def _differing(
-    when: str, credit_type: str | None, said: Mapping[str, int], there: Mapping[str, int], names: Iterable[str]
+    when: str, credit_type: str | None, stored: Mapping[str, int], recounted: Mapping[str, int], names: Iterable[str]
 ) -> Iterator[Finding]:
-    wrong = [name for name in names if said.get(name, 0) != there.get(name, 0)]
+    wrong = [name for name in names if stored.get(name, 0) != recounted.get(name, 0)]
     if wrong:
-        found, expected = (", ".join(f"{name} {amounts.get(name, 0)}" for name in wrong) for amounts in (said, there))
+        found, expected = (", ".join(f"{name} {amounts.get(name, 0)}" for name in wrong) for amounts in (stored, recounted))
         yield Finding("totals", None, credit_type, None, f"{when}: {found}", expected)
 
 
-def _wrong_months(counted: Counted, there: Mapping[tuple[str, date], Amounts]) -> Iterator[Finding]:
-    """Closed months whose entries, balance or held credits at their end are not what all entries up to then come to."""
-    for month, credit_type, *said in sorted(counted.closed):
+def _wrong_months(counted: Counted, recounted: Mapping[tuple[str, date], Amounts]) -> Iterator[Finding]:
+    """Yield closed months whose entries, balance or held credits at their end differ from the sums of all entries up to then."""
+    for month, credit_type, *stored in sorted(counted.closed):
         if month <= counted.late.get(credit_type, LATEST.date()):
             continue
         end = date(month.year + month.month // 12, month.month % 12 + 1, 1)
         total: Amounts = Counter()
-        for (of_type, day), amounts in there.items():
+        for (of_type, day), amounts in recounted.items():
             if of_type == credit_type and day < end:
                 total.update(amounts)
         found = [total["entries"], left_of(total) - total["held_change"], total["held_change"]]
-        if found != [int(value) for value in said]:
+        if found != [int(value) for value in stored]:
             names = ("entries", "balance", "held")
             yield from _differing(
-                f"close of {month:%Y-%m}", credit_type, dict(zip(names, map(int, said), strict=True)),
+                f"close of {month:%Y-%m}", credit_type, dict(zip(names, map(int, stored), strict=True)),
                 dict(zip(names, found, strict=True)), names,
             )  # fmt: skip

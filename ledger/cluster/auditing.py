@@ -1,4 +1,4 @@
-"""The audit of a ledger that is distributed over nodes: shard after shard, then what is between them."""
+"""The audit of a ledger that is distributed over nodes: shard after shard, then the comparisons between shards."""
 
 import time
 from collections.abc import Callable
@@ -46,11 +46,12 @@ def audit_shards(
     slice_entries: int = SLICE_ENTRIES,
     progress: Progress = lambda done, total: None,
 ) -> Report:
-    """As `audit`, of a whole ledger that is distributed over nodes: shard after shard, then what is between them.
+    """Audit as `audit` does a whole ledger that is distributed over nodes: shard after shard, then the comparisons between
+    shards.
 
     Args:
-        connect: makes from the address of a node, by default the one that Django is connected to, what opens sessions with it.
-        count: how many sessions read a shard.
+        connect: returns for the address of a node (by default Django's) a function that opens sessions with it.
+        count: the number of sessions that read a shard.
 
     Raises: as `audit`; and
         NotComparable: the transfers between shards could not be compared; the audit has no result.
@@ -68,7 +69,7 @@ def audit_shards(
             for shard, lend in shards_of(session, connect):
                 with one_snapshot(lend, count) as sessions:
                     for each in sessions:
-                        reading(each, shard.table)
+                        reading(each, shard.table, shard.recurring_grants)
                     if anchor_to_check:
                         check_anchored_accounts(sessions[0], report, anchor_to_check, on_shard=shard.number)
                     slices = plan(sessions[0], report, writer, slice_entries)

@@ -1,11 +1,11 @@
-"""Whether the nodes of a Citus cluster are set up so that the ledger can rely on them. See docs/adr/0043."""
+"""Checks that the nodes of a Citus cluster have the settings on which the ledger relies. See docs/adr/0043."""
 
 from typing import Final
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger.checks import CAN_BE_LOST, DURABLE, IS_A_CLUSTER, LEDGER_HAS_SHARDS, is_so
 from ledger.cluster.nodes import ask_all_nodes
+from ledger.database.checks import CAN_BE_LOST, DURABLE, IS_A_CLUSTER, LEDGER_HAS_SHARDS, is_so
 from ledger.errors import UnsafeDatabase
 
 DELEGATED: Final = ("ledger_lock", "ledger_open_at")
@@ -14,30 +14,30 @@ DELEGATED: Final = ("ledger_lock", "ledger_open_at")
 BOUND: Final = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 """The settings that bound how long a session of this role waits or works; 0 is no bound."""
 NEEDED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "plan_cache_mode": (("auto", "force_custom_plan"), "a holder's lock would be taken where one is connected"),
+    "plan_cache_mode": (("auto", "force_custom_plan"), "a session would take a holder's lock on its own node"),
     "citus.enable_unsafe_triggers": (("on",), "no entry could be checked against the one before it"),
     "citus.propagate_set_commands": (("local",), "a wait on another node would not end with the request's time"),
-    "citus.distributed_deadlock_detection_factor": (("-1",), "waits of clients of workers are taken for deadlocks and ended"),
+    "citus.distributed_deadlock_detection_factor": (("-1",), "the node would end waits of clients of workers as deadlocks"),
     **{name: (safe, CAN_BE_LOST) for name, safe in DURABLE.items()},
     "default_transaction_isolation": (("read committed",), "the snapshot would be older than the lock"),
 }  # fmt: skip
-"""Each setting with the values that are safe on every node, and what happens with others."""
+"""Each setting with its safe values on every node, and the effect of other values."""
 
 IS_COORDINATOR = "SELECT citus_is_coordinator()"
 NOT_DELEGATED = """
-    SELECT wanted
-      FROM unnest(%s::text[]) AS wanted
+    SELECT required
+      FROM unnest(%s::text[]) AS required
      WHERE NOT EXISTS (
          SELECT
            FROM pg_catalog.pg_dist_object o
            JOIN pg_proc p ON o.classid = 'pg_proc'::regclass AND o.objid = p.oid
-          WHERE p.proname = wanted AND o.force_delegation
+          WHERE p.proname = required AND o.force_delegation
      )
 """
 
 
 def verify_cluster(connection: BaseDatabaseWrapper) -> None:
-    """Return if the ledger is distributed, and every node that answers is set up for it; or raise.
+    """Return if the ledger is distributed and every node that answers has safe settings; or raise.
 
     Args:
         connection: to the coordinator, after `manage.py prepare_database`.
@@ -57,9 +57,9 @@ def verify_cluster(connection: BaseDatabaseWrapper) -> None:
 
 
 def verify_coordinator(connection: BaseDatabaseWrapper) -> None:
-    """Return, or raise UnsafeDatabase if the connection leads to a worker of a cluster, also to one that was taken out.
+    """Return, or raise UnsafeDatabase if the connection leads to a worker of a cluster, or to a server that was one.
 
-    Such a worker does not know that it was taken out, and that shards have moved since.
+    Such a server does not know that it was removed, and that shards have moved since.
     """
     with connection.cursor() as cursor:
         if is_so(cursor, IS_A_CLUSTER) and not is_so(cursor, IS_COORDINATOR):

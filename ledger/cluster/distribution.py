@@ -1,40 +1,40 @@
-"""Distributes the ledger over the nodes of a Citus cluster: entries by holder, what all nodes read to all of them.
+"""Distributes the ledger over the nodes of a Citus cluster: entries by holder, and copies of what all nodes read.
 
-Billing, the admin and its sessions stay with the coordinator. docs/OPERATIONS.md, "More than one machine", and adr/0043.
+Billing, the admin and its sessions stay with the coordinator. docs/how-to/operations/cluster.md, and adr/0043.
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from django.conf import settings
 from django.db import transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import migrations
-from ledger.checks import is_so
+from ledger import conf, migrations
+from ledger.database.checks import is_so
 from ledger.database.cluster import NoCluster
 
 FUNCTIONS_FILE: Final = Path(next(iter(migrations.__path__))) / "distributed.sql"
 ENTRIES: Final = "ledger_entry"
+RECURRING_GRANTS: Final = "ledger_recurring_grant"
 BY: Final = "holder_id"
 ON_ALL_NODES: Final = (
     "ledger_api_key", "ledger_batch", "ledger_credit_type", "ledger_rate", "ledger_total_state", "django_migrations",
 )  # fmt: skip
-"""What a process on any node reads; each node has all of it."""
+"""The tables that a process on any node reads; each node has a copy."""
 SETTINGS: Final = {
-    # With a generic plan a function is never delegated: its lock would be taken where one is connected.
+    # With a generic plan a function is never delegated: the session would take its lock on its own node.
     "plan_cache_mode": "auto",
     "citus.enable_unsafe_triggers": "on",
     # SET LOCAL lock_timeout reaches the workers of the transaction.
     "citus.propagate_set_commands": "local",
 }
-"""What the database of a cluster has instead of, and beside, what every database has."""
+"""The functions and settings that the database of a cluster has instead of, or beside, those of one server."""
 DELEGATED: Final = {
     "ledger_lock(bigint, text, boolean)": "holder",
     "ledger_open_at(text, bigint, boolean, text, text, text)": "home",
 }
-"""Each with the parameter that says on which node it runs: where the rows of that holder are."""
+"""Each with the parameter that determines its node: that of the holder's rows."""
 
 # In transactions and in the order of names, so that each run does the same.
 FUNCTIONS = """
@@ -52,7 +52,7 @@ NOT_DELEGATED = """
          WHERE classid = 'pg_proc'::regclass AND objid = %s::regprocedure AND force_delegation
     )
 """
-# What is there already is copied before the shards have what the trigger needs; it was checked when it came.
+# Existing entries are copied before the shards have what the trigger needs; the trigger checked them at their insertion.
 DISTRIBUTE_ENTRIES: Final = (
     f"ALTER TABLE {ENTRIES} DISABLE TRIGGER follows",
     f"SELECT create_distributed_table('{ENTRIES}', '{BY}')",
@@ -62,30 +62,30 @@ HAS_SHARDS: Final = "SELECT EXISTS (SELECT FROM pg_dist_partition WHERE logicalr
 
 
 def prepare(
-    connection: BaseDatabaseWrapper, set_settings: Callable[[BaseDatabaseWrapper], None], tell: Callable[[str], None]
+    connection: BaseDatabaseWrapper, set_settings: Callable[[BaseDatabaseWrapper], None], report: Callable[[str], None]
 ) -> bool:
     """Replaces `ledger_project.serving.bootstrap._distribute`."""
     # Sessions that copy to the workers must not have the timeouts of a database that was on one server before.
     set_settings(connection)
     for done in distribute(connection):
-        tell(done)
-    # Those that differ on a cluster are made again each time.
+        report(done)
+    # The functions that differ on a cluster are replaced each time.
     return True
 
 
-def placed(wanted: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """On the database the timeouts would also end moves of shards: the application's role has them."""
-    return wanted | SETTINGS, timeouts
+def placed(base: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Put the timeouts on the application's role: on the database they would also end moves of shards."""
+    return base | SETTINGS, timeouts
 
 
 def distribute(connection: BaseDatabaseWrapper) -> list[str]:
-    """Have tables and functions distributed, and say what was done; nothing where all of it was.
+    """Distribute tables and functions, and return what was done; empty if everything was done already.
 
     Args:
         connection: the owner's, to the coordinator, after the migrations; outside a transaction.
 
     Raises:
-        NoCluster: there is no extension, or no worker; nothing was done.
+        NoCluster: the extension or the workers are missing; nothing was done.
     """
     with connection.cursor() as cursor:
         _ensure_cluster(cursor)
@@ -103,7 +103,7 @@ def _ensure_cluster(cursor: Any) -> None:
 
 def _distributed(cursor: Any) -> Iterator[str]:
     cursor.execute("SET citus.enable_unsafe_triggers = on")
-    cursor.execute("SET citus.shard_count = %s", [settings.LEDGER["SHARDS"]])
+    cursor.execute("SET citus.shard_count = %s", [conf.SHARDS.value])
     for table in ON_ALL_NODES:
         if not _is_distributed(cursor, table):
             cursor.execute("SELECT create_reference_table(%s)", [table])
@@ -113,7 +113,10 @@ def _distributed(cursor: Any) -> Iterator[str]:
         with transaction.atomic(using=cursor.db.alias):
             for statement in DISTRIBUTE_ENTRIES:
                 cursor.execute(statement)
-        yield f"{ENTRIES}: distributed by {BY} in {settings.LEDGER['SHARDS']} shards"
+        yield f"{ENTRIES}: distributed by {BY} in {conf.SHARDS.value} shards"
+    if not _is_distributed(cursor, RECURRING_GRANTS):
+        cursor.execute(f"SELECT create_distributed_table('{RECURRING_GRANTS}', '{BY}', colocate_with => '{ENTRIES}')")
+        yield f"{RECURRING_GRANTS}: distributed by {BY} beside the entries"
     cursor.execute(FUNCTIONS)
     for (function,) in cursor.fetchall():
         cursor.execute("SELECT create_distributed_function(%s::regprocedure)", [function])

@@ -1,8 +1,8 @@
 """Group commit on a cluster: each node's requests have their own queue, whose transactions touch that node only.
 
-A transaction of holders on several nodes costs a call to each, and two phases at COMMIT (docs/adr/0045). So a request goes into
-the queue of its holder's node. The queue's threads are connected to that node, and no node's requests wait for another's. What a
-node refuses because it no longer has the holder, they execute at the coordinator.
+A transaction of holders on several nodes costs a call to each node, and two phases at COMMIT (docs/adr/0045). So a request goes
+into the queue of its holder's node. The queue's threads are connected to that node, and no request waits for another node. If a
+node refuses a request because it no longer has the holder, the threads execute it at the coordinator.
 """
 
 import threading
@@ -17,7 +17,7 @@ from ledger.rules import Request
 from ledger.services.group_commit import ExecuteAfterWaiting, GroupCommit, ResultOrError
 
 CONNECTIONS_TO_NODE: Final = 9
-"""The most that a process opens to a worker, besides those that Citus opens for its others: committer and 8 waiters."""
+"""The most connections that a process opens to a worker, besides Citus's own: committer and 8 waiters."""
 
 
 def connections_to_a_node() -> int:
@@ -32,6 +32,7 @@ class GroupCommitByNode(GroupCommit):
         self,
         execute_group: Callable[[Sequence[Request]], Sequence[ResultOrError]],
         execute_after_waiting: ExecuteAfterWaiting,
+        execute_alone: Callable[[Request], ResultOrError] | None = None,
         *,
         most: Callable[[], int],
         nodes: Nodes | None = None,
@@ -39,20 +40,20 @@ class GroupCommitByNode(GroupCommit):
         """Set up empty queues; their threads start with their first requests. Arguments are those of `GroupCommit`."""
         self._nodes = nodes or Nodes()
         self._ways = execute_group, execute_after_waiting
-        super().__init__(execute_group, execute_after_waiting, most=most)
+        super().__init__(execute_group, execute_after_waiting, execute_alone, most=most)
         self._of_nodes: dict[Node, GroupCommit] = {}
         self._changing = threading.Lock()
         self._reading = threads("ledger-places", 1, limit=1)
-        """The thread that reads the places of the shards: the event loop must not, and the others are at workers."""
+        """The thread that reads the places of the shards: the event loop must not wait, and other threads are at workers."""
 
-    def submit(self, asked: Any, notify: Notify, caller: Any = None) -> Pending:
+    def submit(self, request: Any, notify: Notify, caller: Any = None) -> Pending:
         if self._nodes.is_due():
             with suppress(ServerBusy):
                 self._reading.submit(self._refresh, lambda done: None)
-        node = self._nodes.node_of(asked.holder_id)
+        node = self._nodes.node_of(request.holder_id)
         if node is None:
-            return super().submit(asked, notify, caller)
-        return self._queue_of(node).submit(asked, notify, caller)
+            return super().submit(request, notify, caller)
+        return self._queue_of(node).submit(request, notify, caller)
 
     @property
     def is_at_work(self) -> bool:
@@ -85,7 +86,7 @@ class GroupCommitByNode(GroupCommit):
         return at_node
 
     def _refresh(self) -> None:
-        """Read where the shards are, and end the threads and sessions of nodes that have none any more."""
+        """Read where the shards are, and end the threads and sessions of nodes that have no shards any more."""
         self._nodes.refresh()
         with self._changing:
             left = [self._of_nodes.pop(node) for node in self._of_nodes.keys() - self._nodes.listed]

@@ -1,9 +1,9 @@
 """The nodes of a Citus cluster: which of them has a holder's rows, and this thread's connection to it. See docs/adr/0045.
 
-A transaction whose holders are all on the node that it is connected to locks, reads and writes there only, and commits in one
-phase. A process is connected to the coordinator, which executes any request; only the threads of group commit connect to the
-nodes themselves. A node refuses requests for holders that it does not have (LG003), and the coordinator then executes them. So
-what is known here may be out of date; that costs speed only.
+A transaction whose holders are all on the connected node locks, reads and writes only there, and commits in one phase. A process
+is connected to the coordinator, which executes any request; only the threads of group commit connect to the nodes themselves. A
+node refuses requests for holders that it does not have (LG003), and the coordinator then executes them. So this knowledge may be
+out of date; that costs only speed.
 """
 
 import json
@@ -21,7 +21,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 10.0
-"""How long the places of the shards are relied on before they are read again."""
+"""How long the places of the shards count before they are read again."""
 UNREACHABLE_SECONDS: Final = 60.0
 """How long a node that could not be reached is not tried again."""
 CONNECT_SECONDS: Final = 2
@@ -65,7 +65,7 @@ class Nodes:
     """The nodes as this process last saw them."""
 
     def __init__(self) -> None:
-        """Know no node; nothing is sent."""
+        """Start without any node; nothing is sent."""
         self._shards: tuple[Sequence[int], Sequence[Node]] = ((), ())
         """The least hash of each shard, in order, and the shard's node."""
         self._refresh_at = 0.0
@@ -93,8 +93,8 @@ class Nodes:
     def refresh(self) -> None:
         """Read the places of the shards at the coordinator, by this thread's connection.
 
-        If the coordinator does not answer, the places that were read before remain. A worker is never asked: one that was taken
-        out of the cluster has the places of that time.
+        If the coordinator does not answer, the earlier places remain. A worker is never asked: a removed worker has the places of
+        the time of its removal.
         """
         connection = connections[DEFAULT_DB_ALIAS]
         try:
@@ -116,13 +116,13 @@ class Nodes:
             return
         configured = connections.settings[DEFAULT_DB_ALIAS]
         is_tried = time.monotonic() >= self._try_again_at.get(node, 0.0)
-        wanted = _at(node, configured) if is_tried else configured
-        if _address(connection.settings_dict) != _address(wanted):
+        target = _at(node, configured) if is_tried else configured
+        if _address(connection.settings_dict) != _address(target):
             if connection.connection is not None:
-                # It had to return to the coordinator: the places that are known are no longer right.
+                # The session had to return to the coordinator: the known places are no longer right.
                 self._refresh_at = 0.0
             connection.close()
-            connection.settings_dict = wanted
+            connection.settings_dict = target
         if is_tried and connection.connection is None:
             try:
                 connection.ensure_connection()

@@ -1,11 +1,13 @@
-"""What is sent to a cluster instead of a statement for one server, by the statement's name."""
+"""The statements for a cluster that replace those for one server, by the statement's name."""
 
 from typing import Final
 
 from ledger.database import locks
+from ledger.errors import FeedUnavailable
+from ledger.reads.all_entries.feed import FeedPosition
 
 CALL_SECONDS: Final = 0.01
-"""What the call that opens an account on its node may take, if nobody has the lock."""
+"""The most time for the call that opens an account on its node, if no other session has the lock."""
 
 PAGE_OF_ACCOUNTS: Final = """
 SELECT *
@@ -13,8 +15,8 @@ FROM ledger_page_of_accounts(
     {is_after}, %(holder_id)s, %(credit_type)s, %(prefix)s, %(beyond)s, %(type)s, %(limit)s::integer
 )
 """
-# Of all nodes: a writer holds its lock on its holder's node, but for this session's part. A node
-# that does not answer counts as a writer that does not end.
+# On all nodes: a writer holds its lock on its holder's node, except for this session's part. A node that does not answer counts
+# as a writer that does not end.
 WRITERS_OF_ALL_NODES: Final = """
     SELECT DISTINCT node.nodeid || ':' || writer
     FROM run_command_on_all_nodes(replace($$
@@ -54,3 +56,8 @@ def sql_of(name: str, sql: str) -> str:
 def wait_seconds(accounts: int) -> float:
     """A cluster calls the nodes of the accounts one after the other, and the bound of the statement includes these calls."""
     return locks.WAIT_SECONDS + CALL_SECONDS * accounts
+
+
+def feed_horizon(after: FeedPosition) -> tuple[int, int]:
+    """Replaces `ledger.reads.all_entries.feed._horizon`: a prepared transaction of a node does not say when it began."""
+    raise FeedUnavailable(reason="cluster")

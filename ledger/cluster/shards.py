@@ -1,8 +1,8 @@
-"""How the audit reads a ledger that is distributed over nodes: each shard, then what is between shards.
+"""Reads a distributed ledger for the audit: each shard, then the comparisons between shards.
 
 All laws but `transfers` are about one holder, and a holder is on one shard. So the audit's SQL runs on each shard, with the
-shard's name instead of the table's. There is no snapshot of all nodes. What is between holders is compared up to a cut in time:
-an instant before which every transaction has ended when it is compared.
+shard's name instead of the table's. There is no snapshot of all nodes. The comparison between holders ends at a cut in time: an
+instant before which every transaction has ended at the time of the comparison.
 """
 
 import re
@@ -23,6 +23,15 @@ from ledger.cluster.nodes import SHARDS
 PATIENCE_SECONDS: Final = 60.0
 LOOK_EVERY_SECONDS: Final = 0.1
 GATHERED: Final = "audited_entry"
+RECURRING_GRANTS: Final = "ledger_recurring_grant"
+
+# Each shard of the entries with that of the recurring grants of the same holders.
+BESIDE: Final = f"""
+SELECT e.shardid, r.shardid
+FROM pg_dist_shard e
+JOIN pg_dist_shard r USING (shardminvalue)
+WHERE e.logicalrelid = 'ledger_entry'::regclass AND r.logicalrelid = '{RECURRING_GRANTS}'::regclass
+"""
 
 LAST_ENTRIES: Final = """(
     SELECT last.*
@@ -49,7 +58,7 @@ UNDER_WAY: Final = """
       $$)
 """
 
-# What the law `transfers` reads: both sides, and the entries before the departures.
+# The rows for the law `transfers`: both sides, and the entries before the departures.
 GATHER_TRANSFERS: Final = (
     "SELECT * FROM ledger_entry WHERE kind = 'transfer_out'",
     """
@@ -61,7 +70,7 @@ GATHER_TRANSFERS: Final = (
     """,
     "SELECT * FROM ledger_entry WHERE kind = 'transfer_in'",
 )
-# The departures that one holder's arrivals name, which are other holders', and the entries before them.
+# The departures, of other holders, that one holder's arrivals name, and the entries before them.
 NAMED_DEPARTURES: Final = f"""
     INSERT INTO {GATHERED}
     SELECT e.*
@@ -92,7 +101,7 @@ NOT_ARRIVED: Final = f"""
 
 
 class NotComparable(psycopg.OperationalError):
-    """What is between shards cannot be compared: a transaction from before the cut goes on, or a node does not answer."""
+    """The shards cannot be compared: a transaction from before the cut is still open, or a node does not answer."""
 
 
 class Shard(NamedTuple):
@@ -101,25 +110,34 @@ class Shard(NamedTuple):
     number: int
     host: str
     port: int
+    beside: int
+    """The number of the shard with the recurring grants of its holders."""
+
+    @property
+    def recurring_grants(self) -> str:
+        """The name of that shard's table on its node."""
+        return f"{RECURRING_GRANTS}_{self.beside}"
 
     @property
     def table(self) -> str:
-        """Its name on its node."""
+        """The table's name on its node."""
         return f"ledger_entry_{self.number}"
 
 
 Lend = Callable[[], AbstractContextManager[Session]]
-"""Lends a session with no transaction open."""
+"""Lends a session without an open transaction."""
 
 
 def shards_of(session: Session, connect: Callable[..., Callable[[], Session]]) -> Iterator[tuple[Shard, Lend]]:
-    """Yield the shards of the ledger, node by node, each with what lends sessions at its node.
+    """Yield the shards of the ledger, node by node, each with a function that lends sessions at its node.
 
-    A new session plans each query from nothing, which with connecting takes most of the time of a small shard. So the sessions
-    of a node are used for all its shards.
+    A new session has no plans, and planning and connecting take most of the time of a small shard. So the sessions of a node
+    serve all its shards.
     """
-    shards = [Shard(number, host, port) for number, host, port, _ in session.execute(SHARDS).fetchall()]
-    for (host, port), of_node in groupby(sorted(shards, key=lambda shard: shard[1:]), key=lambda shard: shard[1:]):
+    beside = dict(session.execute(BESIDE).fetchall())
+    shards = [Shard(number, host, port, beside[number]) for number, host, port, _ in session.execute(SHARDS).fetchall()]
+    shards.sort(key=lambda shard: (shard.host, shard.port))
+    for (host, port), of_node in groupby(shards, key=lambda shard: (shard.host, shard.port)):
         with _kept(connect(host=host, port=port)) as lend:
             for shard in of_node:
                 yield shard, lend
@@ -127,7 +145,7 @@ def shards_of(session: Session, connect: Callable[..., Callable[[], Session]]) -
 
 @contextmanager
 def _kept(connect: Callable[[], Session]) -> Iterator[Lend]:
-    """Yield what lends sessions, and takes them back to lend them again; they end with the block."""
+    """Yield a function that lends sessions and takes them back to lend them again; the sessions end with the block."""
     with ExitStack() as stack:
         free: list[Session] = []
 
@@ -141,25 +159,30 @@ def _kept(connect: Callable[[], Session]) -> Iterator[Lend]:
         yield lend
 
 
-def reading(session: Session, table: str) -> Session:
-    """Have the session read that table, a shard or a copy, wherever the audit's SQL says ledger_entry or ledger_account."""
+def reading(session: Session, table: str, recurring_grants: str = RECURRING_GRANTS) -> Session:
+    """Let the session read that table, a shard or a copy, wherever the audit's SQL names ledger_entry or ledger_account.
+
+    Args:
+        recurring_grants: the table to read where it names that of the recurring grants.
+    """
 
     class Cursor(psycopg.Cursor[Any]):
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            return super().execute(on_table(query, table), params, **options)
+            return super().execute(on_table(query, table, recurring_grants), params, **options)
 
     class ServerCursor(psycopg.ServerCursor[Any]):
         def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            return super().execute(on_table(query, table), params, **options)
+            return super().execute(on_table(query, table, recurring_grants), params, **options)
 
     session.cursor_factory, session.server_cursor_factory = Cursor, ServerCursor
     return session
 
 
-def on_table(query: str, table: str) -> str:
-    """Return the query as it reads that table. Its rows are cast to the ledger's, which the digest function takes."""
+def on_table(query: str, table: str, recurring_grants: str = RECURRING_GRANTS) -> str:
+    """Return the query for these tables. Its rows are cast to the ledger's, which the digest function takes."""
     query = query.replace("FROM ledger_account", f"FROM {LAST_ENTRIES}")
     query = re.sub(r"(ledger_entry_digest\(COALESCE\(.*?'hex'\)\)), e\)", r"\1, ROW(e.*)::ledger_entry)", query)
+    query = query.replace(f"FROM {RECURRING_GRANTS}", f"FROM {recurring_grants}")
     return re.sub(r"\b(FROM|JOIN) ledger_entry\b", rf"\1 {table}", query)
 
 
@@ -172,7 +195,7 @@ def in_one_table(sessions: Sequence[Session], holder_id: str | None) -> Iterator
 
 @contextmanager
 def gathered(session: Session, holder_id: str | None) -> Iterator[Session]:
-    """For the block, the session reads a copy of a holder's entries, or of all of a small ledger.
+    """While the block runs, the session reads a copy of a holder's entries, or of all of a small ledger.
 
     Args:
         session: in a transaction that may make a temporary table.
@@ -219,7 +242,7 @@ def between_shards(
         broken: finds the violations of the law `transfers` with a session.
 
     Raises:
-        NotComparable: a transaction from before the cut went on, or a node did not answer.
+        NotComparable: a transaction from before the cut was still open, or a node did not answer.
     """
     with connect() as session:
         _wait_for_transactions_before(session, cut, patience)
@@ -232,7 +255,7 @@ def between_shards(
             Finding("transfers", holder, credit_type, sequence, f"{arrived} arrived at {to}", f"{left} left")
             for holder, credit_type, sequence, to, left, arrived in session.execute(NOT_ARRIVED, [cut]).fetchall()
         ]
-        # Of later ones the other side may not be visible yet.
+        # The other side of later transfers may not be visible yet.
         session.execute(f"DELETE FROM {GATHERED} WHERE kind = 'transfer_in' AND recorded_at >= %s", [cut])
         found += broken(reading(session, GATHERED))
         session.execute("ROLLBACK")
@@ -249,6 +272,6 @@ def _wait_for_transactions_before(session: Session, cut: datetime, patience: flo
             return
         if time.monotonic() > deadline:
             raise NotComparable(
-                f"transfers up to {cut}: {under_way} transactions from before go on" if all_answered else "a node is down"
+                f"transfers up to {cut}: {under_way} earlier transactions are still open" if all_answered else "a node is down"
             )
         time.sleep(LOOK_EVERY_SECONDS)

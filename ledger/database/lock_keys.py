@@ -1,7 +1,7 @@
 """Turns the readable name of a lock into the number that PostgreSQL locks. Pure: knows neither Django nor the database.
 
 Two processes exclude each other only if both use the same scheme (and with `fnv1-64-namespaced` the same namespace).
-docs/LOCK_KEYS.md lists for each scheme the services and languages that compute the same numbers.
+docs/reference/lock-keys.md lists for each scheme the services and languages that compute the same numbers.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The register of advisory locks: every kind of lock, who takes it, and the order of taking. See docs/LOCK_KEYS.md.
+"""The register of advisory locks: every kind of lock, who takes it, and the order of taking. See docs/reference/lock-keys.md.
 
     with transaction.atomic(durable=True), advisory_lock(lock_names.HOLDER("42")) as lock:    # locks ledger/42
 
@@ -13,12 +13,12 @@ from functools import cache
 from itertools import combinations
 from typing import Final
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from ledger import conf
 from ledger.database import lock_keys
 
-LITERAL: Final = re.compile(r"[A-Za-z0-9_.:@+/-]*")
+LITERAL: Final = re.compile(r"[A-Za-z0-9_.:@+/=&,-]*")
 NAMESPACE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 """Has no slash, so that no default name under one namespace equals a name under another namespace."""
 APP: Final = "app"
@@ -69,10 +69,14 @@ class LockName:
 # In the order in which one transaction takes them. Several locks of one kind, and all locks of a batch, are taken in one call, in
 # the order of their numbers.
 MIGRATION: Final = LockName("migration", "database/migration", "`prepare_database`: one machine at a time migrates")
+UNIQUE: Final = LockName("unique", "unique/{kind}/{key}", "`locking.unique`, which inserts once for a kind and its arguments")
 BILLING_REQUEST: Final = LockName(
     "billing_request",
     "billing_request/{collection}/{key}",
     "a write of billing, once per Idempotency-Key",
+)
+KEY_REQUEST: Final = LockName(
+    "key_request", "ledger_key_request/{confined_to}/{key}", "making, rotating and revoking an API key, once per Idempotency-Key"
 )
 PLAN: Final = LockName("plan", "plan/{code}", "writing a version of a plan")
 COUPON: Final = LockName("coupon", "coupon/{code}", "writing a coupon")
@@ -90,6 +94,10 @@ SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspend
 CUSTOMER_COUPONS: Final = LockName("customer_coupons", "coupons/{customer}", "giving a customer a coupon, using it on an invoice")
 RATE: Final = LockName("rate", "ledger_rate/{credit_type}/{code}", "publishing a version of a rate")
 RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a rate, once per Idempotency-Key")
+WEBHOOK_REQUEST: Final = LockName(
+    "webhook_request", "ledger_webhook_request/{key}", "a change of a webhook, once per Idempotency-Key"
+)
+SIGNAL_FEED: Final = LockName("signal_feed", "database/signal_feed", "making signals of new entries", waits=False)
 TOTALS: Final = LockName("totals", "database/totals", "counting the totals of days, and closing months", waits=False)
 BATCH_SLOT: Final = LockName(
     "batch_slot", "ledger_batch_slot/{slot}", "a large batch, for its part of the server's lock table", waits=False
@@ -97,23 +105,60 @@ BATCH_SLOT: Final = LockName(
 BATCH: Final = LockName("batch", "ledger_batch/{confined_to}/{key}", "a batch, once per Idempotency-Key, with its holders")
 HOLDER: Final = LockName("holder", "ledger/{holder}", "every decision about a holder's credits")
 
-REGISTER: Final = (
-    MIGRATION,
-    BILLING_REQUEST,
-    PLAN,
-    COUPON,
-    CUSTOMER,
-    SUBSCRIPTION_INTENT,
-    INVOICE_GENERATION,
-    SUSPENSION,
-    CUSTOMER_COUPONS,
-    RATE,
-    RATE_KEY,
-    TOTALS,
-    BATCH_SLOT,
-    BATCH,
-    HOLDER,
-)
+REGISTER: Final = tuple(value for value in list(globals().values()) if isinstance(value, LockName))
+
+
+_of_the_project: Final[dict[str, LockName]] = {}
+
+
+def register(name: LockName) -> LockName:
+    """Add a kind of lock of the project that has the ledger as an app, and return it; at most once for each kind.
+
+    It comes before the kinds of REGISTER, so a transaction takes it before it writes to a holder. Kinds that are registered come
+    in no order among each other: those of one transaction are taken in one call, or in the order of their numbers.
+
+    Raises:
+        ValueError: there is a kind of this name, or its locks could have the names of another kind's.
+    """
+    if name.kind in (one.kind for one in _all()):
+        raise ValueError(f"the lock name {name.kind} exists already")
+    _of_the_project[name.kind] = name
+    spellings.cache_clear()
+    try:
+        spellings("", "")
+    except ValueError:
+        forget(name)
+        raise
+    return name
+
+
+def forget(name: LockName) -> None:
+    """Undo `register`."""
+    del _of_the_project[name.kind]
+    spellings.cache_clear()
+
+
+def _all() -> tuple[LockName, ...]:
+    return (*_of_the_project.values(), *REGISTER)
+
+
+def rank_of(name: str) -> int:
+    """Return the place of a lock's kind in REGISTER; -1 for a kind of the project, which comes before them."""
+    readers = _readers(tuple(current_spellings().items()))
+    return next((rank for rank, kind in enumerate(REGISTER) if readers[kind.kind].fullmatch(name)), -1)
+
+
+@cache
+def _readers(spelled: tuple[tuple[str, str], ...]) -> Mapping[str, re.Pattern[str]]:
+    """Return for each kind the pattern of its names."""
+    kinds = {name.kind: name for name in _all()}
+    return {kind: re.compile(_reader(kinds[kind], template), re.DOTALL) for kind, template in spelled}
+
+
+def _reader(name: LockName, spelled: str) -> str:
+    parts = string.Formatter().parse(spelled)
+    fields = ((text, "" if field is None else name.fields[int(field)]) for text, field, _, _ in parts)
+    return "".join(re.escape(text) + ("" if not field else ".*" if field in FREE_TEXT else "[^/]*") for text, field in fields)
 
 
 # How a deployment spells them ------------------------------------------------------------------------
@@ -125,11 +170,10 @@ def current_spellings() -> Mapping[str, str]:
     Raises:
         ImproperlyConfigured: the settings are invalid.
     """
-    ledger = settings.LEDGER
     # With the scheme NAMESPACED the namespace is a number, the upper half of each lock's number, and no part of the name.
-    namespace = "" if ledger["LOCK_KEY_SCHEME"] == lock_keys.NAMESPACED else ledger["LOCK_NAMESPACE"]
+    namespace = "" if conf.LOCK_KEY_SCHEME.value == lock_keys.NAMESPACED else conf.LOCK_NAMESPACE.value
     try:
-        return spellings(ledger["LOCK_NAMES"], namespace)
+        return spellings(conf.LOCK_NAMES.value, namespace)
     except ValueError as error:
         raise ImproperlyConfigured(f"settings.LEDGER: {error}") from error
 
@@ -149,8 +193,8 @@ def spellings(templates: str, namespace: str) -> Mapping[str, str]:
     if namespace and (not isinstance(namespace, str) or NAMESPACE.fullmatch(namespace) is None):
         raise ValueError(f"lock namespace {namespace!r} is not a word of 1 to 64 of the characters A-Z a-z 0-9 _ . : -")
     chosen = _chosen(templates)
-    spelled = {name.kind: _spelled(name, chosen.get(name.kind, name.template), namespace) for name in REGISTER}
-    for one, other in combinations(REGISTER, 2):
+    spelled = {name.kind: _spelled(name, chosen.get(name.kind, name.template), namespace) for name in _all()}
+    for one, other in combinations(_all(), 2):
         if _could_be_equal(_pattern(one, spelled), _pattern(other, spelled)):
             raise ValueError(
                 f"the lock names {one.kind} ({spelled[one.kind]}) and {other.kind} ({spelled[other.kind]}) could be the same; "
@@ -163,8 +207,8 @@ def _chosen(templates: str) -> dict[str, str]:
     chosen: dict[str, str] = {}
     for part in templates.split():
         kind, _, template = part.partition("=")
-        if kind not in {name.kind for name in REGISTER}:
-            known = ", ".join(name.kind for name in REGISTER)
+        if kind not in {name.kind for name in _all()}:
+            known = ", ".join(name.kind for name in _all())
             raise ValueError(f"unknown lock name {kind!r} in {part!r}; known are: {known}")
         if kind in chosen:
             raise ValueError(f"the lock name {kind} is given twice")
@@ -179,7 +223,7 @@ def _spelled(name: LockName, template: str, namespace: str) -> str:
         _check_fields(name, fields, has_namespace=bool(namespace))
         _check_text([literal for literal, _, _ in parts])
     except ValueError as error:
-        raise ValueError(f"the template {template!r} of the lock name {name.kind} cannot be: {error}") from None
+        raise ValueError(f"the template {template!r} of the lock name {name.kind} is not valid: {error}") from None
     numbered = (namespace if field == APP else f"{{{name.fields.index(field)}}}" for field in fields)
     spelled = "".join(literal + next(numbered, "") for literal, _, _ in parts)
     return f"{namespace}/{spelled}" if namespace and APP not in fields else spelled
@@ -193,15 +237,15 @@ def _field(name: LockName, field: str, form: str | None) -> str:
 
 def _check_fields(name: LockName, fields: list[str], *, has_namespace: bool) -> None:
     if sorted(field for field in fields if field != APP) != sorted(name.fields):
-        wanted = " and ".join(f"{{{field}}}" for field in name.fields) or "no field"
-        raise ValueError(f"it must have {wanted}, each once")
+        required = " and ".join(f"{{{field}}}" for field in name.fields) or "no field"
+        raise ValueError(f"it must have {required}, each once")
     if fields.count(APP) > (1 if has_namespace else 0):
         raise ValueError("{app} may be in it once, and with a namespace that is a word")
 
 
 def _check_text(literals: list[str]) -> None:
     if not all(LITERAL.fullmatch(literal) for literal in literals):
-        raise ValueError("its text may have A-Z a-z 0-9 _ . : @ + / -")
+        raise ValueError("its text may have A-Z a-z 0-9 _ . : @ + / = & , -")
     if "" in literals[1:]:
         raise ValueError("it has two fields with nothing between them")
 

@@ -16,11 +16,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
-from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ledger import conf
 from ledger.database import lock_keys, lock_names
 from ledger.database.cluster import on_cluster
 from ledger.errors import HolderBusy, LockBusy, LockNotHeld, LocksOutOfOrder, NotInTransaction
@@ -55,6 +55,7 @@ END $$
 """
 BOUND_STATEMENT = "SELECT current_setting('statement_timeout'), set_config('statement_timeout', %s, true)"
 TRY_SHARED = "SELECT pg_try_advisory_xact_lock_shared(%s)"
+IN_ORDER: Final = "make the calls in this order; of several holders, lock all before the first: holder_lock(*holder_ids)"
 
 
 _previewing: ContextVar[bool] = ContextVar("previewing", default=False)
@@ -265,7 +266,7 @@ def _left_ms() -> int | None:
 
 @contextmanager
 def previewing() -> Iterator[None]:
-    """Take no holder's lock within the block: `holder_lock` yields its proof all the same. Only `ledger.previews` may use it."""
+    """Take no holder's lock within the block; `holder_lock` yields its proof all the same. Only for `ledger.entries.previews`."""
     token = _previewing.set(True)
     try:
         yield
@@ -279,7 +280,7 @@ def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -
 
     In a preview no lock is taken, because nothing that is decided there is stored.
 
-    Raises: as `advisory_lock`.
+    Raises: as `advisory_lock`; LocksOutOfOrder: the transaction has a lock that comes after one of these; nothing was sent.
     """
     connection = _in_transaction(using)
     holders = {holder_key(each): each for each in (holder_id, *more_holder_ids)}
@@ -287,19 +288,20 @@ def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -
         with holding(*holders, using=using) as lock:
             yield lock
         return
+    ensure_order(holders, using)
     # Locks of two holders may share a number. Both are taken: where the tables are distributed, they can be on two nodes.
     for number, name in sorted((lock_number(name), name) for name in holders):
         with waiting_for(name), connection.cursor() as cursor:
             cursor.execute(WAIT_FOR_HOLDER + _comment(name), (number, holders[name]))
         keep_to_deadline(using)
-    remember_locked(holders.values(), using)
+    remember_locked(holders, using)
     with holding(*holders, using=using) as lock:
         yield lock
 
 
-# Note [Which holders a transaction has locked]
-#     A caller's transaction may write to several holders, one call after the other. Two such transactions deadlock if they take
-#     the locks in two orders. So each call looks for what the transaction has locked before. The server would have to search its
+# Note [Which locks a transaction has taken]
+#     A caller's transaction may make several writes, one call after the other. Two such transactions deadlock if they take the
+#     locks in two orders. So each call looks for what the transaction has locked before. The server would have to search its
 #     whole table of locks for that, so it is remembered here: among the functions that Django runs on COMMIT. Of these, Django
 #     forgets those of a savepoint that is rolled back, and keeps those of a released one, just as the server does with locks.
 #     Only an error depends on it. No call takes a lock for held because it is remembered.
@@ -307,41 +309,45 @@ def holder_lock(holder_id: str, *more_holder_ids: str, using: str = "default") -
 
 @dataclass(frozen=True, slots=True)
 class _Locked:
-    """The holders that a transaction has locked so far, and the last place among them in the order of locks."""
+    """The locks that a transaction has taken so far, and the last place among them in the order of locks."""
 
-    holders: frozenset[str]
-    last: tuple[int, str]
+    names: frozenset[str]
+    last: tuple[int, int, str]
 
     def __call__(self) -> None:
         """Do nothing on COMMIT."""
 
 
-def remember_locked(holder_ids: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:
-    """Remember, until this transaction or savepoint is rolled back, that it has locked these holders."""
-    holders, before = frozenset(holder_ids), _locked(using)
-    if holders:
-        last = max(map(_place, holders))
-        known = before or _Locked(holders, last)
-        transaction.on_commit(_Locked(holders | known.holders, max(last, known.last)), using=using)
+def remember_locked(names: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:
+    """Remember, until this transaction or savepoint is rolled back, that it has these locks."""
+    taken, before = frozenset(names), _locked(using)
+    if taken:
+        last = max(map(_place, taken))
+        known = before or _Locked(taken, last)
+        transaction.on_commit(_Locked(taken | known.names, max(last, known.last)), using=using)
 
 
-def ensure_order(holder_ids: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:
-    """Return, or raise LocksOutOfOrder if this transaction has locked a holder that comes after one of these; sends nothing."""
+def ensure_order(names: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:
+    """Return, or raise LocksOutOfOrder if this transaction has a lock that comes after one of these; sends nothing."""
     before = _locked(using)
-    wanted = frozenset(holder_ids) - (before.holders if before else frozenset())
-    if before and wanted and min(map(_place, wanted)) < before.last:
-        in_order = sorted(wanted | before.holders, key=_place)
-        raise LocksOutOfOrder(holders=in_order, what_to_do="lock them together before the first write: holder_lock(*holders)")
+    added = frozenset(names) - (before.names if before else frozenset())
+    if before and added and min(map(_place, added)) < before.last:
+        raise LocksOutOfOrder(locks=sorted(added | before.names, key=_place), what_to_do=IN_ORDER)
 
 
 def _locked(using: str) -> _Locked | None:
-    latest_first = (function for _, function, *_ in reversed(connections[using].run_on_commit))
-    return next((function for function in latest_first if isinstance(function, _Locked)), None)
+    connection = connections[using]
+    # A TestCase runs its test in a transaction. In it a savepoint stands for the test's own transaction.
+    depth = next((depth for depth, block in enumerate(connection.atomic_blocks) if not block._from_testcase), None)  # type: ignore[attr-defined]
+    if depth is None:
+        return None
+    outermost = {connection.savepoint_ids[depth - 1]} if depth else set()
+    latest_first = ((outermost <= savepoints, function) for savepoints, function, *_ in reversed(connection.run_on_commit))
+    return next((function for is_inside, function in latest_first if is_inside and isinstance(function, _Locked)), None)
 
 
-def _place(holder_id: str) -> tuple[int, str]:
-    name = holder_key(holder_id)
-    return lock_number(name), name
+def _place(name: str) -> tuple[int, int, str]:
+    return lock_names.rank_of(name), lock_number(name), name
 
 
 def holder_key(holder_id: str) -> str:
@@ -360,9 +366,9 @@ def lock_number(name: str) -> int:
 
 def numbering() -> lock_keys.Numbering:
     """Return the function `lock_number`, for many names under the same settings. Raises: as `lock_number`."""
-    scheme = settings.LEDGER["LOCK_KEY_SCHEME"]
+    scheme = conf.LOCK_KEY_SCHEME.value
     try:
-        return lock_keys.numbering(scheme, settings.LEDGER["LOCK_NAMESPACE"] if scheme == lock_keys.NAMESPACED else None)
+        return lock_keys.numbering(scheme, conf.LOCK_NAMESPACE.value if scheme == lock_keys.NAMESPACED else None)
     except ValueError as error:
         raise ImproperlyConfigured(f"settings.LEDGER: {error}") from error
 

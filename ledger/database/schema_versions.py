@@ -1,4 +1,4 @@
-"""Which files made an application's tables: a digest of them is recorded with the tables, and compared at the start. ADR 0058.
+"""Records a digest of the files that made an application's tables, with the tables, and compares it at the start. ADR 0058.
 
 The record is a row of Django's table of migrations, `schema <digest>` beside `0001_initial`. So it is written by the transaction
 that makes the tables, is on every node of a cluster, and comes along with a backup.
@@ -21,7 +21,7 @@ from ledger.errors import UnsafeDatabase
 
 SCHEMA_FILE: Final = "schema.sql"
 MADE_AGAIN: Final = frozenset({"distributed.sql"})
-"""What `prepare_database` executes each time, whatever made the tables."""
+"""The SQL that `prepare_database` executes each time, whichever files made the tables."""
 RECORD: Final = "schema "
 READABLE: Final = """
 SELECT has_table_privilege(oid, 'SELECT')
@@ -31,7 +31,7 @@ WHERE oid = to_regclass('django_migrations')
 APPLIED: Final = "SELECT app, name FROM django_migrations WHERE app = ANY(%s) ORDER BY id"
 WHAT_TO_DO: Final = (
     "before release 1.0 there are no migrations between versions: run the version that made it, or prepare a new database "
-    "(docs/OPERATIONS.md, How do I upgrade?)"
+    "(docs/how-to/operations/upgrade.md)"
 )
 
 
@@ -56,16 +56,16 @@ def verify_schema(connection: BaseDatabaseWrapper) -> None:
 
     A database without these tables passes, and so does one in which the role may not read the record: neither is prepared yet.
     """
-    wanted = _digests()
+    digests = _digests()
     with connection.cursor() as cursor:
         cursor.execute(READABLE)
         if cursor.fetchone() != (True,):
             return
-        cursor.execute(APPLIED, [list(wanted)])
+        cursor.execute(APPLIED, [list(digests)])
         names: dict[str, list[str]] = {}
         for app, name in cursor.fetchall():
             names.setdefault(app, []).append(name)
-    other = [app for app, applied in names.items() if RECORD + wanted[app] not in applied]
+    other = [app for app, applied in names.items() if RECORD + digests[app] not in applied]
     if other:
         raise UnsafeDatabase(what=f"another version made the schema of {' and '.join(sorted(other))}", why=WHAT_TO_DO)
 
@@ -91,8 +91,8 @@ def digest_of(folder: Path) -> str:
 class CreateModels(Operation):
     """Adds models, in their order.
 
-    For each model that is added alone, Django makes the classes of all models related to it again, so the time grows with the
-    square of their number. Here they are made once, after the last.
+    For each model that is added alone, Django makes the classes of all related models again, so the time grows with the square of
+    their number. Here they are made once, after the last model.
     """
 
     def __init__(self, models: Sequence[CreateModel]) -> None:

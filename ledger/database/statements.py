@@ -1,9 +1,9 @@
 """Prepared statements, sent through libpq directly, for the few statements that every request sends.
 
 Cursors of Django and psycopg, with their client-side binding, cost a spend much CPU in the process; parsing and planning cost as
-much in the server (docs/PERFORMANCE.md, "What was taken off"). All other statements go through cursors.
+much in the server (docs/explanation/performance.md, "What was taken off"). All other statements go through cursors.
 
-If settings.LEDGER["PREPARE_STATEMENTS"] is off, for a pooler that cannot keep prepared statements, they are sent unprepared.
+If the setting PREPARE_STATEMENTS is off, for a pooler that cannot keep prepared statements, they are sent unprepared.
 """
 
 import re
@@ -17,10 +17,10 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import psycopg
-from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, Error, connection, connections
 from psycopg import pq
 
+from ledger import conf
 from ledger.database.cluster import sql_of
 from ledger.database.locks import sqlstate
 
@@ -79,7 +79,7 @@ def array(values: Sequence[str | None]) -> bytes:
     """Encode an array parameter from values in PostgreSQL's text form. psycopg's adaptation would take much of a batch's time."""
     present = [value for value in values if value is not None]
     text = '","'.join(present)
-    # One look at all values: most have nothing to escape.
+    # One test of all values: most need no escaping.
     if len(present) < len(values) or "\\" in text or text.count('"') > 2 * len(values) - 2:
         return f"{{{','.join([_element(value) for value in values])}}}".encode()
     return f'{{"{text}"}}'.encode() if values else b"{}"
@@ -187,7 +187,7 @@ class Statement:
         with database.wrap_database_errors:
             if driver.pgconn.transaction_status == pq.TransactionStatus.IDLE and not driver.autocommit:
                 _checked(driver.pgconn.exec_(b"BEGIN"))
-            if settings.LEDGER["PREPARE_STATEMENTS"]:
+            if conf.PREPARE_STATEMENTS.value:
                 result = self._exec_prepared(driver, values)
             else:
                 result = _checked(driver.pgconn.exec_params(self.sql.encode(), values, result_format=BINARY))

@@ -4,20 +4,23 @@ Every write goes through `outermost`: it alone knows whether COMMIT was sent. Se
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
-from django.db import Error, OperationalError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, Error, OperationalError, connection, transaction
 
 from ledger.database.cluster import return_to_coordinator
 from ledger.database.locks import (
     LOCK_TIMEOUT_MS,
+    Lock,
+    advisory_lock,
     ensure_order,
     is_shortened,
     keep_to_deadline,
     remember_locked,
     sqlstate,
+    try_advisory_lock,
     wait_no_longer_than,
     waits_bounded,
 )
@@ -32,7 +35,8 @@ UNIQUE_VIOLATION = "23505"
 DOES_NOT_FOLLOW = "LG002"
 DEADLOCK = "40P01"
 SERIALIZATION_FAILURE = "40001"
-COLLIDED = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW, DEADLOCK, SERIALIZATION_FAILURE}
+BROKEN_OFF = {DEADLOCK, SERIALIZATION_FAILURE}
+COLLIDED = {UNIQUE_VIOLATION, DOES_NOT_FOLLOW} | BROKEN_OFF
 MOVED = {"XX000", "42P01"}
 """An internal error, and no such table: on a cluster also that a shard is no longer where the statement was sent."""
 ASTRAY = "LG003"
@@ -55,6 +59,10 @@ SELECT
 Result = TypeVar("Result")
 
 
+class _Outermost(transaction.Atomic):
+    """The transaction of a use-case, at the right level and with bounded waits. What is called inside it is a part of it."""
+
+
 @contextmanager
 def outermost(**about: str) -> Iterator[None]:
     """Run the block in an outermost transaction and commit it, or raise: then nothing was written, unless it is OutcomeUnknown.
@@ -70,7 +78,7 @@ def outermost(**about: str) -> Iterator[None]:
     """
     is_committing, driver = False, None
     try:
-        with transaction.atomic(durable=True):
+        with _Outermost(DEFAULT_DB_ALIAS, savepoint=True, durable=True):
             driver = connection.connection
             yield
             is_committing = not transaction.get_rollback()
@@ -86,9 +94,32 @@ def outermost(**about: str) -> Iterator[None]:
         raise OutcomeUnknown(**about) from error
 
 
-def own_or_joined(**about: str) -> AbstractContextManager[None]:
-    """As `outermost`; inside a transaction of the caller, a savepoint of it, whose COMMIT is the caller's."""
-    return transaction.atomic() if connection.in_atomic_block else outermost(**about)
+def own_or_joined(*names: str, **about: str) -> AbstractContextManager[None]:
+    """As `outermost`; inside a transaction, a part of it that takes effect with it. Inside a caller's, errors say to repeat that.
+
+    Args:
+        names: of the locks that the block waits for.
+        about: facts for OutcomeUnknown.
+
+    Raises:
+        LocksOutOfOrder, UnsafeDatabase, HolderBusy: of a transaction of the caller, as `in_transaction`.
+        SequenceTaken: the server ended a deadlock by this transaction of the caller.
+    """
+    return _joined(names, {}, BROKEN_OFF) if joins() else outermost(**about)
+
+
+@contextmanager
+def locked_transaction(*names: str, wait: bool = True, **about: str) -> Iterator[Lock]:
+    """Run the block as `own_or_joined` does, under these locks; they are held until the outermost transaction ends.
+
+    Args:
+        wait: as `advisory_lock`; False: as `try_advisory_lock`, which needs no order.
+
+    Raises: as `own_or_joined`, and as those two.
+    """
+    with own_or_joined(*(names if wait else ()), **about), (advisory_lock if wait else try_advisory_lock)(*names) as lock:
+        remember_locked(names if wait else ())
+        yield lock
 
 
 def joins() -> bool:
@@ -120,32 +151,43 @@ def was_rolled_back(error: Exception) -> bool:
     return report is not None and report.severity_nonlocalized == "ERROR"
 
 
-def in_transaction(once: Callable[[], Result], *, holders: Collection[str] = (), **about: str) -> Result:
-    """Run `once` in an outermost transaction and commit; try up to three times if another writer collides.
+def in_transaction(once: Callable[[], Result], *, locks: Iterable[str] = (), **about: str) -> Result:
+    """Run `once` in an outermost transaction and commit it; try up to three times if another writer collides.
 
-    Inside a transaction of the caller it joins that one: `once` runs a single time, in a savepoint that is kept if `once`
+    Inside a transaction of the caller it joins that transaction: `once` runs only once, in a savepoint that is kept if `once`
     returns, and its locks are held until the caller's transaction ends. See docs/adr/0061.
 
     All waits for locks together, over all tries, take at most `locks.WAIT_SECONDS`.
 
     Args:
         once: runs inside the transaction; it runs again from the start on every try.
-        holders: whose locks `once` takes.
+        locks: the names of those that `once` takes.
         about: facts for the errors, such as `holder_id`; only what the caller's own request names.
 
     Raises:
         SequenceTaken: three times a writer without the lock took the number, or the server ended a deadlock by this transaction.
         OutcomeUnknown: as for `outermost`. It is never tried again here: a second try that failed would say less.
         HolderBusy: by `once`. In a transaction of the caller it says, as SequenceTaken does, to repeat that transaction.
-        LocksOutOfOrder: the caller's transaction has locked a holder that comes after one of `holders`; nothing was sent.
+        LocksOutOfOrder: the caller's transaction has taken a lock that comes after one of `locks`; nothing was sent.
         UnsafeDatabase: the caller's transaction is not READ COMMITTED; nothing was read or written.
     """
     with waits_bounded():
-        return _joined(once, holders, about) if joins() else _tried(once, about)
+        if not joins():
+            return _tried(once, about)
+        with _joined(locks, about, COLLIDED):
+            return once()
 
 
-def _joined(once: Callable[[], Result], holders: Collection[str], about: dict[str, str]) -> Result:
-    ensure_order(holders)
+@contextmanager
+def _joined(names: Iterable[str], about: dict[str, str], repeated: Collection[str]) -> Iterator[None]:
+    """Run the block in a savepoint of the open transaction; after an error in `repeated`, the caller has to repeat that."""
+    names = tuple(names)
+    ensure_order(names)
+    if any(isinstance(block, _Outermost) for block in connection.atomic_blocks):
+        with transaction.atomic():
+            yield
+            remember_locked(names)
+        return
     with connection.cursor() as cursor:
         cursor.execute(CALLERS)
         isolation, lock_timeout, is_bounded = cursor.fetchone()
@@ -156,16 +198,15 @@ def _joined(once: Callable[[], Result], holders: Collection[str], about: dict[st
         with transaction.atomic():
             if not is_bounded:
                 wait_no_longer_than(LOCK_TIMEOUT_MS)
-            result = once()
+            yield
             if not transaction.get_rollback():
-                remember_locked(holders)
+                remember_locked(names)
                 if is_shortened() or not is_bounded:
                     _set_lock_timeout(lock_timeout)
-            return result
     except HolderBusy as busy:
         raise HolderBusy(**{**busy.facts, "what_to_do": REPEAT}) from busy
     except Error as error:
-        if sqlstate(error) not in COLLIDED:
+        if sqlstate(error) not in repeated:
             raise
         raise SequenceTaken(**about, what_to_do=REPEAT) from error
 

@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: the command finishes its current work, and its exit code tells the signal."""
+"""Signals that ask a command to end: the command finishes its current work, and its exit code names the signal."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Commands whose help ends with examples, which a test tries out."""
+"""Commands whose help ends with examples, which a test runs."""
 
 from typing import Any, ClassVar, Final
 
@@ -9,18 +9,18 @@ from ledger.database.locks import sqlstate
 from ledger.errors import UnsafeDatabase
 
 NO_ANSWER: Final = ("08", "57P")
-"""The beginnings of the SQLSTATEs of a server, or of a node of a cluster, that cannot be reached, or has ended the session."""
+"""The beginnings of SQLSTATEs that mean: a server, or a node of a cluster, cannot be reached or has ended the session."""
 
 
 class HelpWithExamples(DjangoHelpFormatter):
-    """Keeps the lines of the examples as they are."""
+    """Keeps the lines of the examples unchanged."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("examples:") else super()._fill_text(text, width, indent)
 
 
 class CommandWithExamples(BaseCommand):
-    """A command with `examples`: pairs of what is typed behind `manage.py`, and what it does."""
+    """A command with `examples`: pairs of the arguments behind `manage.py` and their effect."""
 
     examples: ClassVar[tuple[tuple[str, str], ...]]
 
@@ -36,7 +36,7 @@ class CommandWithExamples(BaseCommand):
             raise CommandError(f"The database does not answer: {' '.join(str(error).split())}", returncode=2) from error
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """With the examples at the end of the help."""
+        """Return the help with the examples at its end."""
         return super().create_parser(
             prog_name, subcommand, formatter_class=HelpWithExamples, epilog=self._examples_text(), **kwargs
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 
 @contextmanager
@@ -11,9 +12,9 @@ def progress_bar(what: str, unit: str, *, shown: bool) -> Iterator[Callable[[int
     Args:
         what: the text before the bar.
         unit: the plural of what is counted, such as "entries".
-        shown: False shows nothing.
+        shown: False shows nothing, and neither does an installation without rich.
     """
-    if not shown:
+    if not shown or find_spec("rich") is None:
         yield lambda done, total: None
         return
     # Imported only here: a command without a terminal does not need rich.

@@ -5,9 +5,12 @@ from typing import Any, ClassVar
 
 from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
+from django.db.models.functions import Now
 
 from ledger.database.schema_versions import CreateModels, RecordSchema
 from ledger.models import ExactJSON
+from ledger.operators.permissions import added_to
+from ledger.rules.kinds import LINES
 
 SCHEMA = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
 
@@ -25,11 +28,13 @@ def entry_columns() -> Fields:
         ("refers_to", models.BigIntegerField(null=True)),
         ("refunded_total", models.BigIntegerField(null=True)),
         ("overdraft", models.BigIntegerField(null=True)),
+        ("requested", models.BigIntegerField(null=True)),
         ("recorded_at", models.DateTimeField()),
         ("kind", models.TextField()),
         ("lots", ExactJSON()),
         ("drawn", ExactJSON()),
         ("holds", ExactJSON(null=True)),
+        ("budgets", ExactJSON(null=True)),
         ("counterpart", ExactJSON(null=True)),
         ("rating", ExactJSON(null=True)),
         ("refusal", ExactJSON(null=True)),
@@ -97,12 +102,7 @@ MODELS = [
             "db_table": "ledger_entry_listing",
             "default_permissions": ("view",),
             "managed": False,
-            "permissions": [
-                ("grant_credits", "Can grant credits"),
-                ("refund_spend", "Can refund a spend"),
-                ("revoke_grant", "Can revoke the rest of a grant"),
-                ("release_hold", "Can release a hold"),
-            ],
+            "permissions": added_to("entrylisting"),
             "verbose_name": "entry",
             "verbose_name_plural": "entries",
         },
@@ -114,11 +114,7 @@ MODELS = [
             "db_table": "ledger_account",
             "default_permissions": ("view",),
             "managed": False,
-            "permissions": [
-                ("view_locks", "Can view current locks"),
-                ("set_overdraft", "Can set an overdraft"),
-                ("transfer_credits", "Can transfer credits"),
-            ],
+            "permissions": added_to("account"),
             "verbose_name": "account",
             "verbose_name_plural": "holders with balances",
         },
@@ -162,8 +158,8 @@ MODELS = [
                     verbose_name="credit type",
                 ),
             ),
-            ("name", models.CharField(help_text="What it is called in full, such as US dollars.", max_length=60)),
-            ("unit", models.CharField(help_text="What stands behind an amount, such as USD.", max_length=16)),
+            ("name", models.CharField(help_text="The full name, such as US dollars.", max_length=60)),
+            ("unit", models.CharField(help_text="The unit shown after an amount, such as USD.", max_length=16)),
             (
                 "scale",
                 models.SmallIntegerField(
@@ -188,7 +184,7 @@ MODELS = [
             "db_table": "ledger_rate_listing",
             "default_permissions": ("view",),
             "managed": False,
-            "permissions": [("publish_rate", "Can publish a rate")],
+            "permissions": added_to("ratelisting"),
             "verbose_name": "rate",
         },
     ),
@@ -213,14 +209,7 @@ MODELS = [
         fields=[
             ("day", models.DateField()),
             ("credit_type", models.TextField()),
-            ("granted_purchased", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("granted_promotional", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("spent", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("refunded", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("expired", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("revoked", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("transferred_in", models.DecimalField(decimal_places=0, max_digits=38)),
-            ("transferred_out", models.DecimalField(decimal_places=0, max_digits=38)),
+            *[(name, models.DecimalField(decimal_places=0, max_digits=38)) for name in LINES],
             ("held_change", models.DecimalField(decimal_places=0, max_digits=38)),
             ("refusals", models.BigIntegerField()),
             ("entries", models.BigIntegerField()),
@@ -278,13 +267,35 @@ MODELS = [
             ("created_at", models.DateTimeField(auto_now_add=True)),
             ("created_by", models.CharField(blank=True, max_length=200)),
             ("revoked_at", models.DateTimeField(blank=True, null=True)),
+            ("expires_at", models.DateTimeField(blank=True, null=True)),
+            ("requests_per_second", models.IntegerField(blank=True, null=True)),
+            ("concurrent_requests", models.IntegerField(blank=True, null=True)),
+            ("rotated_at", models.DateTimeField(blank=True, null=True)),
+            ("former_digest", models.BinaryField(blank=True, null=True, unique=True)),
+            ("former_until", models.DateTimeField(blank=True, null=True)),
+            ("last_used_at", models.DateTimeField(blank=True, null=True)),
         ],
         options={
             "db_table": "ledger_api_key",
             "default_permissions": ("add", "view"),
-            "permissions": [("revoke_apikey", "Can revoke API key")],
+            "permissions": added_to("apikey"),
             "verbose_name": "API key",
         },
+    ),
+    migrations.CreateModel(
+        name="KeyRequest",
+        fields=[
+            ("idempotency_key", models.TextField()),
+            ("confined_to", models.TextField()),
+            ("request_digest", models.BinaryField()),
+            ("key_id", models.BigIntegerField()),
+            ("answer", models.JSONField()),
+            ("recorded_at", models.DateTimeField(db_default=Now())),
+            ("actor", models.TextField()),
+            ("request_id", models.TextField()),
+            *composite_key("idempotency_key", "confined_to"),
+        ],
+        options={"db_table": "ledger_key_request", "default_permissions": ()},
     ),
     migrations.CreateModel(
         name="StaffEvent",
@@ -312,6 +323,41 @@ MODELS = [
             ("time_zone", models.CharField(max_length=64)),
         ],
         options={"db_table": "ledger_operator", "default_permissions": ()},
+    ),
+    migrations.CreateModel(
+        name="Webhook",
+        fields=[
+            ("id", models.BigAutoField(primary_key=True, serialize=False)),
+            ("url", models.TextField(verbose_name="URL")),
+            ("description", models.TextField(blank=True)),
+            ("types", models.JSONField()),
+            ("holder_id", models.TextField(null=True, verbose_name="holder")),
+            ("secret", models.TextField()),
+            ("former_secret", models.TextField(null=True)),
+            ("former_until", models.DateTimeField(null=True)),
+            ("rotated_at", models.DateTimeField(null=True)),
+            ("created_at", models.DateTimeField(db_default=Now())),
+            ("created_by", models.TextField(blank=True)),
+            ("disabled_at", models.DateTimeField(null=True)),
+            ("disabled_because", models.TextField(null=True)),
+            ("removed_at", models.DateTimeField(null=True)),
+        ],
+        options={"db_table": "ledger_webhook", "default_permissions": ()},
+    ),
+    migrations.CreateModel(
+        name="WebhookChange",
+        fields=[
+            ("id", models.BigAutoField(primary_key=True, serialize=False)),
+            ("webhook_id", models.BigIntegerField()),
+            ("action", models.TextField()),
+            ("idempotency_key", models.TextField(null=True)),
+            ("request_digest", models.BinaryField(null=True)),
+            ("body", ExactJSON(null=True)),
+            ("actor", models.TextField()),
+            ("request_id", models.TextField()),
+            ("recorded_at", models.DateTimeField()),
+        ],
+        options={"db_table": "ledger_webhook_change", "default_permissions": ()},
     ),
 ]
 

@@ -2,15 +2,15 @@
 -- `manage.py prepare_database` runs this file on a cluster, and then distributes tables and functions. The signatures are the same, so
 -- callers do not notice.
 --
--- A delegated function runs completely on the node that has the holder's rows, also in the middle of a transaction. Citus delegates it only
--- if its arguments are constants: from PL/pgSQL that is EXECUTE … USING. Citus would inline a function in SQL, and never delegate it.
+-- A delegated function runs completely on the node that has the holder's rows, even in the middle of a transaction. Citus delegates it only
+-- if its arguments are constants: from PL/pgSQL this means EXECUTE … USING. Citus would inline a function in SQL, and never delegate it.
 
--- Returns the shard of a holder, or raises LG003 if this node does not have it, or is not the one that should be asked: a lock taken on
--- another node would exclude nobody, and what is written there would be lost. Two sessions may ask: one at the coordinator, whose catalog is
--- always right, and one at this node itself. A session at another worker may not: a worker that was taken out of the cluster still
--- has the catalog of that time, and sends statements to where a shard was.
--- Citus 14.0.1 delegates nothing any more in a session in which it failed to plan a part of a query; that is found here too, and the caller
--- has to close that session.
+-- Returns the shard of a holder, or raises LG003 if this node does not have the shard, or if the session must not ask it: a lock taken on
+-- another node would exclude nobody, and rows written there would be lost. Two kinds of sessions may ask: sessions at the coordinator, whose
+-- catalog is always right, and sessions at this node itself. A session at another worker may not: a worker that was taken out of the cluster
+-- still has its old catalog, and sends statements to where a shard was.
+-- In a session in which Citus 14.0.1 failed to plan a part of a query, it delegates nothing any more; this function detects that too, and
+-- the caller has to close that session.
 CREATE OR REPLACE FUNCTION ledger_shard_here(home text) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -41,9 +41,9 @@ END $$;
 
 -- One place of the arrays of ledger_open, on the node of `home`: the holder, or without a holder the number as text.
 -- About the settings see Note [Plans that stay right] in schema.sql.
--- It reads the shard itself, by a statement that is prepared once per shard and session: Citus would plan each read again,
--- which took two thirds of its time. Who asks is looked up when the statement is prepared, because a session always works for the same
--- client; whether the shard is still here, by the statement itself, under the lock. If the shard moves away after that, the keys of the
+-- It reads the shard directly, by a statement that is prepared once per shard and session: Citus would plan each read again,
+-- which took two thirds of its time. When the statement is prepared, it checks who is asking, because a session always works for the same
+-- client; the statement itself checks, under the lock, whether the shard is still here. If the shard moves away after that, the keys of the
 -- table refuse a write that relies on what was read, as they refuse a writer without the lock.
 CREATE OR REPLACE FUNCTION ledger_open_at(home text, number bigint, wait boolean, holder text, type text, key text)
 RETURNS TABLE (
@@ -58,6 +58,8 @@ RETURNS TABLE (
     overdraft   bigint,
     digest      bytea,
     moved_by    bigint,
+    freeze      text,
+    budgets     json,
     is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE
@@ -92,6 +94,14 @@ BEGIN
                         EXISTS (SELECT FROM pg_dist_placement p WHERE p.shardid = %3$s AND p.groupid = %4$s),
                         e.recorded_at, e.sequence, e.balance, e.held, e.lots, e.holds, e.overdraft, e.digest,
                         CASE e.kind WHEN ''refusal'' THEN (e.refusal ->> ''after'')::bigint ELSE e.sequence END,
+                        e.budgets,
+                        (
+                            SELECT f.counterpart ->> ''holder''
+                            FROM %2$I f
+                            WHERE f.holder_id = $1 AND f.kind = ''adjust'' AND f.counterpart ->> ''change'' IS NOT NULL
+                            ORDER BY (f.counterpart ->> ''change'')::integer DESC
+                            LIMIT 1
+                        ),
                         (
                             SELECT true
                             FROM %2$I k
@@ -115,7 +125,7 @@ BEGIN
             PERFORM set_config(known, 'yes', false);
         END IF;
         EXECUTE format('EXECUTE %I (%L, %L, %L)', look, holder, type, key)
-        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, is_used;
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, is_used;
         IF NOT is_here THEN
             RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
         END IF;
@@ -137,6 +147,8 @@ RETURNS TABLE (
     overdraft   bigint,
     digest      bytea,
     moved_by    bigint,
+    freeze      text,
+    budgets     json,
     is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -228,7 +240,9 @@ BEGIN
                         FROM ledger_entry moved
                         WHERE moved.holder_id = e.holder_id
                             AND moved.credit_type = e.credit_type
-                            AND moved.kind IN (''grant'', ''transfer_in'', ''adjust'')
+                            -- The kinds in the order of their index: an account begins with neither of these two.
+                            AND moved.kind <> ''spend''
+                            AND (moved.kind < ''refusal'' OR moved.kind > ''refusal'')
                     )
                 )
                 AND (e.holder_id, e.credit_type) %1$s ($1, $2)
@@ -291,9 +305,10 @@ DECLARE
     recorded_at timestamptz;
     held        bigint;
     overdraft   bigint;
+    budgets     text;
 BEGIN
-    -- What is set here ends with the transaction if that fails; what is prepared stays. No block catches an error here: it would begin a
-    -- savepoint on every node, in the midst of a COPY to them.
+    -- If the transaction fails, the settings made here end with it, but the prepared statement stays. No block catches an error here: it
+    -- would begin a savepoint on every node, in the middle of a COPY to them.
     IF current_setting(known, true) IS DISTINCT FROM 'yes' THEN
         -- A worker that was taken out of the cluster must not write here (ledger_shard_here).
         IF NOT EXISTS (
@@ -306,7 +321,7 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS
-                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text
                 FROM %s e
                 WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
                 look, TG_RELID::regclass
@@ -316,14 +331,18 @@ BEGIN
     END IF;
     FOR n IN SELECT * FROM appended LOOP
         EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
-        INTO balance, digest, recorded_at, held, overdraft;
+        INTO balance, digest, recorded_at, held, overdraft, budgets;
         IF (
                 n.sequence > 1
                 AND NOT COALESCE(
                     balance + n.amount = n.balance
                     AND recorded_at <= n.recorded_at
                     AND (held = n.held OR n.kind IN ('hold', 'capture', 'release'))
-                    AND (overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust'),
+                    AND (overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
+                    AND (
+                        n.kind IN ('spend', 'hold', 'capture', 'release', 'transfer_out', 'adjust')
+                        OR budgets IS NOT DISTINCT FROM n.budgets::text
+                    ),
                     false
                 )
             )

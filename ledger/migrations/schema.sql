@@ -1,22 +1,27 @@
 -- The ledger's whole schema: tables, indexes, functions, triggers, views. 0001_initial.py runs this file and declares the models that read it.
 --
 --   ledger_entry       every movement and refusal, with the account's state after it; append-only
+--   ledger_recurring_grant   when the next grant of each recurring grant is due; repeats what entries say
 --   ledger_credit_type how a credit type is shown to people
 --   ledger_rate        versions of named prices; append-only
 --   ledger_batch       outcomes of batches; append-only
 --   ledger_api_key     the keys that may call the REST API
---   ledger_staff_event what operators did beside the ledger's entries; append-only
---   ledger_operator    how an operator wants pages to be shown
---   ledger_register    a digest of each row of the tables that have no chain; written by their triggers alone
---   ledger_daily_total, ledger_total_state, ledger_expiring_total, ledger_month_close   what all accounts add up to, counted from the entries
+--   ledger_key_request what was done with keys over REST, once per Idempotency-Key
+--   ledger_staff_event what operators did besides writing entries; append-only
+--   ledger_operator    the preferences of an operator for pages
+--   ledger_webhook, ledger_webhook_change   the destinations of signals, and the changes to them; the latter append-only
+--   ledger_signal, ledger_delivery, ledger_delivery_stream, ledger_delivery_attempt, ledger_webhook_pace, ledger_webhook_turn,
+--   ledger_signal_position, ledger_signal_feed   signals on their way to webhooks
+--   ledger_register    a digest of each row of the tables that have no chain; written only by their triggers
+--   ledger_daily_total, ledger_total_state, ledger_expiring_total, ledger_month_close   totals of all accounts, counted from the entries
 --
--- ledger_entry can be distributed by holder: each of its unique keys begins with holder_id, no foreign key points to or from it, and no
--- column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
+-- ledger_entry and ledger_recurring_grant can be distributed by holder: each of their unique keys begins with holder_id, no foreign key points
+-- to or from them, and no column takes its values from a database sequence. Keys, credit types, rates and batches are then copied to all nodes; the other tables
 -- stay on the coordinator (ledger/cluster/distribution.py).
 
 -- Entries ----------------------------------------------------------------------------------------------------------------------------------
 
--- Fixed-width columns come first, so that alignment wastes no byte.
+-- Fixed-width columns come first, so that alignment wastes no bytes.
 CREATE TABLE ledger_entry (
     holder_id         text COLLATE "C" NOT NULL,
     credit_type       text COLLATE "C" NOT NULL,
@@ -27,12 +32,14 @@ CREATE TABLE ledger_entry (
     refers_to         bigint,
     refunded_total    bigint,
     overdraft         bigint,
+    requested         bigint,
     effective_at      timestamptz,
     recorded_at       timestamptz      NOT NULL,
     kind              text COLLATE "C" NOT NULL,
     lots              json             NOT NULL,
     drawn             json             NOT NULL,
     holds             json,
+    budgets           json,
     counterpart       json,
     rating            json,
     refusal           json,
@@ -54,13 +61,14 @@ CREATE TABLE ledger_entry (
     ),
     CONSTRAINT ledger_entry_held_by_holds       CHECK (held >= 0 AND (held = 0) = (holds IS NULL)),
     CONSTRAINT ledger_entry_overdraft_positive  CHECK (overdraft >= 0),
+    CONSTRAINT ledger_entry_at_most_as_requested CHECK (requested IS NULL OR (kind = 'spend' AND requested >= -amount)),
     CONSTRAINT ledger_entry_sign_fits_kind      CHECK (
         (CASE
             WHEN kind IN ('grant', 'refund', 'transfer_in')            THEN amount > 0
             WHEN kind IN ('spend', 'revoke', 'expire', 'transfer_out') THEN amount < 0
             WHEN kind IN ('hold', 'capture')                           THEN amount <= 0
             WHEN kind = 'release'                                      THEN amount >= 0
-            WHEN kind IN ('adjust', 'refusal')                         THEN amount = 0
+            WHEN kind IN ('adjust', 'reissue', 'refusal')              THEN amount = 0
         END) IS TRUE
     ),
     CONSTRAINT ledger_entry_refusal_says_why    CHECK (
@@ -73,6 +81,7 @@ CREATE TABLE ledger_entry (
     CONSTRAINT ledger_entry_amounts_in_limits   CHECK (
         amount BETWEEN -9007199254740991 AND 9007199254740991
         AND overdraft <= 9007199254740991
+        AND requested <= 9007199254740991
         AND balance >= -9007199254740991
         AND balance + held <= 5404319552844594600
     ),
@@ -94,16 +103,18 @@ COMMENT ON COLUMN ledger_entry.sequence        IS '1, 2, 3 … per account, with
 COMMENT ON COLUMN ledger_entry.amount          IS 'The change of the balance, signed, in the smallest unit.';
 COMMENT ON COLUMN ledger_entry.balance         IS 'The sum of the account''s amounts, up to and including this entry.';
 COMMENT ON COLUMN ledger_entry.held            IS 'Credits set aside by open holds after this entry; not part of the balance.';
-COMMENT ON COLUMN ledger_entry.refers_to       IS 'Sequence of the spend, hold or grant of this account that the entry refers to.';
+COMMENT ON COLUMN ledger_entry.refers_to       IS 'Sequence of the spend, hold, grant or transfer of this account that the entry refers to.';
 COMMENT ON COLUMN ledger_entry.refunded_total  IS 'On a refund: how much of the spend has been refunded in all, this entry included.';
 COMMENT ON COLUMN ledger_entry.overdraft       IS 'How far below 0 spends may take the balance after this entry; null if the account never had an overdraft.';
+COMMENT ON COLUMN ledger_entry.requested       IS 'On a partial spend: how many credits the request asked for; it took these, or all that were available.';
 COMMENT ON COLUMN ledger_entry.effective_at    IS 'The time from which the entry counts; for an expiry the lot''s expiry. Null if it equals recorded_at.';
 COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock, read under the holder''s lock.';
-COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
+COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, reissue, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
 COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
-COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others.';
+COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, [[subject, [[start µs, used]]]], [[hold, subject, start µs, held]]]; null if there are no budgets.';
+COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, or which budget or recurring grant it sets or ends, and for which period of a recurring grant nothing was due.';
 COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, quantity.';
 COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
 COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that made this entry; null on entries that the ledger books by itself.';
@@ -143,17 +154,20 @@ CREATE INDEX ledger_entry_first ON ledger_entry (holder_id, credit_type) WHERE s
 CREATE INDEX ledger_entry_refers_to ON ledger_entry (holder_id, credit_type, refers_to, sequence) WHERE refers_to IS NOT NULL;
 -- Finds the grants, refunds … of an account without walking its spends, which are most of its entries.
 CREATE INDEX ledger_entry_kind ON ledger_entry (holder_id, credit_type, kind, sequence) WHERE kind <> 'spend';
--- Finds whether an account accepts transfers from others: the few entries that say so.
+-- Finds whether an account accepts transfers from others: only a few entries change that.
 CREATE INDEX ledger_entry_incoming ON ledger_entry (holder_id, credit_type, sequence) WHERE kind = 'adjust' AND counterpart IS NOT NULL;
+-- Finds whether a holder is frozen, by the last change, which its number makes the only one even without the lock.
+CREATE UNIQUE INDEX ledger_entry_freeze ON ledger_entry (holder_id, ((counterpart ->> 'change')::integer))
+    WHERE kind = 'adjust' AND counterpart ->> 'change' IS NOT NULL;
 -- Entries that count from another time than their recorded_at: back-dated and future grants, expiries. For balances by effective time.
 CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at;
--- Finds grants that become effective later, of all holders, for operators. Of other entries it has no row.
+-- Finds grants of all holders that become effective later, for operators. It has no row for other entries.
 CREATE INDEX ledger_entry_scheduled ON ledger_entry (effective_at) WHERE effective_at > recorded_at;
 -- Lists the newest entries of all holders for operators; refusals have a second index. All rows of a five-second slot share one key here,
 -- which takes a third of the bytes; the reader sorts the rows of a slot.
 CREATE INDEX ledger_entry_recorded_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind <> 'refusal';
 CREATE INDEX ledger_entry_refused_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind = 'refusal';
--- Finds the refusals of a request by its id, for operators. Only refusals keep one.
+-- Finds the refusals of a request by its id, for operators. Only refusals store the id of the request.
 CREATE INDEX ledger_entry_refused_request ON ledger_entry ((refusal ->> 'request_id')) WHERE kind = 'refusal';
 -- Finds the pages that may hold a reference, by a Bloom filter per 64 pages, which is made once they are full. Measured with a million
 -- entries: 2.2 bytes per entry, no measurable cost on an insert, 7 ms for a search; a btree takes 59 bytes per entry, a hash index 34.
@@ -176,7 +190,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
 -- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
--- form, which ledger/rules/entries.py defines.
+-- form, which ledger/rules/entries.py defines. If an entry has `requested` or `budgets`, arrays of these follow the form.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -204,13 +218,13 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.counterpart,
     e.rating,
     e.refusal
-)::text, 'UTF8'));
+)::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, ''), 'UTF8'));
 
 -- Refuses an entry that does not follow from the entry before it:
 --   a gap in the numbers, or a balance other than the previous balance plus the amount;
 --   a recorded_at before that of the previous entry, or beyond the clock (except the previous entry's, after the clock was set back);
 --   a digest other than ledger_entry_digest();
---   a change of the held credits or the overdraft by a kind of entry that cannot change them;
+--   a change of the held credits, the overdraft or the budgets by a kind of entry that cannot change them;
 --   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
 -- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 -- About the settings see Note [Plans that stay right] below.
@@ -225,7 +239,7 @@ BEGIN
     INTO wrong
     FROM appended n
     LEFT JOIN LATERAL (
-        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets
         FROM ledger_entry e
         WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
         LIMIT 1
@@ -236,7 +250,11 @@ BEGIN
                 p.balance + n.amount = n.balance
                 AND p.recorded_at <= n.recorded_at
                 AND (p.held = n.held OR n.kind IN ('hold', 'capture', 'release'))
-                AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust'),
+                AND (p.overdraft IS NOT DISTINCT FROM n.overdraft OR n.kind = 'adjust')
+                AND (
+                    n.kind IN ('spend', 'hold', 'capture', 'release', 'transfer_out', 'adjust')
+                    OR p.budgets::text IS NOT DISTINCT FROM n.budgets::text
+                ),
                 false
             )
         )
@@ -262,7 +280,7 @@ ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER follows;
 -- The register -----------------------------------------------------------------------------------------------------------------------------
 
 -- A digest of each row of the tables that have no chain (docs/adr/0056). Triggers named `registered` write it with their owner's rights; the
--- application can only read it. So a row that was changed, deleted or added while triggers were off is not the row of the register.
+-- application can only read it. So the register shows whether a row was changed, deleted or added while triggers were off.
 CREATE TABLE ledger_register (
     of_table      text COLLATE "C" NOT NULL,
     row_key       text COLLATE "C" NOT NULL,
@@ -272,10 +290,10 @@ CREATE TABLE ledger_register (
     CONSTRAINT ledger_register_digest_is_sha256 CHECK (octet_length(digest) = 32)
 );
 
-COMMENT ON TABLE  ledger_register               IS 'A digest of each row of the registered tables, written by their triggers alone.';
+COMMENT ON TABLE  ledger_register               IS 'A digest of each row of the registered tables, written only by their triggers.';
 COMMENT ON COLUMN ledger_register.of_table      IS 'The table.';
 COMMENT ON COLUMN ledger_register.row_key       IS 'The row''s key, its columns joined by a slash.';
-COMMENT ON COLUMN ledger_register.registered_on IS 'The day (UTC) on which the row was registered first.';
+COMMENT ON COLUMN ledger_register.registered_on IS 'The day (UTC) on which the row was first registered.';
 COMMENT ON COLUMN ledger_register.digest        IS 'SHA-256 over the row as JSON with times in UTC.';
 
 -- Writes the digest of a row to the register, or takes it out with a row that the application may delete. Its arguments are the columns
@@ -283,8 +301,8 @@ COMMENT ON COLUMN ledger_register.digest        IS 'SHA-256 over the row as JSON
 CREATE FUNCTION ledger_register_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
-    -- Without the columns that another server computes anew when the database is restored there.
-    content jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END - 'name_words';
+    -- Without the columns that the server computes again when the database is restored, and without when a key was used.
+    content jsonb := CASE TG_OP WHEN 'DELETE' THEN to_jsonb(OLD) ELSE to_jsonb(NEW) END - '{name_words,last_used_at}'::text[];
     name    text := regexp_replace(TG_TABLE_NAME, '_[0-9]{6,}$', '');
     key     text := content ->> TG_ARGV[0];
 BEGIN
@@ -302,13 +320,13 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
--- Who may make a trigger of it could have anything registered.
+-- Anyone who could create a trigger with this function could register any digest.
 REVOKE ALL ON FUNCTION ledger_register_row() FROM PUBLIC;
 
--- Has the rows of a table registered by these key columns.
--- changes: the columns that the application may change; a change of others is not registered, whoever makes it.
--- condition: of the rows; what a document's digest covers need not be registered.
--- The trigger is not ENABLE ALWAYS: what another server has registered comes from there with the rows.
+-- Registers the rows of a table from now on, under these key columns.
+-- changes: the columns that the application may change; a change of any other column is not registered.
+-- condition: which rows are registered; rows that a document's digest covers need not be.
+-- The trigger is not ENABLE ALWAYS: rows that another server has registered are replicated together with their register.
 CREATE PROCEDURE ledger_have_registered(name text, key text[], changes text[] DEFAULT '{}', condition text DEFAULT 'true')
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -320,25 +338,25 @@ END $$;
 
 -- Lock, then read --------------------------------------------------------------------------------------------------------------------------
 
--- The holder's lock, and the only way to it: waits for it, or tries it and tells whether it was got. The holder is named beside the
--- number of the lock so that this function can be distributed with the tables, and locks where the holder's rows are.
+-- The only way to take a holder's lock: waits for it, or tries it and returns whether it has it. The holder is an argument beside the
+-- number of the lock so that this function can be distributed with the tables, and locks on the node that has the holder's rows.
 CREATE FUNCTION ledger_lock(number bigint, holder text, wait boolean) RETURNS boolean
 LANGUAGE sql VOLATILE
 RETURN CASE WHEN wait THEN pg_advisory_xact_lock(number) IS NOT NULL ELSE pg_try_advisory_xact_lock(number) END;
 
 -- Note [Plans that stay right]
 --     A session plans a statement of these functions once and keeps the plan until the next ANALYZE. A plan for few rows may scan
---     the table, or find a key by reading all entries of its holder: where most holders have one entry, which is so after an import, that
---     seems as cheap as the index of the keys. Until the next ANALYZE each operation of a busy holder would read all its entries. So the
---     settings, which cost 0.3 µs a call, leave only plans that read one index in its order. The order by the key's hash, a range from the
---     hash to the hash, is the order of the index of the keys alone; an equality could be looked for in any index of the holder.
+--     the table, or find a key by reading all entries of its holder: if most holders have one entry, as after an import, that
+--     seems as cheap as the index of the keys. Until the next ANALYZE, each operation of a busy holder would read all its entries. So the
+--     settings, which cost 0.3 µs a call, leave only plans that read one index in its order. The key is therefore searched as a range from
+--     its hash to its hash, in the order of the hash, which only the index of the keys has; for an equality, any index of the holder would do.
 
 -- Locks holders, and then reads their accounts and whether keys have been used: one row for each place of the arrays, in their order.
--- wait: for each lock; false tries them, and a row whose lock was not got has nothing else; null where the transaction has them already.
--- A place without a type has no account to read, one without a key no key to look for, and one without a holder only locks a number.
--- A key counts as used also where another key of the holder has its hash: who replays its result compares the texts.
--- VOLATILE is what makes it right: each statement inside gets a new snapshot, so the read sees what was committed while the
--- lock was waited for. STABLE, or lock and read in one statement, would read with a snapshot older than the lock.
+-- wait: true waits for each lock; false tries the locks, and a row whose lock is busy has no other values; null if the transaction already
+-- has the locks. A place without a type reads no account, a place without a key checks no key, and a place without a holder only locks a
+-- number. A key also counts as used if another key of the holder has the same hash: the code that replays its result compares the texts.
+-- The function must be VOLATILE: each statement inside gets a new snapshot, so the read sees what was committed during the wait for
+-- the lock. STABLE, or locking and reading in one statement, would read with a snapshot older than the lock.
 CREATE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[])
 RETURNS TABLE (
     is_locked   boolean,
@@ -352,6 +370,8 @@ RETURNS TABLE (
     overdraft   bigint,
     digest      bytea,
     moved_by    bigint,
+    freeze      text,
+    budgets     json,
     is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE
@@ -385,13 +405,30 @@ BEGIN
             e.holds,
             e.overdraft,
             e.digest,
-            -- The last entry that is no refusal.
-            CASE e.kind WHEN 'refusal' THEN (e.refusal ->> 'after')::bigint ELSE e.sequence END
-        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by
+            -- The last entry that is not a refusal.
+            CASE e.kind WHEN 'refusal' THEN (e.refusal ->> 'after')::bigint ELSE e.sequence END,
+            (
+                SELECT f.counterpart ->> 'holder'
+                FROM ledger_entry f
+                WHERE f.holder_id = e.holder_id AND f.kind = 'adjust' AND f.counterpart ->> 'change' IS NOT NULL
+                ORDER BY (f.counterpart ->> 'change')::integer DESC
+                LIMIT 1
+            ),
+            e.budgets
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
         LIMIT 1;
+        IF type IS NOT NULL AND sequence IS NULL THEN
+            -- An account without entries, which may receive credits.
+            SELECT f.counterpart ->> 'holder'
+            INTO freeze
+            FROM ledger_entry f
+            WHERE f.holder_id = holder AND f.kind = 'adjust' AND f.counterpart ->> 'change' IS NOT NULL
+            ORDER BY (f.counterpart ->> 'change')::integer DESC
+            LIMIT 1;
+        END IF;
         PERFORM
         FROM ledger_entry e
         WHERE e.holder_id = holder
@@ -400,7 +437,7 @@ BEGIN
         ORDER BY ledger_key_hash(e.idempotency_key)
         LIMIT 1;
         is_used := FOUND;
-        -- What is decided is decided by this. It may lie before the last entry, where the clock was set back.
+        -- The rules decide by this time. It may lie before the last entry, if the clock was set back.
         now := clock_timestamp();
         RETURN NEXT;
     END LOOP;
@@ -505,8 +542,72 @@ BEGIN
     END LOOP;
 END $$;
 
--- The state after an account's entry of that number in parts that can be added up over accounts: what it comes to, without a source, and then
--- each open and held lot, with the month (UTC) in which it expires.
+-- Returns entries of all holders by recorded_at, holder, credit type and sequence: those after a place and recorded before `bound`, or
+-- those before a place and recorded at `bound` or later, the newest first. It returns at most `many` movements and `many` refusals.
+-- About the settings see Note [Plans that stay right]: no plan sorts more than one slot.
+CREATE FUNCTION ledger_recorded(
+    newest boolean, at timestamptz, holder text, type text, number bigint, bound timestamptz, many integer, movements boolean, refusals boolean
+)
+RETURNS SETOF ledger_entry
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+BEGIN
+    IF movements AND newest THEN
+        RETURN QUERY
+        SELECT *
+        FROM ledger_entry e
+        WHERE e.kind <> 'refusal'
+            AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(bound) AND ledger_slot(at)
+            AND (e.recorded_at, e.holder_id, e.credit_type, e.sequence) < (at, holder, type, number)
+            AND e.recorded_at >= bound
+        ORDER BY ledger_slot(e.recorded_at) DESC, e.recorded_at DESC, e.holder_id DESC, e.credit_type DESC, e.sequence DESC
+        LIMIT many;
+    ELSIF movements THEN
+        RETURN QUERY
+        SELECT *
+        FROM ledger_entry e
+        WHERE e.kind <> 'refusal'
+            AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(at) AND ledger_slot(bound)
+            AND (e.recorded_at, e.holder_id, e.credit_type, e.sequence) > (at, holder, type, number)
+            AND e.recorded_at < bound
+        ORDER BY ledger_slot(e.recorded_at), e.recorded_at, e.holder_id, e.credit_type, e.sequence
+        LIMIT many;
+    END IF;
+    IF refusals AND newest THEN
+        RETURN QUERY
+        SELECT *
+        FROM ledger_entry e
+        WHERE e.kind = 'refusal'
+            AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(bound) AND ledger_slot(at)
+            AND (e.recorded_at, e.holder_id, e.credit_type, e.sequence) < (at, holder, type, number)
+            AND e.recorded_at >= bound
+        ORDER BY ledger_slot(e.recorded_at) DESC, e.recorded_at DESC, e.holder_id DESC, e.credit_type DESC, e.sequence DESC
+        LIMIT many;
+    ELSIF refusals THEN
+        RETURN QUERY
+        SELECT *
+        FROM ledger_entry e
+        WHERE e.kind = 'refusal'
+            AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(at) AND ledger_slot(bound)
+            AND (e.recorded_at, e.holder_id, e.credit_type, e.sequence) > (at, holder, type, number)
+            AND e.recorded_at < bound
+        ORDER BY ledger_slot(e.recorded_at), e.recorded_at, e.holder_id, e.credit_type, e.sequence
+        LIMIT many;
+    END IF;
+END $$;
+
+-- Returns up to `many` entries of all holders that have a reference, in no order, from the pages that may contain it.
+CREATE FUNCTION ledger_referenced(wanted text, many integer) RETURNS SETOF ledger_entry
+LANGUAGE plpgsql STABLE
+SET enable_seqscan = off
+AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM ledger_entry e WHERE e.reference = wanted LIMIT many;
+END $$;
+
+-- The state of an account after the entry with that number, in parts that can be added up over accounts: the totals, without a source, and
+-- then each open and held lot, with the month (UTC) in which it expires.
 CREATE FUNCTION ledger_state_parts(number bigint, balance bigint, set_aside bigint, lots json, holds json)
 RETURNS TABLE (
     source  text,
@@ -549,12 +650,14 @@ SELECT
     e.refers_to,
     e.refunded_total,
     e.overdraft,
+    e.requested,
     COALESCE(e.effective_at, e.recorded_at) AS effective_at,
     e.recorded_at,
     e.kind,
     e.lots,
     e.drawn,
     e.holds,
+    e.budgets,
     e.counterpart,
     e.rating,
     e.refusal,
@@ -581,12 +684,14 @@ SELECT
     last.refers_to,
     last.refunded_total,
     last.overdraft,
+    last.requested,
     last.effective_at,
     last.recorded_at,
     last.kind,
     last.lots,
     last.drawn,
     last.holds,
+    last.budgets,
     last.counterpart,
     last.rating,
     last.refusal,
@@ -644,9 +749,32 @@ FROM ledger_entry e
 WHERE e.kind = 'refusal';
 COMMENT ON VIEW ledger_refusal_listing IS 'Refusals with a key of one column: holder/credit type/sequence.';
 
+-- Recurring grants -------------------------------------------------------------------------------------------------------------------------
+
+-- The entries say all of it: the terms are on the entry that set them, how far it has got is on the last entry. This is the list of what is due.
+CREATE TABLE ledger_recurring_grant (
+    holder_id   text COLLATE "C" NOT NULL,
+    credit_type text COLLATE "C" NOT NULL,
+    name        text COLLATE "C" NOT NULL,
+    setting     bigint           NOT NULL,
+    last        bigint           NOT NULL,
+    next_at     timestamptz,
+    PRIMARY KEY (holder_id, credit_type, name),
+    CONSTRAINT ledger_recurring_grant_last_not_before_setting CHECK (setting >= 1 AND last >= setting),
+    CONSTRAINT ledger_recurring_grant_texts_in_limits CHECK (
+        char_length(holder_id) <= 64 AND char_length(credit_type) <= 32 AND char_length(name) <= 40
+    )
+);
+CREATE INDEX ledger_recurring_grant_due ON ledger_recurring_grant (next_at) WHERE next_at IS NOT NULL;
+
+COMMENT ON TABLE  ledger_recurring_grant         IS 'The recurring grants of accounts, also those that have ended: when the next grant is due.';
+COMMENT ON COLUMN ledger_recurring_grant.setting IS 'Sequence of the entry of the account that set or ended it.';
+COMMENT ON COLUMN ledger_recurring_grant.last    IS 'Sequence of the entry of the last period since then; without one, the same as setting.';
+COMMENT ON COLUMN ledger_recurring_grant.next_at IS 'When the next period begins; null if nothing is left.';
+
 -- Credit types -----------------------------------------------------------------------------------------------------------------------------
 
--- For display only: no rule and no entry depends on it, and a type without a row counts as any other.
+-- For display only: no rule and no entry depends on it, and a type without a row works like any other.
 CREATE TABLE ledger_credit_type (
     code  text COLLATE "C" PRIMARY KEY,
     name  varchar(60)      NOT NULL,
@@ -656,13 +784,13 @@ CREATE TABLE ledger_credit_type (
     CONSTRAINT ledger_credit_type_scale_fits CHECK (scale BETWEEN 0 AND 12)
 );
 
-COMMENT ON TABLE  ledger_credit_type       IS 'How amounts of a credit type are shown to people. The ledger itself counts whole numbers.';
+COMMENT ON TABLE  ledger_credit_type       IS 'How pages show amounts of a credit type. The ledger itself counts whole numbers.';
 COMMENT ON COLUMN ledger_credit_type.code  IS 'The credit type.';
-COMMENT ON COLUMN ledger_credit_type.name  IS 'What it is called in full.';
-COMMENT ON COLUMN ledger_credit_type.unit  IS 'What stands behind an amount.';
+COMMENT ON COLUMN ledger_credit_type.name  IS 'The full name of the credit type.';
+COMMENT ON COLUMN ledger_credit_type.unit  IS 'The unit, shown after an amount.';
 COMMENT ON COLUMN ledger_credit_type.scale IS 'Decimals: an amount is shown divided by 10 to this power.';
 
--- How these types are shown now, for a document that has to look the same for ever: {"usd_cents": ["USD", 2]}; others are not in it.
+-- How these types are shown now, for a document that must always look the same: {"usd_cents": ["USD", 2]}, without types that have no row.
 CREATE FUNCTION ledger_shown_units(codes text[]) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -675,7 +803,7 @@ $$;
 
 -- Totals -----------------------------------------------------------------------------------------------------------------------------------
 
--- What the entries of a day come to over all accounts. Filled from the entries by `manage.py update_totals`; nothing is decided by it.
+-- The totals of a day's entries over all accounts. `manage.py update_totals` counts them from the entries; no rule depends on them.
 CREATE TABLE ledger_daily_total (
     day                 date             NOT NULL,
     credit_type         text COLLATE "C" NOT NULL,
@@ -694,11 +822,11 @@ CREATE TABLE ledger_daily_total (
     PRIMARY KEY (day, credit_type)
 );
 
-COMMENT ON TABLE  ledger_daily_total              IS 'What the entries of a day (UTC) come to, by credit type; days of a closed month never change.';
+COMMENT ON TABLE  ledger_daily_total              IS 'Totals of the entries of a day (UTC), by credit type; days of a closed month never change.';
 COMMENT ON COLUMN ledger_daily_total.spent        IS 'Spends, and what captures took; refunds are counted separately.';
 COMMENT ON COLUMN ledger_daily_total.held_change  IS 'By how much the held credits grew.';
 COMMENT ON COLUMN ledger_daily_total.entries      IS 'Entries, refusals included.';
-COMMENT ON COLUMN ledger_daily_total.late_entries IS 'Of them, those of an earlier month that appeared after it was closed.';
+COMMENT ON COLUMN ledger_daily_total.late_entries IS 'How many of these entries belong to an earlier month, which was closed when they appeared.';
 
 CREATE TABLE ledger_total_state (
     is_only       boolean     PRIMARY KEY DEFAULT true CHECK (is_only),
@@ -709,7 +837,7 @@ INSERT INTO ledger_total_state (counted_until) VALUES ('2000-01-01 00:00:00+00')
 
 COMMENT ON TABLE  ledger_total_state               IS 'How far the entries are counted; one row.';
 COMMENT ON COLUMN ledger_total_state.counted_until IS 'Every entry recorded before this instant is in the totals.';
-COMMENT ON COLUMN ledger_total_state.entries       IS 'How many entries of each kind those are, of all credit types and days.';
+COMMENT ON COLUMN ledger_total_state.entries       IS 'How many entries of each kind were counted, of all credit types and days.';
 
 CREATE TABLE ledger_expiring_total (
     expires_us  bigint           NOT NULL,
@@ -719,9 +847,9 @@ CREATE TABLE ledger_expiring_total (
 );
 CREATE INDEX ledger_expiring_total_nothing ON ledger_expiring_total (expires_us) WHERE credits = 0;
 
-COMMENT ON TABLE  ledger_expiring_total            IS 'What open lots that expire hold, by the instant of their expiry, as of ledger_total_state.counted_until.';
+COMMENT ON TABLE  ledger_expiring_total            IS 'Credits in open lots that expire, by the instant of expiry, as of ledger_total_state.counted_until.';
 COMMENT ON COLUMN ledger_expiring_total.expires_us IS 'In microseconds since 1970, as in the lots of entries.';
-COMMENT ON COLUMN ledger_expiring_total.credits    IS 'Credits of all accounts; held ones are not in their lots.';
+COMMENT ON COLUMN ledger_expiring_total.credits    IS 'Credits of all accounts; held credits are not in their lots.';
 
 CREATE TABLE ledger_month_close (
     month       date             NOT NULL,
@@ -738,12 +866,12 @@ CREATE TABLE ledger_month_close (
     CONSTRAINT ledger_month_close_first_day CHECK (extract(day FROM month) = 1)
 );
 
-COMMENT ON TABLE  ledger_month_close             IS 'What all accounts come to at the end of a month, by credit type. Append-only.';
-COMMENT ON COLUMN ledger_month_close.entries     IS 'Of all accounts up to then, as their numbers say.';
+COMMENT ON TABLE  ledger_month_close             IS 'Totals of all accounts at the end of a month, by credit type. Append-only.';
+COMMENT ON COLUMN ledger_month_close.entries     IS 'How many entries all accounts had then, by their sequence numbers.';
 COMMENT ON COLUMN ledger_month_close.outstanding IS 'Open and held lots, by month of expiry, source and whether they are held.';
 COMMENT ON COLUMN ledger_month_close.paid        IS 'What was paid for the purchased credits of the month, by currency, in minor units.';
 
-COMMENT ON COLUMN ledger_month_close.ties        IS 'What documents say of the month''s entries, and what those come to.';
+COMMENT ON COLUMN ledger_month_close.ties        IS 'What documents say about the month''s entries, and what the entries add up to.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_month_close
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
@@ -846,7 +974,16 @@ CREATE TABLE ledger_api_key (
     created_at timestamptz  NOT NULL,
     created_by varchar(200) NOT NULL,
     revoked_at timestamptz,
-    is_before_split boolean NOT NULL DEFAULT true
+    is_before_split boolean NOT NULL DEFAULT true,
+    expires_at timestamptz,
+    requests_per_second integer,
+    concurrent_requests integer,
+    rotated_at timestamptz,
+    former_digest bytea UNIQUE,
+    former_until timestamptz,
+    last_used_at timestamptz,
+    CONSTRAINT ledger_api_key_former_secret_ends     CHECK ((former_digest IS NULL) = (former_until IS NULL)),
+    CONSTRAINT ledger_api_key_limits_are_positive CHECK (requests_per_second >= 1 AND concurrent_requests >= 1)
 );
 
 COMMENT ON TABLE  ledger_api_key            IS 'The keys that may call the REST API, and their scopes. The key itself is shown once and never stored.';
@@ -854,12 +991,49 @@ COMMENT ON COLUMN ledger_api_key.name       IS 'Entries made with the key have t
 COMMENT ON COLUMN ledger_api_key.prefix     IS 'The first characters of the key, by which a person recognises it.';
 COMMENT ON COLUMN ledger_api_key.key_digest IS 'SHA-256 of the key.';
 COMMENT ON COLUMN ledger_api_key.scopes     IS 'List of scopes.';
-COMMENT ON COLUMN ledger_api_key.is_before_split IS 'Made when ledger:spend included refunds, holds and transfers: the key keeps them. True for rows that do not say.';
+COMMENT ON COLUMN ledger_api_key.is_before_split IS 'True for a key made when ledger:spend included refunds, holds and transfers: it keeps these rights. True by default for old rows.';
 COMMENT ON COLUMN ledger_api_key.holder_id  IS 'The only holder that the key may act for; null for all holders.';
+COMMENT ON COLUMN ledger_api_key.rotated_at IS 'When the key got its current secret; null for its first secret.';
+COMMENT ON COLUMN ledger_api_key.former_digest IS 'SHA-256 of the former secret, which is valid until former_until.';
+COMMENT ON COLUMN ledger_api_key.former_until IS 'Until when the former secret is valid.';
+COMMENT ON COLUMN ledger_api_key.expires_at IS 'When the key expires; null for never.';
+COMMENT ON COLUMN ledger_api_key.requests_per_second IS 'How many calls a second one process accepts from the key; null for the limit in the settings.';
+COMMENT ON COLUMN ledger_api_key.concurrent_requests IS 'How many calls at the same time one process accepts from the key; null for the limit in the settings.';
+COMMENT ON COLUMN ledger_api_key.last_used_at IS 'When the key was last used, to 5 minutes; null for never. The digest in the register does not cover it.';
+
+-- No stored answer contains a secret. The digest covers what the request asks for, so that a repeated key with another request is refused.
+CREATE TABLE ledger_key_request (
+    idempotency_key text COLLATE "C" NOT NULL,
+    confined_to     text COLLATE "C" NOT NULL,
+    request_digest  bytea            NOT NULL,
+    key_id          bigint           NOT NULL,
+    answer          jsonb            NOT NULL,
+    recorded_at     timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    actor           text             NOT NULL,
+    request_id      text             NOT NULL,
+    PRIMARY KEY (idempotency_key, confined_to),
+    CONSTRAINT ledger_key_request_digest_is_sha256 CHECK (octet_length(request_digest) = 32),
+    CONSTRAINT ledger_key_request_texts_in_limits CHECK (
+        char_length(idempotency_key) <= 255
+        AND char_length(confined_to) <= 64
+        AND char_length(actor) <= 200
+        AND char_length(request_id) <= 64
+    )
+);
+
+COMMENT ON TABLE  ledger_key_request                IS 'Requests about API keys over REST, so that a retry gets the same answer. Append-only.';
+COMMENT ON COLUMN ledger_key_request.confined_to    IS 'The holder to which the API key of the request is confined, or empty. Other API keys neither see nor use up its idempotency keys.';
+COMMENT ON COLUMN ledger_key_request.request_digest IS 'SHA-256 over what the request asks for.';
+COMMENT ON COLUMN ledger_key_request.key_id         IS 'The key that was made, rotated or revoked.';
+COMMENT ON COLUMN ledger_key_request.answer         IS 'The body of the response, without the secret.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_key_request
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+ALTER TABLE ledger_key_request ENABLE ALWAYS TRIGGER append_only;
 
 -- Operators --------------------------------------------------------------------------------------------------------------------------------
 
--- Logins, keys, permissions, exports, forms about credits: docs/adr/0040. No foreign key: what it names may be gone, or never was.
+-- Logins, keys, permissions, exports, forms about credits: docs/adr/0040. It has no foreign keys: what a row names may be gone, or never have existed.
 CREATE TABLE ledger_staff_event (
     id          bigint      GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -882,7 +1056,7 @@ CREATE TABLE ledger_staff_event (
 CREATE INDEX ledger_staff_event_recorded_at ON ledger_staff_event (recorded_at, id);
 
 COMMENT ON TABLE  ledger_staff_event            IS 'What operators did, and who tried to log in. Append-only.';
-COMMENT ON COLUMN ledger_staff_event.actor      IS 'admin: and the operator''s name; for a failed login the name that was typed; "command" for a command line.';
+COMMENT ON COLUMN ledger_staff_event.actor      IS 'admin: and the operator''s name; for a failed login the typed name; "command" for a command line.';
 COMMENT ON COLUMN ledger_staff_event.address    IS 'The client''s address, or empty.';
 COMMENT ON COLUMN ledger_staff_event.action     IS 'What was done, such as login-failed.';
 COMMENT ON COLUMN ledger_staff_event.object     IS 'What it was done to, such as user ben.';
@@ -898,9 +1072,194 @@ CREATE TABLE ledger_operator (
     time_zone varchar(64) NOT NULL
 );
 
-COMMENT ON TABLE  ledger_operator           IS 'How an operator wants pages to be shown.';
+COMMENT ON TABLE  ledger_operator           IS 'The preferences of an operator for pages.';
 COMMENT ON COLUMN ledger_operator.user_id   IS 'The operator, as in auth_user. Operators are never deleted.';
 COMMENT ON COLUMN ledger_operator.time_zone IS 'The zone in which times are shown, such as Europe/Berlin.';
+
+-- Signals ----------------------------------------------------------------------------------------------------------------------------------
+
+-- docs/adr/0077. A webhook and its changes are registered. The other tables are work in progress: the feed and the causes of signals fill
+-- them, and rows are deleted after LEDGER_SIGNAL_KEPT_DAYS. No spend reads or writes any of them.
+CREATE TABLE ledger_webhook (
+    id               bigint      GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    url              text        NOT NULL,
+    description      text        NOT NULL,
+    types            jsonb       NOT NULL,
+    holder_id        text COLLATE "C",
+    secret           text        NOT NULL,
+    former_secret    text,
+    former_until     timestamptz,
+    rotated_at       timestamptz,
+    created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    created_by       text        NOT NULL,
+    disabled_at      timestamptz,
+    disabled_because text,
+    removed_at       timestamptz,
+    CONSTRAINT ledger_webhook_former_secret_ends CHECK ((former_secret IS NULL) = (former_until IS NULL)),
+    CONSTRAINT ledger_webhook_disabled_says_why  CHECK ((disabled_at IS NULL) = (disabled_because IS NULL)),
+    CONSTRAINT ledger_webhook_texts_in_limits    CHECK (
+        char_length(url) <= 2000
+        AND char_length(description) <= 500
+        AND char_length(holder_id) <= 64
+        AND char_length(created_by) <= 200
+        AND char_length(disabled_because) <= 500
+    )
+);
+
+COMMENT ON TABLE  ledger_webhook                  IS 'The destinations of signals.';
+COMMENT ON COLUMN ledger_webhook.types            IS 'List of the types of signals that it gets.';
+COMMENT ON COLUMN ledger_webhook.holder_id        IS 'The only holder whose signals it gets; null for all holders.';
+COMMENT ON COLUMN ledger_webhook.secret           IS 'Signs each request, in the form of Standard Webhooks.';
+COMMENT ON COLUMN ledger_webhook.former_secret    IS 'The former secret, which also signs requests until former_until.';
+COMMENT ON COLUMN ledger_webhook.former_until     IS 'Until when the former secret signs.';
+COMMENT ON COLUMN ledger_webhook.rotated_at       IS 'When it got its current secret; null for its first secret.';
+COMMENT ON COLUMN ledger_webhook.disabled_at      IS 'When it was disabled: signals are kept for it, but not sent.';
+COMMENT ON COLUMN ledger_webhook.disabled_because IS 'Why, in words.';
+COMMENT ON COLUMN ledger_webhook.removed_at       IS 'When it was removed: it gets no more signals.';
+
+CREATE TABLE ledger_webhook_change (
+    id              bigint           GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    webhook_id      bigint           NOT NULL,
+    action          text COLLATE "C" NOT NULL,
+    idempotency_key text COLLATE "C",
+    request_digest  bytea,
+    body            json,
+    actor           text             NOT NULL,
+    request_id      text             NOT NULL,
+    recorded_at     timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT ledger_webhook_change_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
+    CONSTRAINT ledger_webhook_change_texts_in_limits CHECK (
+        char_length(action) <= 40
+        AND char_length(idempotency_key) <= 255
+        AND char_length(actor) <= 200
+        AND char_length(request_id) <= 64
+    )
+);
+CREATE UNIQUE INDEX ledger_webhook_change_key ON ledger_webhook_change (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX ledger_webhook_change_webhook ON ledger_webhook_change (webhook_id, id);
+
+COMMENT ON TABLE  ledger_webhook_change      IS 'Changes to webhooks, and who made them; a repeated request gets its first answer from here. Append-only.';
+COMMENT ON COLUMN ledger_webhook_change.body IS 'The answer, without a secret.';
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_webhook_change
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+ALTER TABLE ledger_webhook_change ENABLE ALWAYS TRIGGER append_only;
+
+CREATE TABLE ledger_signal (
+    number      bigint           GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    id          uuid             NOT NULL DEFAULT gen_random_uuid() UNIQUE,
+    type        text COLLATE "C" NOT NULL,
+    stream      text COLLATE "C" NOT NULL,
+    holder_id   text COLLATE "C",
+    credit_type text COLLATE "C",
+    sequence    bigint,
+    data        json,
+    webhook_id  bigint,
+    occurred_at timestamptz      NOT NULL DEFAULT clock_timestamp(),
+    is_spread   boolean          NOT NULL DEFAULT false,
+    CONSTRAINT ledger_signal_has_an_entry_or_data CHECK ((sequence IS NULL) = (data IS NOT NULL))
+);
+-- An entry produces one signal of a type, even if it is read several times.
+CREATE UNIQUE INDEX ledger_signal_entry ON ledger_signal (holder_id, credit_type, sequence, type) WHERE sequence IS NOT NULL;
+CREATE INDEX ledger_signal_to_spread ON ledger_signal (number) WHERE NOT is_spread;
+
+COMMENT ON TABLE  ledger_signal             IS 'What happened, for webhooks that have chosen its type; written in the transaction of its cause, or made from entries.';
+COMMENT ON COLUMN ledger_signal.number      IS 'The order within a stream.';
+COMMENT ON COLUMN ledger_signal.id          IS 'The webhook-id that receivers see: the same each time the signal is sent.';
+COMMENT ON COLUMN ledger_signal.stream      IS 'Signals of one stream, of a holder or a customer, are sent one after the other.';
+COMMENT ON COLUMN ledger_signal.sequence    IS 'The entry that it reports; null for a signal with data.';
+COMMENT ON COLUMN ledger_signal.webhook_id  IS 'The only webhook that gets it; null for all webhooks that have chosen its type.';
+COMMENT ON COLUMN ledger_signal.is_spread   IS 'Whether each webhook that gets the signal has a delivery of it.';
+
+-- Whether a webhook has chosen signals of this type. Checked first, so that a cause costs almost nothing if no webhook has.
+CREATE FUNCTION ledger_signal_is_wanted(wanted text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM ledger_webhook AS w WHERE w.removed_at IS NULL AND w.types ? wanted);
+END $$;
+
+CREATE TABLE ledger_delivery (
+    webhook_id bigint           NOT NULL,
+    signal     bigint           NOT NULL,
+    stream     text COLLATE "C" NOT NULL,
+    state      text COLLATE "C" NOT NULL DEFAULT 'pending',
+    attempts   integer          NOT NULL DEFAULT 0,
+    ended_at   timestamptz,
+    PRIMARY KEY (webhook_id, signal),
+    CONSTRAINT ledger_delivery_state_known CHECK (state IN ('pending', 'delivered', 'given_up'))
+);
+CREATE INDEX ledger_delivery_pending ON ledger_delivery (webhook_id, stream, signal) WHERE state = 'pending';
+CREATE INDEX ledger_delivery_signal ON ledger_delivery (signal);
+
+COMMENT ON TABLE  ledger_delivery        IS 'A signal for a webhook.';
+COMMENT ON COLUMN ledger_delivery.signal IS 'The number of the signal.';
+COMMENT ON COLUMN ledger_delivery.state  IS 'pending, delivered (the receiver answered 2xx) or given_up (after the last attempt).';
+
+CREATE TABLE ledger_delivery_stream (
+    webhook_id bigint           NOT NULL,
+    stream     text COLLATE "C" NOT NULL,
+    due_at     timestamptz,
+    failures   integer          NOT NULL DEFAULT 0,
+    PRIMARY KEY (webhook_id, stream)
+);
+CREATE INDEX ledger_delivery_stream_due ON ledger_delivery_stream (webhook_id, due_at) WHERE due_at IS NOT NULL;
+
+COMMENT ON TABLE  ledger_delivery_stream          IS 'When the next signal of a stream is sent to a webhook.';
+COMMENT ON COLUMN ledger_delivery_stream.due_at   IS 'Null if nothing is pending.';
+COMMENT ON COLUMN ledger_delivery_stream.failures IS 'Failed attempts since the last success.';
+
+CREATE TABLE ledger_delivery_attempt (
+    id         bigint      GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    webhook_id bigint      NOT NULL,
+    signal     bigint      NOT NULL,
+    url        text        NOT NULL,
+    started_at timestamptz NOT NULL,
+    took_ms    integer     NOT NULL,
+    status     integer,
+    error      text        NOT NULL,
+    response   text        NOT NULL
+);
+CREATE INDEX ledger_delivery_attempt_delivery ON ledger_delivery_attempt (webhook_id, signal, id);
+
+COMMENT ON TABLE  ledger_delivery_attempt          IS 'One request to a receiver, and its result.';
+COMMENT ON COLUMN ledger_delivery_attempt.status   IS 'The status of the receiver''s answer; null without an answer.';
+COMMENT ON COLUMN ledger_delivery_attempt.error    IS 'Why it failed; empty for a success.';
+COMMENT ON COLUMN ledger_delivery_attempt.response IS 'The beginning of the answer.';
+
+CREATE TABLE ledger_webhook_pace (
+    webhook_id    bigint      PRIMARY KEY,
+    failing_since timestamptz,
+    failed_rounds integer     NOT NULL DEFAULT 0,
+    retry_at      timestamptz
+);
+
+COMMENT ON TABLE  ledger_webhook_pace               IS 'The failures of a webhook as a whole.';
+COMMENT ON COLUMN ledger_webhook_pace.failing_since IS 'The first failure since the last success.';
+COMMENT ON COLUMN ledger_webhook_pace.retry_at      IS 'Nothing is sent before this time, because the receiver does not answer.';
+
+CREATE TABLE ledger_webhook_turn (
+    webhook_id bigint PRIMARY KEY
+);
+
+COMMENT ON TABLE  ledger_webhook_turn             IS 'A row that a worker locks while it sends to the webhook. It is not an advisory lock, because advisory locks of long transactions delay the feed of entries.';
+
+CREATE TABLE ledger_signal_position (
+    holder_id   text COLLATE "C" NOT NULL,
+    credit_type text COLLATE "C" NOT NULL,
+    sequence    bigint           NOT NULL,
+    PRIMARY KEY (holder_id, credit_type)
+);
+
+COMMENT ON TABLE  ledger_signal_position          IS 'The last entry of each account that was read for signals. Numbers have no gaps, so no entry is skipped.';
+
+CREATE TABLE ledger_signal_feed (
+    is_only      boolean     PRIMARY KEY DEFAULT true CHECK (is_only),
+    looked_until timestamptz NOT NULL
+);
+INSERT INTO ledger_signal_feed (looked_until) VALUES ('2000-01-01 00:00:00+00');
+
+COMMENT ON TABLE  ledger_signal_feed              IS 'How far the feed has looked for accounts with new entries; one row.';
+COMMENT ON COLUMN ledger_signal_feed.looked_until IS 'Each account with an entry recorded before this instant has been checked since.';
 
 -- What is registered -----------------------------------------------------------------------------------------------------------------------
 
@@ -912,8 +1271,12 @@ CALL ledger_have_registered('ledger_daily_total', '{day,credit_type}',
 CALL ledger_have_registered('ledger_expiring_total', '{expires_us,credit_type}', '{credits}');
 CALL ledger_have_registered('ledger_staff_event', '{id}');
 CALL ledger_have_registered('ledger_credit_type', '{code}', '{name,unit,scale}');
-CALL ledger_have_registered('ledger_api_key', '{id}', '{revoked_at}');
+CALL ledger_have_registered('ledger_api_key', '{id}', '{revoked_at,prefix,key_digest,rotated_at,former_digest,former_until}');
+CALL ledger_have_registered('ledger_key_request', '{confined_to,idempotency_key}');
 CALL ledger_have_registered('ledger_operator', '{user_id}', '{time_zone}');
+CALL ledger_have_registered('ledger_webhook', '{id}',
+    '{url,description,types,secret,former_secret,former_until,rotated_at,disabled_at,disabled_because,removed_at}');
+CALL ledger_have_registered('ledger_webhook_change', '{id}');
 -- The application may delete these.
 CREATE TRIGGER unregistered AFTER DELETE ON ledger_credit_type FOR EACH ROW EXECUTE FUNCTION ledger_register_row('code');
 CREATE TRIGGER unregistered AFTER DELETE ON ledger_expiring_total

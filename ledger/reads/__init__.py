@@ -1,9 +1,10 @@
-"""Reads without a lock, for showing only: a number read here may be outdated before it is shown, so no decision is made from it.
+"""Reads without a lock, for display only: a number may be outdated before it is shown, so no decision is made from it.
 
-What a client asks for often, a balance, a page of entries, one entry, holds, is read by one prepared statement, which is planned
-once per connection and decodes only what is shown.
+One prepared statement, which is planned once per connection and decodes only what is shown, reads what clients request often: a
+balance, a page of entries, one entry, holds.
 """
 
+from ledger import records
 from ledger.reads.account_state import (
     BALANCES,
     Balance,
@@ -15,36 +16,22 @@ from ledger.reads.account_state import (
     balances,
     lots_in_full,
     page_of_holds,
+    page_of_lots,
 )
+from ledger.reads.all_entries.feed import START, FeedPage, FeedPosition, feed, feed_end, feed_marker
+from ledger.reads.all_entries.search import SCANNED_ROWS, EntryFilter, FeedEntry, search_entries
+from ledger.reads.budget_list import BudgetUse, ShownBudget, budgets, page_by_name
 from ledger.reads.explanations import explanation
 from ledger.reads.history import EntryPosition, Refusal, ShownEntry, entries, entry, refusals, shown_entry
-from ledger.reads.holder_list import accounts, holders, incoming_transfers, is_known, seen
+from ledger.reads.holder_list import accounts, freeze, holders, incoming_transfers, is_known, seen
+from ledger.reads.key_list import api_key, api_keys
 from ledger.reads.rate_list import rate_versions, rates
+from ledger.reads.recurring_list import (
+    MOST_UPCOMING,
+    ShownRecurringGrant,
+    UpcomingGrant,
+    recurring_grant,
+    recurring_grants,
+)
 
-__all__ = [
-    "BALANCES",
-    "Balance",
-    "EntryPosition",
-    "NextExpiry",
-    "Refusal",
-    "ShownEntry",
-    "ShownHold",
-    "ShownLot",
-    "accounts",
-    "balance",
-    "balance_by_effective_time",
-    "balances",
-    "entries",
-    "entry",
-    "explanation",
-    "holders",
-    "incoming_transfers",
-    "is_known",
-    "lots_in_full",
-    "page_of_holds",
-    "rate_versions",
-    "rates",
-    "refusals",
-    "seen",
-    "shown_entry",
-]
+__getattr__ = records.async_twins(globals())

@@ -1,22 +1,24 @@
-"""What an account has, now or at an earlier time: from its last entry by then, and what the clock has brought about since."""
+"""The state of an account, now or at an earlier time: its last entry up to then, and the changes by the clock since."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import orjson
 from django.utils import timezone
 
 from ledger.database.load.queues import Queue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
-from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
-from ledger.rules import Account, Entry, Hold, Lot
+from ledger.rules import AccountState, Entry, Lot
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
 from ledger.rules.pending import settled
+
+Part = TypeVar("Part")
 
 # Of the lots of entry `e` that bear no effective time, that of their grants, one look into the primary key each.
 OWN_EFFECTIVE_TIMES = f"""(
@@ -33,7 +35,7 @@ OWN_EFFECTIVE_TIMES = f"""(
 
 
 class AccountRow(NamedTuple):
-    """An account as its last entry `e` has it. `sequence` and all behind it are None for an account without entries."""
+    """An account in the state of its last entry `e`. From `sequence` on, all fields are None for an account without entries."""
 
     holder_id: str
     credit_type: str
@@ -46,7 +48,7 @@ class AccountRow(NamedTuple):
     overdraft: int | None
     recorded_us: int
     effective_times: dict[int, int] | None
-    """Of the lots that bear none: by grant, in microseconds."""
+    """The effective times of lots that do not store them: by grant, in microseconds."""
 
 
 def _by_grant(times: bytes) -> dict[int, int]:
@@ -65,7 +67,7 @@ ACCOUNT_STATE = f"""
     {OWN_EFFECTIVE_TIMES}"""
 """The columns of an `AccountRow` behind the account's name, of its entry `e`."""
 STATE_OF_ONE_HOLDER = ACCOUNT_STATE.replace("holder_id = e.holder_id", "holder_id = %(holder_id)s")
-"""As ACCOUNT_STATE. With the holder named by its value, all of the query is about one holder, wherever its entries are."""
+"""As ACCOUNT_STATE. With the holder's value, the whole query is about one holder, wherever its entries are."""
 
 ACCOUNT_LOADERS = (
     bytes.decode, bytes.decode, instant_us, integer, integer, integer, decode, decode_holds, integer, instant_us, _by_grant,
@@ -75,13 +77,13 @@ LAST_ENTRIES = Statement(
     "last_entries",
     f"""
 SELECT
-    asked.holder_id,
-    asked.credit_type,{ACCOUNT_STATE}
-FROM unnest(%s::text[], %s::text[]) AS asked (holder_id, credit_type)
+    accounts.holder_id,
+    accounts.credit_type,{ACCOUNT_STATE}
+FROM unnest(%s::text[], %s::text[]) AS accounts (holder_id, credit_type)
 LEFT JOIN LATERAL (
     SELECT *
     FROM ledger_entry
-    WHERE holder_id = asked.holder_id AND credit_type = asked.credit_type
+    WHERE holder_id = accounts.holder_id AND credit_type = accounts.credit_type
     ORDER BY sequence DESC
     LIMIT 1
 ) e ON true
@@ -105,7 +107,7 @@ WHERE e.holder_id = %(holder_id)s
     row=AccountRow._make,
 )
 
-# Recorded after the account's entry of that number, but counting from a time at or before `at`.
+# Recorded after the account's entry of that number, but effective at or before `at`.
 RECORDED_LATER = Statement(
     "recorded_later",
     f"""
@@ -126,14 +128,14 @@ TIMES_OF_GRANTS = Statement("times_of_grants", EFFECTIVE_TIMES, [integer, instan
 
 
 class NextExpiry(NamedTuple):
-    """When the next credits expire, and how many at that time."""
+    """The instant of the next expiry, and how many credits expire at that time."""
 
     at: datetime
     amount: int
 
 
 class ShownLot(NamedTuple):
-    """A lot and its state at the time that it is shown for."""
+    """A lot and its state at the displayed time."""
 
     grant: int
     remaining: int
@@ -145,7 +147,7 @@ class ShownLot(NamedTuple):
 
 
 class ShownHold(NamedTuple):
-    """A hold and its state at the time that it is shown for."""
+    """A hold and its state at the displayed time."""
 
     hold: int
     amount: int
@@ -155,7 +157,7 @@ class ShownHold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """An account as it looks at `as_of`: all zeros for one that was never used."""
+    """The state of an account at `as_of`: all zeros for an account that was never used."""
 
     holder_id: str
     credit_type: str
@@ -166,16 +168,16 @@ class Balance:
     as_of: datetime
     overdraft: int
     lots: Lots
-    """What the balance is made of, in burn order; what has expired is among them until that is booked."""
+    """The lots of the balance, in burn order; an expired lot stays among them until its expiry is booked."""
     holds: Holds
-    """What `held` is made of, in the same manner."""
+    """The holds of `held`, in the same form."""
     next_expiry: NextExpiry | None
     is_as_written: bool = True
-    """Nothing has come about by the clock alone since the last entry: no lot expired or became effective, no hold expired."""
+    """Whether the clock alone has changed nothing since the last entry: no lot expired or became effective, no hold expired."""
 
     @property
     def owed(self) -> int:
-        """How much of the overdraft is used: the lots add up to the balance and this."""
+        """The used part of the overdraft: the lots add up to the balance and this."""
         return total(self.lots) - self.balance
 
     @property
@@ -187,16 +189,12 @@ class Balance:
     @property
     def shown_holds(self) -> list[ShownHold]:
         """The holds with their states at `as_of`."""
-        return self.show(self.holds)
-
-    def show(self, holds: Sequence[Hold]) -> list[ShownHold]:
-        """Return some of the account's holds with their states at `as_of`."""
         as_of_us = to_us(self.as_of)
-        return [ShownHold(hold.sequence, hold.amount, hold.expires_us, hold.state(as_of_us)) for hold in holds]
+        return [ShownHold(hold.sequence, hold.amount, hold.expires_us, hold.state(as_of_us)) for hold in self.holds]
 
 
 def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None = None) -> Balance:
-    """The account as it looks now, or as it looked at an earlier time: what was recorded and could be spent by then."""
+    """Return the current account, or the account at an earlier time: what was recorded and could be spent by then."""
     if at is not None and at < timezone.now():
         found = LAST_ENTRY_AT.read(_account(holder_id, credit_type) | {"at": parameter(at)})
         return balance_of(found[0], as_of_us=to_us(at)) if found else _zeros(holder_id, credit_type, at)
@@ -204,30 +202,30 @@ def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None
     return balance_of(row, as_of_us=row.now_us if at is None else to_us(at))
 
 
-def balances(wanted: Sequence[tuple[str, str]]) -> list[Balance]:
-    """The accounts of those (holder_id, credit_type) as they look now, in that order, by one prepared statement."""
-    holders, types = zip(*dict.fromkeys(wanted), strict=True)
+def balances(account_refs: Sequence[tuple[str, str]]) -> list[Balance]:
+    """Return the current accounts of those (holder_id, credit_type), in that order, by one prepared statement."""
+    holders, types = zip(*dict.fromkeys(account_refs), strict=True)
     rows: list[AccountRow] = LAST_ENTRIES.read([array(holders), array(types)])
     found = {(row.holder_id, row.credit_type): balance_of(row, as_of_us=row.now_us) for row in rows}
-    return [found[position] for position in wanted]
+    return [found[account_ref] for account_ref in account_refs]
 
 
 BALANCES = Queue("ledger-balances", balances, most=lambda: 64)
-"""Where reads of balances queue that arrive together: each asks for a (holder_id, credit_type) and gets a `Balance`."""
+"""The queue of reads of balances that arrive together: each gives a (holder_id, credit_type) and gets a `Balance`."""
 
 
 def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime | None = None) -> Balance:
-    """The account as it counts now or at a time by what is known today: back-dated grants count from their effective time on.
+    """Return the account at a time by today's knowledge: back-dated grants count from their effective time on.
 
-    It starts from the state recorded by then, with all that the clock had brought about, and adds the grants that were recorded
-    later but effective by then; those that are effective later are left out. Both are few, and indexed.
+    It starts from the state recorded by then, with all changes by the clock, and adds the grants that were recorded later but
+    effective by then; it leaves out those that are effective later. Both are few, and indexed.
     """
     now = timezone.now()
     seen = balance(holder_id, credit_type, at=at)
     at = seen.as_of
     at_us = to_us(at)
-    asked = {"at": parameter(min(at, now)), "sequence": parameter(seen.sequence)}
-    later: list[Entry] = RECORDED_LATER.read(_account(holder_id, credit_type) | asked)
+    parameters = {"at": parameter(min(at, now)), "sequence": parameter(seen.sequence)}
+    later: list[Entry] = RECORDED_LATER.read(_account(holder_id, credit_type) | parameters)
     state = settled(seen.lots, seen.holds, seen.owed, at_us)
     added = [
         lot
@@ -252,12 +250,12 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
 
 
 def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
-    """An account as it looks at a time at which `row` is its last entry."""
+    """Return the state of an account at a time at which `row` is its last entry."""
     as_of = from_us(as_of_us)
     if row.sequence is None:
         return _zeros(row.holder_id, row.credit_type, as_of)
     lots = in_full(row.lots, row.effective_times or {})
-    account = Account(
+    account = AccountState(
         row.holder_id, row.credit_type, as_of_us, row.sequence, row.balance, row.held, lots, row.holds or (), row.overdraft
     )
     return Balance(
@@ -272,7 +270,7 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
         lots=account.lots,
         holds=account.holds,
         next_expiry=_next_expiry([lot for lot in account.lots if not lot.is_expired(as_of_us)]),
-        is_as_written=all(lot.state(account.now_us) == lot.state(row.recorded_us) for lot in account.lots)
+        is_as_written=not any(lot.changes_between(row.recorded_us, account.now_us) for lot in account.lots)
         and all(hold.state(account.now_us) == hold.state(row.recorded_us) for hold in account.holds),
     )
 
@@ -286,7 +284,7 @@ def _zeros(holder_id: str, credit_type: str, as_of: datetime) -> Balance:
 
 
 def lots_in_full(holder_id: str, credit_type: str, lots: Lots) -> Lots:
-    """The account's lots with their effective times, which those that could be spent from the first do not bear."""
+    """Return the account's lots with their effective times; lots that were spendable from the start do not store them."""
     unknown = [str(lot.grant) for lot in lots if lot.effective_us == SINCE_ITS_GRANT]
     if not unknown:
         return lots
@@ -305,14 +303,34 @@ def _next_expiry(lots: Sequence[Lot]) -> NextExpiry | None:
 def page_of_holds(
     found: Balance, *, after: tuple[int] | None = None, before: tuple[int] | None = None, limit: int = 50
 ) -> list[ShownHold]:
-    """A page of an account's holds, the oldest first.
+    """Return a page of an account's holds, the oldest first.
 
     Args:
         after: only holds made after the one of that sequence; `before`: only those made before it, next to it.
     """
-    holds: Sequence[Hold] = found.holds
+    return _page_of(found.shown_holds, lambda hold: hold.hold, after, before, limit)
+
+
+def page_of_lots(
+    found: Balance, *, after: tuple[int] | None = None, before: tuple[int] | None = None, limit: int = 50
+) -> list[ShownLot]:
+    """A page of an account's open lots, the oldest first.
+
+    Args:
+        after: only lots of later grants than that sequence; `before`: only those of earlier ones, next to it.
+    """
+    return _page_of(sorted(found.shown_lots), lambda lot: lot.grant, after, before, limit)
+
+
+def _page_of(
+    parts: Sequence[Part],
+    number_of: Callable[[Part], int],
+    after: tuple[int] | None,
+    before: tuple[int] | None,
+    limit: int,
+) -> list[Part]:
     if after is not None:
-        holds = [hold for hold in holds if hold.sequence > after[0]]
+        parts = [part for part in parts if number_of(part) > after[0]]
     if before is not None:
-        return found.show([hold for hold in holds if hold.sequence < before[0]][-limit:])
-    return found.show(holds[:limit])
+        return [part for part in parts if number_of(part) < before[0]][-limit:]
+    return list(parts[:limit])

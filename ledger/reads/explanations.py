@@ -1,11 +1,11 @@
-"""Why an entry is as it is: the entries that it takes to tell."""
+"""Explains an entry by the entries around it."""
 
 from collections.abc import Iterable
 from itertools import count, takewhile
 from typing import Any
 
 from ledger.database.statements import Statement, parameter
-from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.reads.account_state import lots_in_full
 from ledger.reads.history import entry
 from ledger.rules import Entry
@@ -14,9 +14,9 @@ from ledger.rules.lots import MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, in_full
 from ledger.rules.texts.explanations import explain, is_booked_by_itself
 
 MAX_BOOKED_TOGETHER = 2 * MAX_OPEN_LOTS + MAX_HOLD_PARTS + 3 * MAX_RECEIVED_LOTS
-"""More entries than one writer can have to book before or after its own."""
+"""More entries than a writer can have to book before or after its own."""
 
-# The entry of that number, and the one before it.
+# The entry of that number, and the previous one.
 WITH_THE_ONE_BEFORE = Statement(
     "with_the_one_before",
     f"""
@@ -31,7 +31,7 @@ ORDER BY sequence
     row=entry_of,
 )
 
-# What the ledger booked itself at the same instant, without a key. Entries of one instant have numbers that follow each other.
+# The entries that the ledger booked itself at the same instant, without a key. Entries of one instant have consecutive numbers.
 BOOKED_BESIDE = Statement(
     "booked_beside",
     f"""
@@ -55,14 +55,14 @@ ORDER BY sequence
 
 
 def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, Any] | None:
-    """Why the entry of that number is as it is, as plain JSON: see `rules.texts.explanations`. None if there is no such entry."""
-    asked = {"holder_id": parameter(holder_id), "credit_type": parameter(credit_type), "sequence": parameter(sequence)}
-    found: list[Entry] = WITH_THE_ONE_BEFORE.read(asked)
+    """Return the explanation of the entry of that number as plain JSON, or None: see `rules.texts.explanations`."""
+    parameters = {"holder_id": parameter(holder_id), "credit_type": parameter(credit_type), "sequence": parameter(sequence)}
+    found: list[Entry] = WITH_THE_ONE_BEFORE.read(parameters)
     if not found or found[-1].sequence != sequence:
         return None
     found = _with_lots_in_full(found)
     explained = found[-1]
-    beside = {each.sequence: each for each in BOOKED_BESIDE.read(asked | {"at": parameter(explained.recorded_at)})}
+    beside = {each.sequence: each for each in BOOKED_BESIDE.read(parameters | {"at": parameter(explained.recorded_at)})}
     earlier = _booked(beside.get(number) for number in count(sequence - 1, -1))
     later = _booked(beside.get(number) for number in count(sequence + 1))
     return explain(
@@ -75,14 +75,14 @@ def explanation(holder_id: str, credit_type: str, sequence: int) -> dict[str, An
 
 
 def _booked(neighbours: Iterable[Entry | None]) -> list[Entry]:
-    """The first of them, up to one that a client asked for."""
+    """Return the first of them, up to an entry that a client requested."""
     return [
         each for each in takewhile(lambda each: each is not None and is_booked_by_itself(each), neighbours) if each is not None
     ]
 
 
 def _with_lots_in_full(entries: list[Entry]) -> list[Entry]:
-    """Entries of one account, each with its lots in full, by one query for all of them."""
+    """Return entries of one account, each with its full lots, by one query for all of them."""
     first = entries[0]
     by_grant = {lot.grant: lot for entry in entries for lot in entry.lots}
     in_full_lots = lots_in_full(first.holder_id, first.credit_type, tuple(by_grant.values()))

@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 import orjson
 
 from ledger.database.statements import Loader, Statement, instant_us, integer, parameter
-from ledger.entry_rows import LOADERS, READ_COLUMNS, entry_of
+from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.rules import Entry
-from ledger.rules.entries import accepts_transfers_by
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, decode_drawn
 from ledger.values import MAX_SEQUENCE
 
 EntryPosition = tuple[datetime, str, int]
-"""Where an entry is in a listing: recorded_at, credit_type, sequence."""
+"""The position of an entry in a listing: recorded_at, credit_type, sequence."""
 
 
 class ShownEntry(NamedTuple):
-    """What is shown of an entry: all but the state that it carries, which grows with the account's open lots."""
+    """The shown columns of an entry: all except the state that it carries, which grows with the account's open lots."""
 
     holder_id: str
     credit_type: str
@@ -33,6 +32,7 @@ class ShownEntry(NamedTuple):
     refers_to: int | None
     refunded_total: int | None
     overdraft: int | None
+    requested: int | None
     hold_expires_us: int | None
     effective_us: int
     recorded_us: int
@@ -47,7 +47,7 @@ class ShownEntry(NamedTuple):
 
     @property
     def position(self) -> EntryPosition:
-        """Where it is in a listing."""
+        """The columns that order a listing."""
         return from_us(self.recorded_us), self.credit_type, self.sequence
 
     @property
@@ -55,10 +55,10 @@ class ShownEntry(NamedTuple):
         """Of a transfer: its other side."""
         return None if self.kind == "adjust" else self.counterpart
 
-    @property
-    def accepts_transfers(self) -> bool | None:
-        """Of an `adjust` that says so: whether the account accepts transfers from others from then on."""
-        return accepts_transfers_by(self.kind, self.counterpart)
+    accepts_transfers = Entry.accepts_transfers  # type: ignore[misc]  # mypy wants fields only
+    freezes = Entry.freezes  # type: ignore[misc]
+    budget = Entry.budget  # type: ignore[misc]
+    recurring_grant = Entry.recurring_grant  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class Refusal:
 
     @property
     def position(self) -> EntryPosition:
-        """Where it is in a listing."""
+        """The columns that order a listing."""
         return self.recorded_at, self.credit_type, self.sequence
 
 
-# Of an entry of kind hold: when that hold expires, by what the entry itself says.
+# The expiry of a hold, from the entry of kind hold itself.
 HOLD_EXPIRES_US = """
     CASE WHEN e.kind = 'hold' THEN (
         SELECT (hold ->> 1)::bigint
@@ -103,6 +103,7 @@ SHOWN: dict[str, tuple[str, Loader]] = {
     "refers_to": ("e.refers_to", integer),
     "refunded_total": ("e.refunded_total", integer),
     "overdraft": ("e.overdraft", integer),
+    "requested": ("e.requested", integer),
     "hold_expires_us": (HOLD_EXPIRES_US, integer),
     "effective_us": ("COALESCE(e.effective_at, e.recorded_at)", instant_us),
     "recorded_us": ("e.recorded_at", instant_us),
@@ -123,7 +124,8 @@ REFUSED: dict[str, tuple[str, Loader]] = {
 }
 
 
-def _select_list(columns: dict[str, tuple[str, Loader]]) -> str:
+def select_list(columns: dict[str, tuple[str, Loader]]) -> str:
+    """Return the columns of a statement, each under its name."""
     return ", ".join(f"{column} AS {name}" for name, (column, _) in columns.items())
 
 
@@ -141,7 +143,7 @@ WHERE holder_id = %s AND credit_type = %s AND sequence = %s
 SHOWN_ENTRY = Statement(
     "shown_entry",
     f"""
-SELECT {_select_list(SHOWN)}
+SELECT {select_list(SHOWN)}
 FROM ledger_entry e
 WHERE holder_id = %s AND credit_type = %s AND sequence = %s
 """,
@@ -149,8 +151,8 @@ WHERE holder_id = %s AND credit_type = %s AND sequence = %s
     row=ShownEntry._make,
 )
 
-# A page of a holder's entries, over all accounts or one. Of each account it reads no more of the primary key than the page needs:
-# each bound in time is a bound on the account's numbers, with which recorded_at rises. Entries of one instant are in the order of
+# A page of a holder's entries, over all accounts or one. It reads no more of each account's primary key than the page needs: each
+# bound in time is a bound on the account's numbers, with which recorded_at rises. Entries of one instant are in the order of
 # their credit types, then of their numbers.
 PAGE = """
 SELECT {columns}
@@ -180,8 +182,8 @@ UNTIL = """
     CASE WHEN %(until)s::timestamptz IS NOT NULL
     THEN ledger_sequence_at(%(holder_id)s, account.credit_type, %(until)s::timestamptz - interval '1 microsecond') + 1
     END"""
-# Where a page goes on from is a number of the position's own account. Of another account it is the last entry up to that instant;
-# whether entries of the same instant are in front of the position or behind it, their credit types say.
+# A page continues from a number of the position's own account. Of another account it continues from the last entry up to that
+# instant; the order of the credit types decides whether entries of the same instant are in front of the position or behind it.
 AFTER_POSITION = """
     CASE WHEN account.credit_type = %(type)s::text THEN %(sequence)s::bigint ELSE ledger_sequence_at(
         %(holder_id)s,
@@ -194,7 +196,7 @@ BEFORE_POSITION = """
         account.credit_type,
         %(at)s::timestamptz - CASE WHEN account.credit_type < %(type)s::text THEN interval '0' ELSE interval '1 microsecond' END
     ) END"""
-# By a subquery, so that it is worked out once for the account and its result looked up in the primary key.
+# By a subquery, so that it is computed once for the account and its result looked up in the primary key.
 MOVEMENTS = """sequence = ANY ((
         SELECT ledger_movements(
             %(holder_id)s, account.credit_type, bounds.above, bounds.below, %(limit)s::integer, {newest}
@@ -203,35 +205,48 @@ MOVEMENTS = """sequence = ANY ((
 OF_KIND = "kind = '{kind}' AND sequence > bounds.above AND sequence < bounds.below"
 
 
+OF_ANY_KIND = "any"
+
+
+def page_sql(columns: str, kind: str | None, going: str) -> str:
+    """Return the SQL of a page of a holder's entries.
+
+    Args:
+        kind: entries of that kind only, a literal so that the index of kinds can serve it; None for all but refusals, OF_ANY_KIND
+            for those too.
+        going: "first" for the newest entries, "older" for those before a position, "newer" for those after it, or the oldest.
+    """
+    newest = going != "newer"
+    of_kind = OF_KIND.format(kind=kind) if kind != OF_ANY_KIND else OF_KIND.partition(" AND ")[2]
+    return PAGE.format(
+        columns=columns,
+        above="0," + SINCE + ("" if newest else "," + AFTER_POSITION),
+        below=f"{MAX_SEQUENCE}," + UNTIL + ("," + BEFORE_POSITION if going == "older" else ""),
+        condition=MOVEMENTS.format(newest=newest) if kind is None else of_kind,
+        direction="DESC" if newest else "ASC",
+    )
+
+
 @cache
 def page_statement(listing: str, kind: str | None, going: str) -> Statement:
-    """The statement of a page.
+    """The statement of a page; see `page_sql`.
 
     Args:
         listing: "entries", which are shown, or "refusals".
-        kind: entries of that kind only, a literal so that the index of kinds can serve it; None for all but refusals.
-        going: "first" for the newest entries, "older" for those before a position, "newer" for those after it.
     """
     columns, row = {"entries": (SHOWN, ShownEntry._make), "refusals": (REFUSED, _refusal)}[listing]
-    newest = going != "newer"
-    sql = PAGE.format(
-        columns=_select_list(columns),
-        above="0," + SINCE + ("" if newest else "," + AFTER_POSITION),
-        below=f"{MAX_SEQUENCE}," + UNTIL + ("," + BEFORE_POSITION if going == "older" else ""),
-        condition=MOVEMENTS.format(newest=newest) if kind is None else OF_KIND.format(kind=kind),
-        direction="DESC" if newest else "ASC",
-    )
+    sql = page_sql(select_list(columns), kind, going)
     loaders = [load for _, load in columns.values()]
     return Statement(f"page_of_{listing}_{kind}_{going}", sql, loaders, row=row)
 
 
 def entry(holder_id: str, credit_type: str, sequence: int) -> Entry | None:
-    """The entry of that number, if the account has it, with the state that it carries."""
+    """Return the entry of that number, if the account has it, with the state that it carries."""
     return ENTRY.first([parameter(holder_id), parameter(credit_type), parameter(sequence)])
 
 
 def shown_entry(holder_id: str, credit_type: str, sequence: int) -> ShownEntry | None:
-    """The entry of that number, if the account has it, as it is shown."""
+    """Return the entry of that number, if the account has it, with the shown columns."""
     return SHOWN_ENTRY.first([parameter(holder_id), parameter(credit_type), parameter(sequence)])
 
 
@@ -246,13 +261,13 @@ def entries(
     after: EntryPosition | None = None,
     limit: int = 50,
 ) -> list[ShownEntry]:
-    """A page of a holder's entries, newest first.
+    """Return a page of a holder's entries, the newest first.
 
     Args:
         kind: entries of that kind only; by default all but refusals.
         since, until: recorded in [since, until).
-        before: only entries older than that position; `after`: only newer ones, those next to it.
-        limit: at most this many, 1 or more.
+        before: only entries older than that position; `after`: only the next newer ones.
+        limit: at most this number, 1 or more.
     """
     return _page("entries", kind, holder_id, credit_type, before, after, limit, since, until)
 
@@ -260,10 +275,10 @@ def entries(
 def refusals(
     holder_id: str, *, before: EntryPosition | None = None, after: EntryPosition | None = None, limit: int = 50
 ) -> list[Refusal]:
-    """A page of a holder's refusals, newest first.
+    """Return a page of a holder's refusals, the newest first.
 
     Args:
-        before: only refusals older than that position; `after`: only newer ones, those next to it.
+        before: only refusals older than that position; `after`: only the next newer ones.
     """
     return _page("refusals", "refusal", holder_id, None, before, after, limit)
 

@@ -1,6 +1,6 @@
 """Holders and their accounts with balances, from account to account by their first entries.
 
-An account that never had a movement, only refusals, is in no list: see docs/adr/0052. Its refusals are (`history.refusals`).
+An account that had only refusals and no movement is in no list: see docs/adr/0052. `history.refusals` has its refusals.
 """
 
 from datetime import datetime
@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from ledger.database.statements import Statement, instant_us, integer, parameter
 from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
+from ledger.rules.entries import FROZEN
 from ledger.rules.instants import from_us
 from ledger.rules.kinds import KINDS, sql_list
 
 ACCOUNTS_AT_ONCE = 100
 
-# From first entry to first entry, which have an index, and of each account only the last one: what it costs grows with the page,
-# not with the history. `beyond` is an id behind all that begin with the prefix: where the index is left.
+# From first entry to first entry, which have an index, and only the last entry of each account: the cost grows with the page, not
+# with the history. `beyond` is an id behind all that begin with the prefix, at which the scan ends.
 # The index of kinds finds the first movement of an account behind any number of refusals.
 PAGE = f"""
 SELECT
@@ -65,7 +66,7 @@ ACCOUNTS_BEFORE = Statement(
 BEHIND_ALL_CHARACTERS = "\x7f"
 """Sorts behind each character that a holder's id may have."""
 
-# A holder's accounts by their first entries; of each the last one, by the primary key.
+# A holder's accounts by their first entries, each with its last entry by the primary key.
 SEEN = Statement(
     "seen",
     """
@@ -89,10 +90,23 @@ INCOMING_TRANSFERS = Statement(
 SELECT counterpart ->> 'incoming', sequence, recorded_at
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s AND kind = 'adjust' AND counterpart IS NOT NULL
+    AND counterpart ->> 'incoming' IS NOT NULL
 ORDER BY sequence DESC
 LIMIT 1
 """,
     [bytes.decode, integer, instant_us],
+)
+
+FREEZE = Statement(
+    "freeze_read",
+    """
+SELECT counterpart ->> 'holder', credit_type, sequence, recorded_at
+FROM ledger_entry
+WHERE holder_id = %s AND kind = 'adjust' AND counterpart ->> 'change' IS NOT NULL
+ORDER BY (counterpart ->> 'change')::integer DESC
+LIMIT 1
+""",
+    [bytes.decode, bytes.decode, integer, instant_us],
 )
 
 
@@ -104,11 +118,11 @@ def holders(
     before: tuple[str, str] | None = None,
     limit: int = 50,
 ) -> list[Balance]:
-    """A page of accounts with their balances, by holder and credit type; without those that never had a movement.
+    """Return a page of accounts with their balances, by holder and credit type, without those that never had a movement.
 
     Args:
-        prefix: only holders whose id begins so.
-        after: only accounts behind that (holder_id, credit_type); `before`: only those ahead of it, next to it.
+        prefix: only holders whose id begins with it.
+        after: only accounts behind that (holder_id, credit_type); `before`: only the next accounts ahead of it.
     """
     start = before or after or ("", "")
     values = {
@@ -126,11 +140,11 @@ def holders(
 
 
 def accounts(holder_id: str) -> list[Balance]:
-    """All accounts of a holder with their balances, by credit type."""
+    """Return all accounts of a holder with their balances, by credit type."""
     found: list[Balance] = []
     page = holders(prefix=holder_id, limit=ACCOUNTS_AT_ONCE)
     while page:
-        # Of all holders whose id begins so, the one that is nothing but the prefix comes first.
+        # The holder whose id equals the prefix comes before all ids that begin with it.
         own = [account for account in page if account.holder_id == holder_id]
         found += own
         if len(own) < ACCOUNTS_AT_ONCE:
@@ -140,13 +154,13 @@ def accounts(holder_id: str) -> list[Balance]:
 
 
 def seen(holder_id: str) -> tuple[datetime, datetime] | None:
-    """When the holder's first and last entries were recorded, over all accounts that had a movement; None if none had."""
+    """Return the times of the holder's first and last entries, over all accounts with a movement; None without such accounts."""
     [(first_us, last_us)] = SEEN.read([parameter(holder_id)])
     return None if first_us is None else (from_us(first_us), from_us(last_us))
 
 
-class IncomingTransfers(NamedTuple):
-    """Whether an account accepts transfers from others, and by which entry; `changed_by` is None where nothing was ever said."""
+class IncomingTransferSetting(NamedTuple):
+    """Whether an account accepts transfers from others, and the entry that last set this; None if no entry has set it."""
 
     holder_id: str
     credit_type: str
@@ -155,9 +169,9 @@ class IncomingTransfers(NamedTuple):
     changed_at: datetime | None = None
 
 
-def incoming_transfers(holder_id: str, credit_type: str = "credits") -> IncomingTransfers:
-    """Whether the account accepts transfers from others: it does until an entry says otherwise."""
-    account = IncomingTransfers(holder_id, credit_type)
+def incoming_transfers(holder_id: str, credit_type: str = "credits") -> IncomingTransferSetting:
+    """Return whether the account accepts transfers from others. It does until an entry changes that."""
+    account = IncomingTransferSetting(holder_id, credit_type)
     rows = INCOMING_TRANSFERS.read([parameter(holder_id), parameter(credit_type)])
     if not rows:
         return account
@@ -165,6 +179,25 @@ def incoming_transfers(holder_id: str, credit_type: str = "credits") -> Incoming
     return account._replace(accepted=incoming == "accepted", changed_by=sequence, changed_at=from_us(recorded_us))
 
 
+class Freeze(NamedTuple):
+    """Whether a holder is frozen, and by which entry; the last three are None if no entry ever changed that."""
+
+    holder_id: str
+    frozen: bool = False
+    credit_type: str | None = None
+    changed_by: int | None = None
+    changed_at: datetime | None = None
+
+
+def freeze(holder_id: str) -> Freeze:
+    """Whether the holder is frozen, in all credit types."""
+    rows = FREEZE.read([parameter(holder_id)])
+    if not rows:
+        return Freeze(holder_id)
+    [(word, credit_type, sequence, recorded_us)] = rows
+    return Freeze(holder_id, word == FROZEN, credit_type, sequence, from_us(recorded_us))
+
+
 def is_known(holder_id: str) -> bool:
-    """Whether the holder has an account that had a movement, in whatever credit type."""
+    """Return whether the holder has an account with a movement, in any credit type."""
     return seen(holder_id) is not None

@@ -12,10 +12,10 @@ def rates(
     before: tuple[str, str] | None = None,
     limit: int = 50,
 ) -> list[Rate]:
-    """A page of rates, each in its newest version, by credit type and code.
+    """Return a page of rates, each in its newest version, by credit type and code.
 
     Args:
-        after: only rates behind that (credit_type, code); `before`: only those ahead of it, next to it.
+        after: only rates behind that (credit_type, code); `before`: only the next ones ahead of it.
     """
     found = Rate.objects.all() if credit_type is None else Rate.objects.filter(credit_type=credit_type)
     direction = "-" if before is not None else ""
@@ -35,10 +35,10 @@ def rate_versions(
     after: tuple[int] | None = None,
     limit: int = 50,
 ) -> list[Rate]:
-    """A page of a rate's versions, newest first.
+    """Return a page of a rate's versions, the newest first.
 
     Args:
-        before: only versions older than that one; `after`: only newer ones, those next to it.
+        before: only versions older than that one; `after`: only the next newer ones.
     """
     found = Rate.objects.filter(credit_type=credit_type, code=code)
     if before is not None:

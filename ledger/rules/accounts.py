@@ -5,14 +5,15 @@ from typing import Any, NamedTuple
 
 from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
-from ledger.rules.entries import GENESIS, REQUEST_DIGEST_BYTES, Entry
+from ledger.rules.budgets import Budgets
+from ledger.rules.entries import BY_THE_LEDGER, GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import Drawn, Lot, Lots
 from ledger.rules.pending import SettledState, settled
 from ledger.rules.requests import Request
 
 
-class Account(NamedTuple):
+class AccountState(NamedTuple):
     """The state after the last entry, and the time at which it is decided.
 
     `now_us` is the server's clock after the lock was taken; every decision uses it. `recorded_us` is when the last entry was
@@ -33,6 +34,9 @@ class Account(NamedTuple):
     recorded_us: int = 0
     moved_by: int = 0
     """The sequence of the last entry that is not a refusal."""
+    is_frozen: bool = False
+    """Of the holder, in all credit types: nothing can be spent, held or transferred."""
+    budgets: Budgets = ()
 
     @property
     def owed(self) -> int:
@@ -96,13 +100,15 @@ class Account(NamedTuple):
         counterpart: dict[str, Any] | None = None,
         rating: dict[str, Any] | None = None,
         refusal: dict[str, Any] | None = None,
+        requested: int | None = None,
+        budgets: Budgets | None = None,
         keyless: bool = False,
     ) -> Entry:
         """Return the next entry: numbered, with the state after it, and with its digest.
 
         Args:
             amount: the change of the balance, signed.
-            held, holds, overdraft: their values after the entry; unchanged by default.
+            held, holds, overdraft, budgets: their values after the entry; unchanged by default.
             request: gives the entry its actor, reason, reference, metadata and key. Without a request the actor is the ledger.
             keyless: True leaves the key out, because another entry of the request has it.
         """
@@ -125,31 +131,33 @@ class Account(NamedTuple):
             None if request is None or keyless else request.digest()[:REQUEST_DIGEST_BYTES],
             self.now_us if effective_us is None else effective_us,  # effective_us
             max(self.now_us, self.recorded_us),  # recorded_us: it never goes back
-            "ledger" if request is None else request.actor,
+            BY_THE_LEDGER if request is None else request.actor,
             reason if request is None else request.reason,
             "" if request is None else request.reference,
             {} if request is None else request.metadata,
             counterpart,
             rating,
             refusal,
+            requested,
+            self.budgets if budgets is None else budgets,
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
         """Return the entry that records a refusal: it changes nothing, books nothing, and has the request's key.
 
-        Expired lots and holds stay on it unbooked; the refusal's facts tell how many credits could be spent.
+        Expired lots and holds stay unbooked in its state; the refusal's facts say how many credits could be spent.
         """
         stored = {
             "after": self.moved_by,
             "code": refusal.code,
             "facts": refusal.facts,
             "operation": request.operation,
-            "request": request.asked(),
+            "request": request.content(),
             "request_id": request.request_id,
         }
         return self.next_entry("refusal", 0, lots=self.lots, request=request, refusal=stored)
 
-    def after(self, entry: Entry) -> "Account":
+    def after(self, entry: Entry) -> "AccountState":
         """Return the account after `entry`, at the same time."""
         return self._replace(
             sequence=entry.sequence,
@@ -161,8 +169,10 @@ class Account(NamedTuple):
             digest=entry.digest,
             recorded_us=entry.recorded_us,
             moved_by=entry.sequence if entry.refusal is None else entry.refusal["after"],
+            is_frozen=self.is_frozen if entry.kind != "adjust" or entry.freezes is None else entry.freezes,
+            budgets=entry.budgets,
         )
 
-    def after_all(self, entries: Sequence[Entry]) -> "Account":
+    def after_all(self, entries: Sequence[Entry]) -> "AccountState":
         """Return the account after the last of `entries`; the same account if there are no entries."""
         return self.after(entries[-1]) if entries else self

@@ -5,6 +5,7 @@ from datetime import datetime
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
+from ledger.rules.budgets import Budgets, encode_budgets
 from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us
 from ledger.rules.kinds import KINDS, taken_by
@@ -14,6 +15,12 @@ from ledger.values import encode_json
 GENESIS = bytes(32)
 """The previous digest for the first entry of an account."""
 
+
+FROZEN, THAWED = "frozen", "thawed"
+"""The member of `counterpart` in an `adjust` entry that freezes or unfreezes a holder, besides the number of the change."""
+
+BY_THE_LEDGER = "ledger"
+"""The actor of what the ledger does by itself."""
 
 REQUEST_DIGEST_BYTES = 8
 """How many bytes of a request's digest are stored on its entry. That is enough to notice another request with the same key."""
@@ -25,8 +32,9 @@ class Entry(NamedTuple):
     `amount` is the change of `balance`, signed. `drawn` lists the lots that the entry took from or gave back to. `refers_to` is
     the spend, hold or grant of the account that it refers to, `refunded_total` how much of that spend has been refunded, this
     entry included. `counterpart` names the other side of a transfer, `rating` the rate that gave the amount, `refusal` the
-    refused request and the reason. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry
-    already existed when the request came.
+    refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` is the state of the budgets
+    after it. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry already existed when the
+    request came.
     """
 
     holder_id: str
@@ -53,6 +61,8 @@ class Entry(NamedTuple):
     counterpart: dict[str, Any] | None
     rating: dict[str, Any] | None
     refusal: dict[str, Any] | None
+    requested: int | None = None
+    budgets: Budgets = ()
     digest: bytes = b""
     replayed: bool = False
 
@@ -82,7 +92,24 @@ class Entry(NamedTuple):
     @property
     def accepts_transfers(self) -> bool | None:
         """Of an `adjust` that says so: whether the account accepts transfers from others from then on."""
-        return accepts_transfers_by(self.kind, self.counterpart)
+        word = None if self.kind != "adjust" or self.counterpart is None else self.counterpart.get("incoming")
+        return None if word is None else word == "accepted"
+
+    @property
+    def freezes(self) -> bool | None:
+        """Of an `adjust` that says so: whether the holder is frozen from then on."""
+        word = None if self.kind != "adjust" or self.counterpart is None else self.counterpart.get("holder")
+        return None if word is None else word == FROZEN
+
+    @property
+    def budget(self) -> str | None:
+        """Of an `adjust` that sets or ends a budget: its name."""
+        return self.counterpart.get("budget") if self.kind == "adjust" and self.counterpart else None
+
+    @property
+    def recurring_grant(self) -> str | None:
+        """Of an `adjust` that sets or ends a recurring grant, or says that a period needed nothing: its name."""
+        return self.counterpart.get("recurring_grant") if self.kind == "adjust" and self.counterpart else None
 
     @property
     def hold(self) -> Hold | None:
@@ -106,11 +133,14 @@ class Entry(NamedTuple):
         return Entry._make((*self[:-2], self.computed_digest(previous_digest), self.replayed))
 
     def computed_digest(self, previous_digest: bytes) -> bytes:
-        """Return SHA-256 over the previous digest and the canonical form: 32 bytes. See docs/LEDGER.md."""
+        """Return SHA-256 over the previous digest and the canonical form: 32 bytes. See docs/explanation/ledger.md."""
         return hashlib.sha256(previous_digest + self.canonical_form().encode()).digest()
 
     def canonical_form(self) -> str:
-        """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`."""
+        """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`.
+
+        An entry that has `requested` or `budgets`, which came later, has them in arrays of their own behind the first.
+        """
         text = encode_basestring
         overdraft, refers_to, refunded_total = [
             "null" if number is None else number for number in (self.overdraft, self.refers_to, self.refunded_total)
@@ -126,10 +156,6 @@ class Entry(NamedTuple):
             f"{'null' if self.request_digest is None else text(self.request_digest.hex())}, "
             f"{self.effective_us}, {self.recorded_us}, {text(self.actor)}, {text(self.reason)}, {text(self.reference)}, "
             f"{encode_json(self.metadata) if self.metadata else 'null'}, "
-            f"{counterpart}, {rating}, {refusal}]"
+            f"{counterpart}, {rating}, {refusal}]{'' if self.requested is None else f'[{self.requested}]'}"
+            f"{encode_budgets(self.budgets) if self.budgets else ''}"
         )
-
-
-def accepts_transfers_by(kind: str, counterpart: dict[str, Any] | None) -> bool | None:
-    """What an entry of this kind and counterpart says of transfers from others; None if it says nothing."""
-    return None if kind != "adjust" or counterpart is None else counterpart["incoming"] == "accepted"

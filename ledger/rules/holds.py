@@ -13,15 +13,12 @@ received ones."""
 DEFAULT_HOLD_US = 3_600 * 1_000_000
 MAX_HOLD_US = 31 * DAY_US
 
-HOLD_STATES = ("open", "expired")
-"""The states of a hold. An expired hold is listed until its release is booked, but withholds nothing."""
-
 
 class Hold(NamedTuple):
     """The credits that an open hold still sets aside.
 
-    `sequence` is the sequence of its `hold` entry. `parts` are the lots that it took from, in the order of taking, each with its
-    credits that are still held. So a release needs no look into the history.
+    `sequence` is the sequence of its `hold` entry. `parts` are the lots from which it took, in the order of taking, each with its
+    credits that are still held. So a release does not read the history.
     """
 
     sequence: int

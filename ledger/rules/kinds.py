@@ -1,4 +1,4 @@
-"""The kinds of entries: one row for each, with everything that is asked about a kind.
+"""The kinds of entries: one row for each, with every property of the kind.
 
 Texts, colours, totals, the month-end report and the audit's sums come from these rows. CHECKs of the schema and CASEs of the
 audit name every kind again; tests/ledger/rules/test_kinds.py compares them with the rows.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 
-class Text(NamedTuple):
+class Texts(NamedTuple):
     """What an entry did: a word for labels, a sentence with amounts in the credit type's unit, and the API's sentence.
 
     `past` is filled by `ledger.rules.texts.entry_texts`, `explained` by `ledger.rules.texts.explanations`.
@@ -37,14 +37,15 @@ class Kind:
         takes: it takes from lots in burn order.
         of_lot: what it does with each lot in `drawn` otherwise: the API's decision, and its sentence.
         changes_held: it can change which credits are held.
+        budgets: what it does to budgets: it uses them, gives back to them, or sets them; empty: nothing.
         has_own_time: `effective_at` can differ from the instant of the decision.
         has_key: every entry has the key of a request.
         booked: when the ledger books it by itself, the reason, and the API's sentence; None: it never does.
     """
 
     name: str
-    text: Text
-    cases: Mapping[str, Text] = field(default_factory=dict)
+    text: Texts
+    cases: Mapping[str, Texts] = field(default_factory=dict)
     on_statement: Mapping[str, str]
     colour: Literal["success", "info", "primary", "warning", "danger"]
     sign: Literal[">", ">=", "=", "<=", "<"]
@@ -56,6 +57,7 @@ class Kind:
     takes: bool = False
     of_lot: tuple[str, str] | None = None
     changes_held: bool = False
+    budgets: Literal["", "uses", "gives back", "sets"] = ""
     has_own_time: bool = False
     has_key: bool = True
     booked: tuple[str, str] | None = None
@@ -68,7 +70,7 @@ class Kind:
     def title(self) -> str:
         return self.words.capitalize()
 
-    def text_of(self, entry: Any) -> Text:
+    def text_of(self, entry: Any) -> Texts:
         """The texts for an entry of this kind, or a row of one."""
         return next((text for column, text in self.cases.items() if getattr(entry, column)), self.text)
 
@@ -77,37 +79,51 @@ class Kind:
         return {"amount": amount, "drawn": -drawn, "nothing": 0}[self.moves]
 
 
+_LOTS_OF: Final = ("grant", "transfer_in", "refund", "reissue")
+"""The kinds that open lots, as what names a lot refers to them; a test compares them with the rows."""
 _KINDS: Final = (
     Kind(
         name="grant", colour="success", sign=">", moves="amount", total="granted",
-        text=Text("Grant", "{amount} added", "The grant added {amount} as a new lot."),
+        text=Texts("Grant", "{amount} added", "The grant added {amount} as a new lot."),
         on_statement={"en": "Grant", "de": "Gutschrift"},
         may_begin=True, opens_lots=True, has_own_time=True,
     ),
     Kind(
         name="spend", colour="primary", sign="<", moves="amount", total="spent",
-        text=Text("Spend", "{amount} spent{rated}", "The spend took {amount} from {lots}{on_overdraft}, in the order {order}."),
+        text=Texts("Spend", "{amount}{of_requested} spent{rated}",
+                  "The spend took {amount}{of_requested} from {lots}{on_overdraft}, in the order {order}."),
         on_statement={"en": "Spend", "de": "Verbrauch"},
         takes=True,
+        budgets="uses",
     ),
     Kind(
         name="refund", colour="info", sign=">", moves="amount", total="refunded", refers_to=("spend", "capture"),
-        text=Text("Refund", "{amount} of spend #{refers_to} returned",
+        text=Texts("Refund", "{amount} of spend #{refers_to} returned",
                   "The refund returned {amount} of entry {refers_to} to {lots}{repaying}."),
         on_statement={"en": "Refund", "de": "Erstattung"},
         of_lot=("returned", "The refund returned these credits to their lot; the lot drawn last gets its part first."),
         opens_lots=True, has_key=False,
     ),
     Kind(
-        name="revoke", colour="warning", sign="<", moves="amount", total="revoked", refers_to=("grant",),
-        text=Text("Revoke", "{amount} of grant #{refers_to} taken back",
-                  "The revocation took back {amount} of grant {refers_to}."),
+        name="revoke", colour="warning", sign="<", moves="amount", total="revoked", refers_to=("grant", "reissue"),
+        text=Texts("Revoke", "all unspent credits taken back: {amount}",
+                  "The revocation took back {amount}, all that was unspent."),
+        cases={"refers_to": Texts("Revoke", "{amount} of grant #{refers_to} taken back",
+                                 "The revocation took back {amount} of grant {refers_to}.")},
         on_statement={"en": "Grant taken back", "de": "Gutschrift zurückgenommen"},
-        of_lot=("revoked", "The revocation took back the unspent rest of the grant."),
+        of_lot=("revoked", "The revocation took back the unspent rest of the lot."),
     ),
     Kind(
-        name="expire", colour="warning", sign="<", moves="amount", total="expired", refers_to=("grant", "transfer_in", "refund"),
-        text=Text("Expire", "{amount} of grant #{refers_to} expired", "{amount} of grant {refers_to} expired."),
+        name="reissue", colour="info", sign="=", moves="nothing", total=None, refers_to=_LOTS_OF,
+        text=Texts("New terms", "{drawn} of lot #{refers_to} form a new lot with other terms",
+                   "The {drawn} left in lot {refers_to} form a new lot with other terms."),
+        on_statement={"en": "New terms", "de": "Neue Bedingungen"},
+        of_lot=("reissued", "These credits left the lot and form a new one, whose terms are on this entry."),
+        opens_lots=True,
+    ),
+    Kind(
+        name="expire", colour="warning", sign="<", moves="amount", total="expired", refers_to=_LOTS_OF,
+        text=Texts("Expire", "{amount} of grant #{refers_to} expired", "{amount} of grant {refers_to} expired."),
         on_statement={"en": "Expired", "de": "Verfallen"},
         of_lot=("expired", "The lot reached its expiry."),
         booked=("lot expired", "Lot {refers_to} expired with {amount} left."),
@@ -115,57 +131,66 @@ _KINDS: Final = (
     ),
     Kind(
         name="hold", colour="primary", sign="<=", moves="nothing", total=None, refers_to=("hold",),
-        text=Text("Hold", "{amount} set aside{rated}", "The hold set aside {amount} from {lots}, in the order {order}."),
-        cases={"refers_to": Text("Hold", "hold #{refers_to} extended", "Hold {refers_to} has a new expiry; no credits moved.")},
+        text=Texts("Hold", "{amount} set aside{rated}", "The hold set aside {amount} from {lots}, in the order {order}."),
+        cases={"refers_to": Texts("Hold", "hold #{refers_to} extended", "Hold {refers_to} has a new expiry; no credits moved.")},
         on_statement={"en": "Held", "de": "Reserviert"},
         takes=True, changes_held=True,
+        budgets="uses",
     ),
     Kind(
         name="capture", colour="primary", sign="<=", moves="drawn", total="spent", refers_to=("hold",),
-        text=Text("Capture", "{drawn} of hold #{refers_to} spent",
+        text=Texts("Capture", "{drawn} of hold #{refers_to} spent",
                   "The capture took {drawn}: {from_hold} from hold {refers_to}{beyond}."),
         on_statement={"en": "Held credits spent", "de": "Reserviertes verbraucht"},
         of_lot=("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
         changes_held=True,
+        budgets="uses",
     ),
     Kind(
         name="release", colour="info", sign=">=", moves="nothing", total=None, refers_to=("hold",),
-        text=Text("Release", "{amount} of hold #{refers_to} returned",
+        text=Texts("Release", "{amount} of hold #{refers_to} returned",
                   "The release returned {amount} of hold {refers_to} to {lots}{because}."),
         on_statement={"en": "Held credits released", "de": "Reservierung aufgehoben"},
         of_lot=("returned", "The release returned these credits from the hold to their lot."),
         booked=("hold expired", "Hold {refers_to} returned {amount}{because}."),
         changes_held=True, has_own_time=True, has_key=False,
+        budgets="gives back",
     ),
     Kind(
-        name="transfer_in", colour="success", sign=">", moves="amount", total="transferred_in",
-        text=Text("Transfer", "{amount} received from {other}", "{other} transferred {amount}, {arrived}."),
+        name="transfer_in", colour="success", sign=">", moves="amount", total="transferred_in", refers_to=("transfer_out",),
+        text=Texts("Transfer", "{amount} received from {other}", "{other} transferred {amount}, {arrived}."),
         on_statement={"en": "Received", "de": "Erhalten"},
-        of_lot=("joined", "These credits joined the lot that earlier receipts of the same terms share."),
+        cases={"refers_to": Texts("Reversal", "{amount} of transfer #{refers_to} came back from {other}",
+                                  "The reversal of transfer {refers_to} took {amount} back from {other}.")},
+        of_lot=("joined", "These credits are in a lot that was there: of earlier receipts, or the one that they came from."),
         may_begin=True, opens_lots=True, has_key=False,
     ),
     Kind(
-        name="transfer_out", colour="primary", sign="<", moves="amount", total="transferred_out",
-        text=Text("Transfer", "{amount} sent to {other}",
+        name="transfer_out", colour="primary", sign="<", moves="amount", total="transferred_out", refers_to=("transfer_in",),
+        text=Texts("Transfer", "{amount} sent to {other}",
                   "The transfer moved {amount} from {lots} to {other}, in the order {order}."),
+        cases={"refers_to": Texts("Reversal", "{amount} of receipt #{refers_to} went back to {other}",
+                                  "{other} reversed the transfer: {amount} of entry {refers_to} went back.")},
         on_statement={"en": "Transferred", "de": "Übertragen"},
-        takes=True,
+        of_lot=("reversed", "The reversal took these credits out of the lot in which they had arrived."),
+        takes=True, has_key=False,
+        budgets="uses",
     ),
     Kind(
         name="adjust", colour="warning", sign="=", moves="nothing", total=None,
-        text=Text("Overdraft", "limit set to {overdraft}", "Spends may take the balance down to {lowest} from now on."),
+        text=Texts("Overdraft", "limit set to {overdraft}", "Spends may take the balance down to {lowest} from now on."),
         cases={
-            "drawn": Text("Repay", "{drawn} repaid the overdraft", "{drawn} from {lots} repaid the overdraft."),
-            "counterpart": Text("Setting", "{accepts} transfers from others",
-                                "The account {accepts} transfers from others from now on."),
+            "drawn": Texts("Repay", "{drawn} repaid the overdraft", "{drawn} from {lots} repaid the overdraft."),
+            "counterpart": Texts("Setting", "{setting}", "The {set} from now on."),
         },
         on_statement={"en": "Overdraft", "de": "Überziehung"},
         booked=("overdraft repaid", "{drawn} repaid the overdraft."),
         may_begin=True, takes=True, has_key=False,
+        budgets="sets",
     ),
     Kind(
         name="refusal", colour="danger", sign="=", moves="nothing", total=None,
-        text=Text("Refused", "{refused}", "{refused} No credits moved."),
+        text=Texts("Refused", "{refused}", "{refused} No credits moved."),
         on_statement={},
     ),
 )  # fmt: skip
@@ -193,7 +218,7 @@ def sql_list(kinds: Iterable[str]) -> str:
 # Totals ----------------------------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
+class TotalsLine(NamedTuple):
     """A line of the totals and a column of ledger_daily_total: what entries of the kinds with that total come to.
 
     `sign` says whether it adds to the credits or takes from them. `source` is that of the lots, for a total with
@@ -207,14 +232,14 @@ class Line(NamedTuple):
 
 
 LINES: Final = {
-    "granted_purchased": Line(1, "granted", "Granted, purchased", "purchased"),
-    "granted_promotional": Line(1, "granted", "Granted, promotional", "promotional"),
-    "refunded": Line(1, "refunded", "Refunded"),
-    "transferred_in": Line(1, "transferred_in", "Transferred in"),
-    "spent": Line(-1, "spent", "Spent"),
-    "expired": Line(-1, "expired", "Expired"),
-    "revoked": Line(-1, "revoked", "Revoked"),
-    "transferred_out": Line(-1, "transferred_out", "Transferred out"),
+    "granted_purchased": TotalsLine(1, "granted", "Granted, purchased", "purchased"),
+    "granted_promotional": TotalsLine(1, "granted", "Granted, promotional", "promotional"),
+    "refunded": TotalsLine(1, "refunded", "Refunded"),
+    "transferred_in": TotalsLine(1, "transferred_in", "Transferred in"),
+    "spent": TotalsLine(-1, "spent", "Spent"),
+    "expired": TotalsLine(-1, "expired", "Expired"),
+    "revoked": TotalsLine(-1, "revoked", "Revoked"),
+    "transferred_out": TotalsLine(-1, "transferred_out", "Transferred out"),
 }
 """In the order of the month's report."""
 TOTALS: Final = {line.total: line.sign for line in LINES.values()}

@@ -6,21 +6,26 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import orjson
 
 from ledger.errors import Invalid
 from ledger.records import Record, declared_fields
+from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
+from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
 from ledger.rules.instants import to_us
-from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, PURCHASED, SOURCES
+from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, PROMOTIONAL, PURCHASED, SOURCES
+from ledger.rules.recurring.terms import AFTER_DAYS, EXPIRIES, MAX_COUNT, MAX_DAYS, MAX_PERIODS, PERIOD_END, ROLLOVER, UNITS
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
     MAX_AMOUNT,
+    MAX_METADATA_KEY_CHARACTERS,
     MAX_REASON_CHARACTERS,
     MAX_REFERENCE_CHARACTERS,
     Amount,
     Boolean,
+    BudgetName,
     Choice,
     CreditType,
     EntryNumber,
@@ -29,8 +34,10 @@ from ledger.values import (
     Integer,
     Metadata,
     RateCode,
+    RecurringName,
     Text,
     Time,
+    Zone,
     encode_json,
 )
 
@@ -41,7 +48,7 @@ MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT + MAX_RECEIVED
 MAX_PRIORITY = 32_767
 OVER_CAPTURES = ("refuse", "if_available")
 
-CIRCUMSTANCES = frozenset({"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run"})
+REQUEST_OPTIONS = frozenset({"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run", "drops_due"})
 """The fields of a request that do not belong to its content: two requests that differ only in these are the same."""
 
 Reason = Annotated[str, Text("Why, for people.", most=MAX_REASON_CHARACTERS)]
@@ -55,6 +62,12 @@ class Request(Record):
     operation: ClassVar[str]
     noun: ClassVar[str] = ""
     """What the request is called, where the operation's name is not a noun."""
+    in_batches: ClassVar[bool] = True
+    """It can be an operation of a batch."""
+    added_later: ClassVar[tuple[str, ...]] = ()
+    """Fields that are part of the content only when they are set, so that earlier requests keep their digests."""
+    decision: ClassVar[Callable[..., Any]]
+    """The rule that makes entries of the account and the request; see `decides`."""
 
     holder_id: Annotated[str, Holder()]
     idempotency_key: Annotated[str, IdempotencyKey()]
@@ -72,25 +85,41 @@ class Request(Record):
     dry_run: bool = False
     """Return the result without writing anything."""
 
-    def asked(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """Return the content as plain JSON values. Requests with the same content are the same for every sender."""
-        content = _content(type(self))  # type: ignore[arg-type]
-        asked = dict(zip(content.names, content.values_of(self), strict=True))
-        for name in content.times:
-            if asked[name] is not None:
-                asked[name] = to_us(asked[name])
-        return asked
+        declared = _content(type(self))  # type: ignore[arg-type]
+        content = dict(zip(declared.names, declared.values_of(self), strict=True))
+        for name in declared.times:
+            if content[name] is not None:
+                content[name] = to_us(content[name])
+        for name in self.added_later:
+            if not content[name]:
+                del content[name]
+        return content
 
     def digest(self) -> bytes:
         """Return the first 16 bytes of SHA-256 over operation and content: equal for every JSON spelling of a request."""
         known: bytes | None = self.__dict__.get("_digest")
         if known is None:
-            content = [self.operation, self.asked()]
+            content = [self.operation, self.content()]
             # orjson takes a sixth of the time, and spells texts and whole numbers alike. Metadata may have other numbers.
             text = encode_json(content).encode() if self.metadata else orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
             known = hashlib.sha256(text).digest()[:16]
             object.__setattr__(self, "_digest", known)
         return known
+
+
+RuleT = TypeVar("RuleT", bound=Callable[..., Any])
+
+
+def decides(declared: type[Request]) -> Callable[[RuleT], RuleT]:
+    """Make the function below the decision of these requests: so a request that needs only the account's state is executed."""
+
+    def name(rule: RuleT) -> RuleT:
+        declared.decision = staticmethod(rule)
+        return rule
+
+    return name
 
 
 class _Content(NamedTuple):
@@ -103,7 +132,7 @@ class _Content(NamedTuple):
 
 @cache
 def _content(kind: type[Request]) -> _Content:
-    content = [item for item in declared_fields(kind) if item.name not in CIRCUMSTANCES]
+    content = [item for item in declared_fields(kind) if item.name not in REQUEST_OPTIONS]
     names = tuple(item.name for item in content)
     return _Content(names, attrgetter(*names), tuple(item.name for item in content if isinstance(item.value, Time)))
 
@@ -118,10 +147,15 @@ class GrantRequest(Request):
     operation: ClassVar[str] = "grant"
 
     amount: Annotated[int, Amount("How many, in the smallest unit.")]
-    source: Annotated[str, Choice(SOURCES, "Paid for, or given. Given ones are spent first.")] = PURCHASED
+    source: Annotated[
+        str,
+        Choice(
+            SOURCES, "Purchased: the holder paid for the credits. Promotional: they were given; spent first among equal terms."
+        ),
+    ] = PURCHASED
     effective_at: Annotated[datetime | None, Time("When they can be spent from; now by default.", null=True)] = None
     expires_at: Annotated[datetime | None, Time("When they expire; never by default.", null=True)] = None
-    priority: Annotated[int, Integer("Lower ones are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    priority: Annotated[int, Integer("Lots with a lower number are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,122 +173,17 @@ class PricedRequest(Request):
 class SpendRequest(PricedRequest):
     """Credits to take out: an amount, or a quantity of something that has a rate.
 
-    Raises: InsufficientCredits if fewer credits are available now; UnknownRate, AmountLimit.
+    Raises: InsufficientCredits if fewer credits are available now, of a partial spend only if none are; BudgetExceeded,
+        BudgetLimit, UnknownRate, AmountLimit.
     """
 
     operation: ClassVar[str] = "spend"
+    added_later: ClassVar[tuple[str, ...]] = ("partial",)
 
-
-@dataclass(frozen=True, kw_only=True)
-class HoldRequest(PricedRequest):
-    """Credits to set aside: an amount, or a quantity of something that has a rate.
-
-    From `expires_at` on the hold withholds nothing; no job is needed for that.
-
-    Raises: InsufficientCredits (an overdraft does not count), HoldLimit, UnknownRate, AmountLimit.
-    """
-
-    operation: ClassVar[str] = "hold"
-
-    expires_at: Annotated[
-        datetime | None, Time("When they are no longer held: within 31 days; in an hour by default.", null=True)
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaptureRequest(Request):
-    """How much of a hold is spent.
-
-    The entry's amount is 0 or below: what it took from the balance beyond the hold.
-
-    Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits.
-    """
-
-    operation: ClassVar[str] = "capture"
-
-    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
-    amount: Annotated[int | None, Amount("How many; all that is held by default.")] = None
-    final: Annotated[bool, Boolean("Release the rest; else it stays held, for more captures.")] = True
-    over_capture: Annotated[
-        str,
-        Choice(
-            OVER_CAPTURES,
-            "For an amount above what is held: refuse it, or take the difference from the balance if it is available.",
-        ),
-    ] = "refuse"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseRequest(Request):
-    """A hold to give back.
-
-    Raises: EntryNotFound, NotAHold, HoldClosed.
-    """
-
-    operation: ClassVar[str] = "release"
-
-    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtendRequest(Request):
-    """When a hold is to expire instead.
-
-    Makes a `hold` entry of amount 0 that refers to the hold.
-
-    Raises: EntryNotFound, NotAHold, HoldClosed.
-    """
-
-    operation: ClassVar[str] = "extend"
-    noun: ClassVar[str] = "extension of a hold"
-
-    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
-    expires_at: Annotated[datetime, Time("Within 31 days from now; sooner than before is possible too.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransferRequest(Request):
-    """Credits to move to another holder.
-
-    Their lots keep expiry, priority and source. Both locks are taken in the order of their numbers, and both sides are written in
-    one transaction. Makes a `transfer_out` entry, whose counterpart is the other holder.
-
-    Raises: InsufficientCredits (an overdraft does not count); TransfersRefused, LotLimit, BalanceLimit of the other holder.
-    """
-
-    operation: ClassVar[str] = "transfer"
-
-    to: Annotated[str, Holder("The holder who gets them.")]
-    amount: Annotated[int, Amount("How many, in the smallest unit.")]
-
-    def check_whole(self) -> None:
-        if self.to == self.holder_id:
-            raise Invalid(pointer="/to", rule="other", detail="must be another holder")
-
-
-@dataclass(frozen=True, kw_only=True)
-class IncomingTransfersRequest(Request):
-    """Whether others may transfer credits into the account.
-
-    Makes an `adjust` entry of amount 0 with the new `accepts_transfers`.
-    """
-
-    operation: ClassVar[str] = "incoming_transfers"
-
-    accepted: Annotated[bool, Boolean("False refuses them from now on; accounts accept them until they are told otherwise.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OverdraftRequest(Request):
-    """How far below zero spends may take the balance.
-
-    Makes an `adjust` entry of amount 0 with the new `overdraft`. A lower limit leaves an existing debt as it is; later grants
-    repay it first.
-    """
-
-    operation: ClassVar[str] = "overdraft"
-
-    limit: Annotated[int, Amount("0 for no overdraft. What is owed stays owed.", least=0)]
+    partial: Annotated[
+        bool,
+        Boolean("Spend what is available if that is less; the entry's `requested` says how many credits the request asked for."),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,6 +217,378 @@ class RevokeRequest(Request):
     amount: Annotated[int | None, Amount("How many; all that is unspent by default.")] = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class VoidRequest(Request):
+    """All unspent credits, to be taken back from every lot, also from lots that are not yet effective.
+
+    Makes a `revoke` entry that refers to no grant; `drawn` names each lot. Credits of open holds remain held. One request takes
+    back at most 9007199254740991 credits, the first ones in burn order.
+
+    Raises: NothingToVoid.
+    """
+
+    operation: ClassVar[str] = "void"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReissueRequest(Request):
+    """Another expiry or priority for what is left of a lot.
+
+    A lot's terms never change: the lot closes, and its credits form a new lot with the new terms, which has the number of the
+    entry. Source and effective time stay. Makes a `reissue` entry of amount 0 that refers to the entry that opened the lot.
+
+    Raises: EntryNotFound, LotClosed, LotLimit.
+    """
+
+    operation: ClassVar[str] = "reissue"
+
+    lot: Annotated[int, EntryNumber("The lot, by the sequence of the entry that opened it.")]
+    expires_at: Annotated[datetime | None, Time("The new expiry; by default it does not change.", null=True)] = None
+    never_expires: Annotated[bool, Boolean("The new lot never expires.")] = False
+    priority: Annotated[
+        int | None, Integer("The new priority; by default it does not change.", least=0, most=MAX_PRIORITY, null=True)
+    ] = None
+
+    def check_whole(self) -> None:
+        if self.expires_at is not None and self.never_expires:
+            raise Invalid(pointer="/never_expires", rule="not-both", detail="give either this or expires_at")
+        if self.expires_at is None and not self.never_expires and self.priority is None:
+            raise Invalid(pointer="/expires_at", rule="required", detail="give expires_at, never_expires or priority")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldRequest(PricedRequest):
+    """Credits to set aside: an amount, or a quantity of something that has a rate.
+
+    From `expires_at` on the hold withholds nothing; no job is needed for that.
+
+    Raises: InsufficientCredits (an overdraft does not count), BudgetExceeded, BudgetLimit, HoldLimit, UnknownRate, AmountLimit.
+    """
+
+    operation: ClassVar[str] = "hold"
+
+    expires_at: Annotated[datetime | None, Time("When the hold expires: within 31 days; by default in an hour.", null=True)] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptureRequest(Request):
+    """How much of a hold is spent.
+
+    The entry's amount is 0 or below: what it took from the balance beyond the hold.
+
+    Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits; BudgetExceeded, BudgetLimit for
+        what is taken beyond the hold.
+    """
+
+    operation: ClassVar[str] = "capture"
+
+    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
+    amount: Annotated[int | None, Amount("How many; all that is held by default.")] = None
+    final: Annotated[bool, Boolean("Release the rest; otherwise it stays held, for more captures.")] = True
+    over_capture: Annotated[
+        str,
+        Choice(
+            OVER_CAPTURES,
+            "For an amount above what is held: refuse it, or take the difference from the balance if it is available.",
+        ),
+    ] = "refuse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleaseRequest(Request):
+    """A hold to give back.
+
+    Raises: EntryNotFound, NotAHold, HoldClosed.
+    """
+
+    operation: ClassVar[str] = "release"
+
+    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendRequest(Request):
+    """The new expiry of a hold.
+
+    Makes a `hold` entry of amount 0 that refers to the hold.
+
+    Raises: EntryNotFound, NotAHold, HoldClosed.
+    """
+
+    operation: ClassVar[str] = "extend"
+    noun: ClassVar[str] = "extension of a hold"
+
+    hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
+    expires_at: Annotated[datetime, Time("Within 31 days from now; it may be earlier than the current expiry.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferRequest(Request):
+    """Credits to move to another holder.
+
+    Their lots keep expiry, priority and source. Both locks are taken in the order of their numbers, and both sides are written in
+    one transaction. Makes a `transfer_out` entry, whose counterpart is the other holder.
+
+    Raises: InsufficientCredits (an overdraft does not count), BudgetExceeded, BudgetLimit; TransfersRefused,
+        LotLimit, BalanceLimit of the other holder.
+    """
+
+    operation: ClassVar[str] = "transfer"
+
+    to: Annotated[str, Holder("The holder who gets them.")]
+    amount: Annotated[int, Amount("How many, in the smallest unit.")]
+
+    def check_whole(self) -> None:
+        if self.to == self.holder_id:
+            raise Invalid(pointer="/to", rule="other", detail="must be another holder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReversalRequest(Request):
+    """A transfer to take back, whole or in part, from the holder who got it.
+
+    The credits leave the lots in which they arrived, the last part first, and go back to the lots that they came from. What the
+    other holder has spent, holds, or lost by expiry is not taken back. Makes a `transfer_in` entry that refers to the transfer,
+    one for each part; the last one is returned.
+
+    Raises: EntryNotFound, NotReversible, ReversalExceedsTransfer, LotLimit.
+    """
+
+    operation: ClassVar[str] = "reverse"
+    noun: ClassVar[str] = "reversal"
+    in_batches: ClassVar[bool] = False
+
+    transfer: Annotated[int, EntryNumber("The transfer, by the sequence of its `transfer_out` entry.")]
+    to: Annotated[str, Holder("The holder who got the credits, as in the transfer.")]
+    amount: Annotated[int | None, Amount("How many; all that the other holder has left of it by default.")] = None
+
+    def check_whole(self) -> None:
+        if self.to == self.holder_id:
+            raise Invalid(pointer="/to", rule="other", detail="must be another holder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverdraftRequest(Request):
+    """How far below zero spends may take the balance.
+
+    Makes an `adjust` entry of amount 0 with the new `overdraft`. A lower limit leaves an existing debt as it is; later grants
+    repay it first.
+    """
+
+    operation: ClassVar[str] = "overdraft"
+    in_batches: ClassVar[bool] = False
+
+    limit: Annotated[int, Amount("0 for no overdraft. An existing debt stays.", least=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IncomingTransfersRequest(Request):
+    """Whether others may transfer credits into the account.
+
+    Makes an `adjust` entry of amount 0 with the new `accepts_transfers`.
+    """
+
+    operation: ClassVar[str] = "incoming_transfers"
+    in_batches: ClassVar[bool] = False
+
+    accepted: Annotated[
+        bool, Boolean("False refuses transfers from now on; by default an account accepts them.", named="accepts_transfers")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreezeRequest(Request):
+    """Whether the holder is frozen, in all credit types.
+
+    The ledger refuses spends and holds of a frozen holder, transfers from and to it, and captures beyond what is held. Grants,
+    refunds, captures of what is held, releases, revocations and expiries go on. Makes an `adjust` entry of amount 0 with the new
+    `frozen`, in the account of the credit type that is named.
+    """
+
+    operation: ClassVar[str] = "freeze"
+    in_batches: ClassVar[bool] = False
+
+    frozen: Annotated[bool, Boolean("True freezes the holder; false unfreezes it.")]
+
+
+BETWEEN_HOLDERS: Final = (TransferRequest, ReversalRequest)
+"""The requests that change the accounts of two holders; `to` names the other one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetRequest(Request):
+    """How much may be spent in a window of time: by the whole account, or by each member, API key or reference.
+
+    Makes an `adjust` entry of amount 0. It replaces a budget of that name, which goes on counting if window and scope are the
+    same.
+
+    Raises: BudgetLimit.
+    """
+
+    operation: ClassVar[str] = "budget"
+    in_batches: ClassVar[bool] = False
+
+    budget: Annotated[str, BudgetName("Its name, unique in the account.")]
+    limit: Annotated[int, Amount("How many credits may be spent in the window; 0 for none.", least=0)]
+    window: Annotated[
+        str, Choice(WINDOWS, "A calendar day, week (from Monday) or month of the time zone; or `rolling`: the last `hours`.")
+    ]
+    hours: Annotated[
+        int | None,
+        Integer("Of a rolling window: its length. It moves in 24 steps.", least=1, most=MAX_HOURS, null=True),
+    ] = None
+    time_zone: Annotated[str, Zone("The zone whose days, weeks and months count.")] = "UTC"
+    by: Annotated[
+        str,
+        Choice(
+            SCOPES,
+            "Whose spending is counted together: everything of the account, or what has the same actor (an API key is `key:` and "
+            "its name), reference, or value of a label in the metadata.",
+        ),
+    ] = BY_HOLDER
+    label: Annotated[
+        str | None,
+        Text("By label: the key in the metadata, such as member.", least=1, most=MAX_METADATA_KEY_CHARACTERS, null=True),
+    ] = None
+    subject: Annotated[
+        str | None,
+        Text(
+            "The only actor, reference or value of the label that the budget counts. By default each has the whole limit; a "
+            "budget by reference needs one.",
+            most=MAX_SUBJECT_CHARACTERS,
+            null=True,
+        ),
+    ] = None
+    mode: Annotated[
+        str, Choice(MODES, "`hard`: what exceeds the limit is refused. `soft`: it is spent, and the budget shows it.")
+    ] = HARD
+
+    def check_whole(self) -> None:
+        if (self.window == ROLLING) != (self.hours is not None):
+            raise Invalid(pointer="/hours", rule="with-rolling", detail="must be given for a rolling window, and for no other")
+        if (self.by == BY_LABEL) != (self.label is not None):
+            raise Invalid(pointer="/label", rule="with-label", detail="must be given for a budget by label, and for no other")
+        if self.by == BY_HOLDER and self.subject is not None:
+            raise Invalid(pointer="/subject", rule="with-scope", detail="must be left out for a budget of the whole account")
+        if self.by == BY_REFERENCE and self.subject is None:
+            raise Invalid(pointer="/subject", rule="with-scope", detail="must be given for a budget by reference")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndBudgetRequest(Request):
+    """The end of a budget.
+
+    Makes an `adjust` entry of amount 0.
+
+    Raises: BudgetNotFound.
+    """
+
+    operation: ClassVar[str] = "end_budget"
+    noun: ClassVar[str] = "end of a budget"
+    in_batches: ClassVar[bool] = False
+
+    budget: Annotated[str, BudgetName("Its name, unique in the account.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurringGrantRequest(Request):
+    """A grant that recurs every day, week, month or year, without a subscription.
+
+    Makes an `adjust` entry of amount 0; a worker makes each grant when its period begins. The first period is the one of this
+    instant, or the first one if the start is later. Other terms of a recurring grant that exists begin with the first period
+    that it has not granted.
+
+    Raises: RecurringGrantDue.
+    """
+
+    operation: ClassVar[str] = "recurring_grant"
+    noun: ClassVar[str] = "recurring grant"
+    in_batches: ClassVar[bool] = False
+    either = (("amount",), ("up_to",))
+
+    recurring_grant: Annotated[str, RecurringName("Its name, unique in the account.")]
+    interval: Annotated[str, Choice(UNITS, "The unit of a period.")]
+    amount: Annotated[int | None, Amount("How many credits each period, in the smallest unit.")] = None
+    up_to: Annotated[
+        int | None,
+        Amount(
+            "Instead of the amount: fills what the recurring grant's earlier lots have left, held credits included, up to this."
+        ),
+    ] = None
+    interval_count: Annotated[int, Integer("How many units a period has.", least=1, most=MAX_COUNT)] = 1
+    starts_at: Annotated[
+        datetime | None,
+        Time(
+            "When the first period begins; each following one at the same local time. By default now, and for a recurring grant "
+            "that exists, its present start.",
+            null=True,
+        ),
+    ] = None
+    time_zone: Annotated[str, Zone("The zone whose days, months and clocks count.")] = "UTC"
+    source: Annotated[
+        str, Choice(SOURCES, "Purchased: the holder paid for the credits. Promotional: they were given, and are spent first.")
+    ] = PROMOTIONAL
+    priority: Annotated[int, Integer("Lots with a lower number are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    expiry: Annotated[
+        str,
+        Choice(
+            EXPIRIES,
+            "When the credits of a period expire: at its end, some days after its start, never, or by `rollover`: they stay, and "
+            "when the next period begins, what is unspent beyond `rollover_cap` is revoked, the oldest first.",
+        ),
+    ] = PERIOD_END
+    expires_after_days: Annotated[
+        int | None, Integer("With `after_days`: how many days after the period's start.", least=1, most=MAX_DAYS, null=True)
+    ] = None
+    rollover_cap: Annotated[
+        int | None, Amount("With `rollover`: how many unspent credits the next period keeps.", least=0, null=True)
+    ] = None
+    ends_at: Annotated[datetime | None, Time("No period begins from then on; by default it has no end.", null=True)] = None
+    periods: Annotated[
+        int | None, Integer("How many periods there are, from the start on.", least=1, most=MAX_PERIODS, null=True)
+    ] = None
+
+    def check_whole(self) -> None:
+        if (self.expiry == AFTER_DAYS) != (self.expires_after_days is not None):
+            raise Invalid(
+                pointer="/expires_after_days", rule="with-after-days", detail="must be given for after_days, and for nothing else"
+            )
+        if (self.expiry == ROLLOVER) != (self.rollover_cap is not None):
+            raise Invalid(
+                pointer="/rollover_cap", rule="with-rollover", detail="must be given for rollover, and for nothing else"
+            )
+        if self.ends_at is not None and self.starts_at is not None and self.ends_at <= self.starts_at:
+            raise Invalid(pointer="/ends_at", rule="order", detail="must be after starts_at")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndRecurringGrantRequest(Request):
+    """The end of a recurring grant. What it granted stays.
+
+    Makes an `adjust` entry of amount 0.
+
+    Raises: RecurringGrantNotFound, RecurringGrantDue.
+    """
+
+    operation: ClassVar[str] = "end_recurring_grant"
+    noun: ClassVar[str] = "end of a recurring grant"
+    in_batches: ClassVar[bool] = False
+
+    recurring_grant: Annotated[str, RecurringName("Its name, unique in the account.")]
+    drops_due: bool = False
+    """End it although a grant is due: one that cannot be made."""
+
+
+REQUESTS: Final[dict[str, type[Request]]] = {
+    each.operation: each
+    for each in list(globals().values())
+    if isinstance(each, type) and issubclass(each, Request) and hasattr(each, "operation")
+}
+"""All requests to one account, by operation."""
+
+
 # Rates -----------------------------------------------------------------------------------------------
 
 
@@ -295,8 +596,8 @@ class RevokeRequest(Request):
 class RateRequest(Record):
     """The next version of a rate."""
 
-    code: Annotated[str, RateCode("Its name.")]
-    price: Annotated[int, Amount("This many credits …")]
+    code: Annotated[str, RateCode("Its name.", named="ref")]
+    price: Annotated[int, Amount("The price of `per` units, in credits.")]
     per: Annotated[int, Amount("Units per price; the ledger rounds up to whole credits.")]
     credit_type: CountedIn = "credits"
     reason: Reason = ""
@@ -312,5 +613,5 @@ class QuoteRequest(Record):
     """A quantity to be priced."""
 
     rate: Annotated[str, RateCode("The rate, by its name.")]
-    quantity: Annotated[int, Amount("How much of what it prices.")]
+    quantity: Annotated[int, Amount("The quantity to price.")]
     credit_type: CountedIn = "credits"

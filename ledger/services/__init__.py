@@ -3,71 +3,33 @@
 A function that takes `holder_id` has its own transaction: it returns when the entry is committed, or raises. Inside the caller's
 `atomic()` it joins that transaction; who writes to several holders in one locks them together before, by `holder_lock`. A
 function that takes `lock` runs inside the transaction of a caller that holds the holder's lock, such as the finalisation of an
-invoice.
+invoice. A function with an `a` in front is its twin for `async` code: `await services.aspend(...)`.
 """
 
+from ledger import records
 from ledger.database.locks import holder_lock
 from ledger.database.transactions import in_transaction
-from ledger.previews import preview
-from ledger.services.api_keys import create_api_key, find_api_key, revoke_api_key
-from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, Outcome, RejectedOperation, batch
-from ledger.services.credits import (
-    available_under,
-    book_expirations,
-    capture,
-    extend,
-    grant,
-    grant_under,
-    hold,
-    refund,
-    refund_under,
-    release,
-    revoke,
-    revoke_under,
-    set_incoming_transfers,
-    set_overdraft,
-    spend,
-    spend_under,
-    transfer,
+from ledger.entries.previews import preview
+from ledger.services.api_keys import (
+    ApiKeyRequest,
+    RotationRequest,
+    create_api_key,
+    find_api_key,
+    includes_scope,
+    note_use,
+    revoke_api_key,
+    rotate_api_key,
 )
+from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, OperationOutcome, RejectedOperation, batch
+from ledger.services.credits import *  # noqa: F403 - every use-case, by its declaration
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
 from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote
+from ledger.services.recurring_grants import (
+    RecurringSummary,
+    end_recurring_grant,
+    grant_all_due,
+    grant_due_period,
+    set_recurring_grant,
+)
 
-__all__ = [
-    "GROUP_COMMIT",
-    "MAX_OPERATIONS",
-    "BatchResult",
-    "Mode",
-    "Outcome",
-    "PublishedRate",
-    "RejectedOperation",
-    "available_under",
-    "batch",
-    "book_expirations",
-    "capture",
-    "create_api_key",
-    "current_rate",
-    "execute_once",
-    "execute_under",
-    "extend",
-    "find_api_key",
-    "grant",
-    "grant_under",
-    "hold",
-    "holder_lock",
-    "in_transaction",
-    "preview",
-    "publish_rate",
-    "quote",
-    "refund",
-    "refund_under",
-    "release",
-    "revoke",
-    "revoke_api_key",
-    "revoke_under",
-    "set_incoming_transfers",
-    "set_overdraft",
-    "spend",
-    "spend_under",
-    "transfer",
-]
+__getattr__ = records.async_twins(globals())

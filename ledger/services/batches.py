@@ -10,17 +10,18 @@ import orjson
 from django.db import transaction
 from django.utils import timezone
 
-from ledger import earlier_entries, journal
+from ledger import journal
 from ledger.database.load.batch_slots import take_slots
-from ledger.database.load.pacing import paced
+from ledger.database.load.pacing import with_pauses
 from ledger.database.lock_names import BATCH
-from ledger.database.locks import Lock, wait_seconds, waits_bounded
+from ledger.database.locks import Lock, holder_key, wait_seconds, waits_bounded
 from ledger.database.statements import Statement, boolean, parameter
 from ledger.database.transactions import in_transaction, when_committed
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
 from ledger.rules import Entry, Request
+from ledger.services import earlier_entries
 from ledger.services.execute import execute, execute_one, log_refusals
 from ledger.services.group_commit import ResultOrError
 from ledger.services.operation_counts import count_operations
@@ -39,13 +40,13 @@ Mode = Literal["atomic", "each"]
 class RejectedOperation:
     """An operation that the caller has already rejected, in a batch of mode `each`: it keeps its place and its result."""
 
-    asked: Any
+    content: Any
     """The operation as plain JSON: a batch with other operations is another batch."""
     result: str
     """The caller's result for the operation."""
 
 
-class Outcome(NamedTuple):
+class OperationOutcome(NamedTuple):
     """The outcome of one operation: its entry, its error, or the caller's result; empty if another operation ended the batch."""
 
     entry: Entry | None = None
@@ -57,7 +58,7 @@ class Outcome(NamedTuple):
 class BatchResult:
     """The outcomes of a batch, in the order of its operations, and the id of the request that executed it."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[OperationOutcome, ...]
     mode: Mode
     request_id: str
     replayed: bool = False
@@ -103,17 +104,17 @@ def batch(
     if not 1 <= len(requests) <= MAX_OPERATIONS:
         raise Invalid(pointer="/operations", rule="length", detail=f"must be 1 .. {MAX_OPERATIONS} operations")
     digest = _digest(requests, mode)
-    asked = [request for request in requests if not isinstance(request, RejectedOperation)]
-    opened = [account for request in asked for account in journal.accounts_of(request)]
+    executable = [request for request in requests if not isinstance(request, RejectedOperation)]
+    opened = [account for request in executable for account in journal.accounts_of(request)]
     holders = {holder_id for holder_id, _ in opened}
 
     def once() -> BatchResult:
         take_slots(len(holders) + 1)
-        with journal.open(asked, names=[BATCH(confined_to, idempotency_key)]) as accounts:
+        with journal.open(executable, names=[BATCH(confined_to, idempotency_key)]) as accounts:
             if IS_STORED.execute([parameter(idempotency_key), parameter(confined_to)]):
                 stored = Batch.objects.get(pk=(idempotency_key, confined_to))
                 return _replay(stored, digest, requests, accounts.lock)
-            executed = _execute_each(accounts, requests) if mode == "each" else _execute_or_give_up(accounts, asked)
+            executed = _execute_each(accounts, requests) if mode == "each" else _execute_or_give_up(accounts, executable)
             batch_result = BatchResult(tuple(executed), mode, request_id)
             outcomes = orjson.dumps(_all_stored(requests, batch_result.outcomes)).decode()
             journal.record_batch((idempotency_key, confined_to, digest, mode, outcomes, timezone.now(), actor, request_id))
@@ -122,7 +123,7 @@ def batch(
             return batch_result
 
     with waits_bounded(wait_seconds(len(opened))):
-        batch_result = in_transaction(once, holders=holders, batch=idempotency_key)
+        batch_result = in_transaction(once, locks=map(holder_key, holders), batch=idempotency_key)
     if not (dry_run or batch_result.replayed):
         log_refusals(_refused(requests, batch_result), batch=idempotency_key)
         when_committed(partial(count_operations, list(_executed(requests, batch_result))))
@@ -148,30 +149,30 @@ def _executed(
 
 
 def _digest(requests: Sequence[Request | RejectedOperation], mode: Mode) -> bytes:
-    asked = [
-        ["", request.asked] if isinstance(request, RejectedOperation) else [request.idempotency_key, request.digest().hex()]
-        for request in paced(requests)
+    contents = [
+        ["", request.content] if isinstance(request, RejectedOperation) else [request.idempotency_key, request.digest().hex()]
+        for request in with_pauses(requests)
     ]
-    return hashlib.sha256(orjson.dumps([mode, asked])).digest()[:16]
+    return hashlib.sha256(orjson.dumps([mode, contents])).digest()[:16]
 
 
-def _execute_each(accounts: LockedAccounts, requests: Sequence[Request | RejectedOperation]) -> list[Outcome]:
-    asked = [request for request in requests if not isinstance(request, RejectedOperation)]
-    executed = iter(execute(accounts, paced(asked)))
+def _execute_each(accounts: LockedAccounts, requests: Sequence[Request | RejectedOperation]) -> list[OperationOutcome]:
+    executable = [request for request in requests if not isinstance(request, RejectedOperation)]
+    executed = iter(execute(accounts, with_pauses(executable)))
     outcomes = []
     for request in requests:
         if isinstance(request, RejectedOperation):
-            outcomes.append(Outcome(result=request.result))
+            outcomes.append(OperationOutcome(result=request.result))
         else:
             outcomes.append(_outcome(next(executed)))
     return outcomes
 
 
-def _execute_or_give_up(accounts: LockedAccounts, requests: Sequence[Request]) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+def _execute_or_give_up(accounts: LockedAccounts, requests: Sequence[Request]) -> list[OperationOutcome]:
+    outcomes: list[OperationOutcome] = []
     try:
         with transaction.atomic():
-            for request in paced(requests):
+            for request in with_pauses(requests):
                 outcomes.append(_outcome(execute_one(accounts, request)))
                 if outcomes[-1].error is not None:
                     raise _BatchRejected
@@ -181,14 +182,14 @@ def _execute_or_give_up(accounts: LockedAccounts, requests: Sequence[Request]) -
     return outcomes
 
 
-def _outcome(executed: ResultOrError) -> Outcome:
+def _outcome(executed: ResultOrError) -> OperationOutcome:
     if isinstance(executed, LedgerError):
-        return Outcome(error=executed)
+        return OperationOutcome(error=executed)
     assert executed is not None, "a batch waits for all its locks"
-    return Outcome(entry=executed.entry, error=executed.refusal)
+    return OperationOutcome(entry=executed.entry, error=executed.refusal)
 
 
-def _rejected_whole(requests: Sequence[Request], failed: Outcome, index: int) -> list[Outcome]:
+def _rejected_whole(requests: Sequence[Request], failed: OperationOutcome, index: int) -> list[OperationOutcome]:
     """Return the outcomes of an atomic batch that was rolled back: the error that ended it, and nothing for other operations.
 
     The error depends on a state that was rolled back with the batch. So only the batch's outcome has it, and no refusal is
@@ -199,10 +200,10 @@ def _rejected_whole(requests: Sequence[Request], failed: Outcome, index: int) ->
     """
     if isinstance(failed.error, Invalid):
         raise Invalid(**{**failed.error.facts, "pointer": f"/operations/{index}{failed.error.facts['pointer']}"})
-    return [failed if position == index else Outcome() for position in range(len(requests))]
+    return [failed if position == index else OperationOutcome() for position in range(len(requests))]
 
 
-def _all_stored(requests: Sequence[Request | RejectedOperation], outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _all_stored(requests: Sequence[Request | RejectedOperation], outcomes: Sequence[OperationOutcome]) -> list[dict[str, Any]]:
     """Return the data to repeat the outcomes. The account of each is stored for people who read it."""
     found = [_stored(outcome) for outcome in outcomes]
     for request, stored in zip(requests, found, strict=True):
@@ -211,7 +212,7 @@ def _all_stored(requests: Sequence[Request | RejectedOperation], outcomes: Seque
     return found
 
 
-def _stored(outcome: Outcome) -> dict[str, Any]:
+def _stored(outcome: OperationOutcome) -> dict[str, Any]:
     """Return the data to repeat the outcome, including whether it was a replay."""
     entry = outcome.entry
     if entry is not None:
@@ -228,16 +229,16 @@ def _stored(outcome: Outcome) -> dict[str, Any]:
 def _replay(stored: Batch, digest: bytes, requests: Sequence[Request | RejectedOperation], lock: Lock) -> BatchResult:
     if bytes(stored.request_digest) != digest:
         raise IdempotencyKeyReused(idempotency_key=stored.idempotency_key)
-    wanted = [
+    entry_keys = [
         (request.holder_id, request.credit_type, outcome["sequence"])
         for request, outcome in zip(requests, stored.outcomes, strict=True)
         if "sequence" in outcome and not isinstance(request, RejectedOperation)
     ]
-    entries = iter(earlier_entries.entries(lock, wanted))
+    entries = iter(earlier_entries.entries(lock, entry_keys))
     outcomes = [
-        Outcome(entry=next(entries)._replace(replayed=outcome.get("replayed", False)))
+        OperationOutcome(entry=next(entries)._replace(replayed=outcome.get("replayed", False)))
         if "sequence" in outcome
-        else Outcome(error=_error(outcome), result=outcome.get("result"))
+        else OperationOutcome(error=_error(outcome), result=outcome.get("result"))
         for outcome in stored.outcomes
     ]
     return BatchResult(tuple(outcomes), "atomic" if stored.mode == "atomic" else "each", stored.request_id, replayed=True)

@@ -1,4 +1,4 @@
-"""What a holder can do with credits, each by its request, whose fields are the arguments."""
+"""The operations on a holder's credits, each declared by its request, whose fields are the arguments."""
 
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec
@@ -9,19 +9,25 @@ from ledger.database.transactions import in_transaction
 from ledger.errors import LockBusy
 from ledger.records import UseCase, check
 from ledger.rules import (
+    BudgetRequest,
     CaptureRequest,
+    EndBudgetRequest,
     Entry,
     ExtendRequest,
+    FreezeRequest,
     GrantRequest,
     HoldRequest,
     IncomingTransfersRequest,
     OverdraftRequest,
     RefundRequest,
+    ReissueRequest,
     ReleaseRequest,
     Request,
+    ReversalRequest,
     RevokeRequest,
     SpendRequest,
     TransferRequest,
+    VoidRequest,
 )
 from ledger.services.execute import execute_once, execute_under
 from ledger.values import CreditType, Holder
@@ -33,13 +39,19 @@ grant = UseCase(GrantRequest, execute_once)
 spend = UseCase(SpendRequest, execute_once)
 refund = UseCase(RefundRequest, execute_once)
 revoke = UseCase(RevokeRequest, execute_once)
+void = UseCase(VoidRequest, execute_once)
+reissue = UseCase(ReissueRequest, execute_once)
 hold = UseCase(HoldRequest, execute_once)
 capture = UseCase(CaptureRequest, execute_once)
 release = UseCase(ReleaseRequest, execute_once)
 extend = UseCase(ExtendRequest, execute_once)
 transfer = UseCase(TransferRequest, execute_once)
+reverse = UseCase(ReversalRequest, execute_once)
+set_budget = UseCase(BudgetRequest, execute_once)
+end_budget = UseCase(EndBudgetRequest, execute_once)
 set_overdraft = UseCase(OverdraftRequest, execute_once)
 set_incoming_transfers = UseCase(IncomingTransfersRequest, execute_once)
+freeze = UseCase(FreezeRequest, execute_once)
 
 
 def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool = True) -> list[Entry]:
@@ -66,7 +78,7 @@ def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool
             accounts.append()
             return entries
 
-    return in_transaction(book, holders=[holder_id], holder_id=holder_id)
+    return in_transaction(book, locks=[holder_key(holder_id)], holder_id=holder_id)
 
 
 # Inside a transaction that the caller owns -----------------------------------------------------------
@@ -88,5 +100,6 @@ revoke_under = _under(RevokeRequest)
 
 
 def available_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> int:
-    """Return how many credits the holder can spend now: 0 or more. It stays true until the lock's transaction ends."""
-    return journal.read(lock, holder_id, credit_type).state.available
+    """Return how many credits the holder can spend now, 0 if frozen. It stays true until the lock's transaction ends."""
+    state = journal.read(lock, holder_id, credit_type).state
+    return 0 if state.is_frozen else state.available

@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
-from ledger import earlier_entries, journal, rules
+from ledger import conf, journal, rules
 from ledger.database.cluster import on_cluster
-from ledger.database.locks import Lock, holder_lock
+from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import in_transaction, when_committed
 from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
+from ledger.services import earlier_entries
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
@@ -37,7 +37,8 @@ GROUP_LOCK_TIMEOUT_MS = 100
 def execute_once(request: Request) -> Entry:
     """Execute the request in a separate transaction and return the committed entry, or raise the committed refusal.
 
-    In a transaction of the caller it joins that one: entry and refusal are committed or rolled back with it. See docs/adr/0061.
+    In a transaction of the caller it joins that transaction, with which entry and refusal are committed or rolled back. See
+    docs/adr/0061.
 
     Raises:
         Refused: the refusal is recorded, unless the limit `passes`; `replayed` is True if it was recorded before.
@@ -46,11 +47,16 @@ def execute_once(request: Request) -> Entry:
         OutcomeUnknown: COMMIT was sent without an answer; repeat the request with the same key. Not for a dry run.
         LocksOutOfOrder, UnsafeDatabase: the caller's transaction cannot be joined, as `in_transaction` says; nothing was written.
     """
-    return unwrap(_logged(request, execute_alone(request)))
+    return unwrap(execute_and_log(request))
+
+
+def execute_and_log(request: Request) -> ResultOrError:
+    """As `execute_once`, but return the result or the error instead of raising it."""
+    return _logged(request, execute_alone(request))
 
 
 def execute_alone(request: Request) -> ResultOrError:
-    """As `execute_once`, but return the result or the error instead of raising it."""
+    """As `execute_and_log`, without a line of the log for a refusal."""
 
     def once() -> ResultOrError:
         with journal.open([request]) as accounts:
@@ -59,8 +65,8 @@ def execute_alone(request: Request) -> ResultOrError:
             transaction.set_rollback(True)
         return outcome
 
-    holders = [holder_id for holder_id, _ in journal.accounts_of(request)]
-    outcome = in_transaction(once, holders=holders, holder_id=request.holder_id)
+    locks = (holder_key(holder_id) for holder_id, _ in journal.accounts_of(request))
+    outcome = in_transaction(once, locks=locks, holder_id=request.holder_id)
     when_committed(partial(count_operations, [(request, outcome)]))
     return outcome
 
@@ -72,7 +78,7 @@ def execute_group(requests: Sequence[Request]) -> Sequence[ResultOrError]:
         wait_at_most(GROUP_LOCK_TIMEOUT_MS)
         return _execute_those_free(requests)
 
-    # A group of several names no holder: an error carries only facts of the request that gets it.
+    # A group of several requests names no holder: an error carries only facts of its own request.
     outcomes = in_transaction(once, **({"holder_id": requests[0].holder_id} if len(requests) == 1 else {}))
     count_group(requests, outcomes)
     return outcomes
@@ -117,8 +123,8 @@ def _queue(*ways: Any, most: Callable[[], int]) -> GroupCommit:
     return GroupCommit(*ways, most=most)
 
 
-GROUP_COMMIT = _queue(execute_group, execute_after_waiting, most=lambda: settings.LEDGER["REQUESTS_PER_TRANSACTION"])
-"""The queue of this process's API calls. A use-case called from Python is executed in the caller's thread."""
+GROUP_COMMIT = _queue(execute_group, execute_after_waiting, execute_and_log, most=lambda: conf.REQUESTS_PER_TRANSACTION.value)
+"""The queue of the front's calls. The caller's thread executes the request of a Django view or of Python code."""
 
 
 # Under the lock --------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
 
 
 def _logged(request: Request, outcome: ResultOrError) -> ResultOrError:
-    """The outcome; where it is a refusal, with a line of the log for it."""
+    """Return the outcome, and log a refusal in a line."""
     error = outcome if outcome is None or isinstance(outcome, LedgerError) else outcome.refusal
     if error is not None:
         log_refusals([(request, error)])
@@ -174,7 +180,7 @@ def unwrap(outcome: ResultOrError) -> Entry:
     return outcome.unwrap()
 
 
-def check_expectation(account: rules.Account, request: Request) -> None:
+def check_expectation(account: rules.AccountState, request: Request) -> None:
     """Return, or raise AccountMovedOn if the account's last entry is not the entry that the request expects."""
     if request.expected_sequence is not None and request.expected_sequence != account.sequence:
         raise AccountMovedOn(expected=request.expected_sequence, sequence=account.sequence)
@@ -191,6 +197,8 @@ def _entry_of(request: Request, entries: Sequence[Entry]) -> Entry:
 def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
     """Return the entries that the rules make of the request, after reading the older entries that they need.
 
+    The requests whose decision needs more than the account's state are named here; all others name their decision.
+
     Raises:
         Refused, Invalid: by the rules.
     """
@@ -200,12 +208,12 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
         case rules.SpendRequest():
             amount, rating = priced(request)
             return rules.spend(account.state, request, amount=amount, rating=rating)
-        case rules.GrantRequest():
-            return rules.grant(account.state, request)
         case rules.RefundRequest():
             return _decide_refund(request, account)
         case rules.RevokeRequest():
             return rules.revoke(account.state, request, grant=earlier_entries.entry(account, request.grant))
+        case rules.ReissueRequest():
+            return rules.reissue(account.state, request, opening=earlier_entries.entry(account, request.lot))
         case rules.HoldRequest():
             amount, rating = priced(request)
             return rules.hold(account.state, request, amount=amount, rating=rating)
@@ -215,16 +223,24 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             return rules.release(account.state, request, **_of_hold(account, request.hold))
         case rules.ExtendRequest():
             return rules.extend(account.state, request, **_of_hold(account, request.hold))
-        case rules.IncomingTransfersRequest():
-            return rules.set_incoming_transfers(account.state, request)
-        case rules.OverdraftRequest():
-            return rules.set_overdraft(account.state, request)
+        case rules.FreezeRequest():
+            return rules.set_frozen(account.state, request, changes=earlier_entries.freezes(account))
+        case rules.RecurringGrantRequest():
+            known = earlier_entries.recurring_grant(account, request.recurring_grant)
+            return rules.set_recurring_grant(account.state, request, known=known)
+        case rules.EndRecurringGrantRequest():
+            known = earlier_entries.recurring_grant(account, request.recurring_grant)
+            return rules.end_recurring_grant(account.state, request, known=known)
         case rules.TransferRequest():
             target = account.among.account(request.to, request.credit_type)
             is_accepted = earlier_entries.accepts_transfers(target)
             departed, arrived = rules.transfer(account.state, target.state, request, is_accepted=is_accepted)
             return [*departed, *arrived]
-    raise TypeError(f"no rule decides on a {type(request).__name__}")
+        case rules.ReversalRequest():
+            return _decide_reversal(request, account)
+        case _:
+            entries: Sequence[Entry] = request.decision(account.state, request)
+            return entries
 
 
 def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequence[Entry]:
@@ -239,9 +255,26 @@ def _decide_refund(request: rules.RefundRequest, account: LockedAccount) -> Sequ
         refunded=earlier_entries.refunded(account, request.spend) if was_taken else 0,
         later=later,
         terms=earlier_entries.opening_lots(account, drawn) if was_taken else {},
-        expired_lot_policy=settings.LEDGER["REFUND_TO_EXPIRED_LOT"],
-        new_lot_days=settings.LEDGER["REFUND_LOT_DAYS"],
+        expired_lot_policy=conf.REFUND_TO_EXPIRED_LOT.value,
+        new_lot_days=conf.REFUND_LOT_DAYS.value,
     )
+
+
+def _decide_reversal(request: rules.ReversalRequest, account: LockedAccount) -> Sequence[Entry]:
+    transfer = earlier_entries.entry(account, request.transfer)
+    other = account.among.account(request.to, request.credit_type)
+    is_transfer = transfer is not None and transfer.kind == "transfer_out"
+    arrivals = earlier_entries.arrivals(other, transfer) if transfer is not None and is_transfer else []
+    given, taken = rules.reverse(
+        account.state,
+        other.state,
+        request,
+        transfer=transfer,
+        arrivals=arrivals,
+        reversed_before=earlier_entries.reversed_of(other, [arrival.sequence for arrival in arrivals]),
+        terms=earlier_entries.opening_lots(account, [grant for grant, _ in transfer.drawn]) if transfer and is_transfer else {},
+    )
+    return [*given, *taken]
 
 
 def _of_hold(account: LockedAccount, sequence: int) -> dict[str, Entry | None]:
@@ -253,14 +286,14 @@ def _of_hold(account: LockedAccount, sequence: int) -> dict[str, Entry | None]:
 
 
 # The log of refusals ---------------------------------------------------------------------------------
-# A line for each refusal that no line of an API call tells of: in a batch, in the admin, by a command.
+# A line for each refusal outside the line of an API call: in a batch, in the admin, by a command.
 
 
 def log_refusals(refused: Iterable[tuple[Request, LedgerError]], *, batch: str = "") -> None:
-    """Write a line for each, once the present transaction is committed; nothing is written where it is rolled back.
+    """Write a line for each after the current transaction is committed; write nothing if it is rolled back.
 
     Args:
-        refused: what was asked, and why it was refused. A dry run is no refusal.
+        refused: the requests, and why each was refused. A dry run is no refusal.
         batch: the key of the batch that it was part of.
     """
     if log.isEnabledFor(logging.INFO):

@@ -1,7 +1,7 @@
 """Books expired lots and holds of all accounts, for accounts that have no writes.
 
 A lot or hold counts as expired from its expiry on, booked or not, and the next write books it. Without writes it stays in the
-account's `balance` until this runs. Nothing goes wrong if it runs late.
+account's `balance` until this runs. A late run is harmless.
 """
 
 import threading
@@ -37,7 +37,7 @@ OFFSET %(limit)s - 1
 LIMIT 1
 """
 # Walks the index of first entries and reads only the last entry of each account: the cost grows with the number of accounts, not
-# with their histories. The path is strict: a lax filter would look into each hold, at its members, and find none.
+# with their histories. The path is strict: a lax filter would search the members of each hold, and find nothing.
 PAGE = """
 SELECT first.holder_id, first.credit_type, lot.expired, hold.expired, lot.spendable > 0 AND lot.total > last.balance
 FROM ledger_entry first
@@ -86,7 +86,7 @@ class DueAccount(NamedTuple):
 
 
 @dataclass
-class Summary:
+class ExpirationSummary:
     """The counts of one run. The credits of all types together mean little; those by type are in its smallest unit."""
 
     looked_at: int = 0
@@ -131,9 +131,9 @@ def book_all_expirations(
     limit: int | None = None,
     dry_run: bool = False,
     workers: int = 1,
-    progress: Callable[[Summary], None] = lambda summary: None,
+    progress: Callable[[ExpirationSummary], None] = lambda summary: None,
     stop: Callable[[], bool] = lambda: False,
-) -> Summary:
+) -> ExpirationSummary:
     """Book what is due, account by account, each in a short transaction.
 
     Any number of these runs may work at the same time: each skips accounts whose holder is busy, and retries them at the end,
@@ -160,8 +160,8 @@ def book_all_expirations(
 class _Run:
     """One run: its walk over the accounts, and its counts so far."""
 
-    def __init__(self, limit: int | None, progress: Callable[[Summary], None], stop: Callable[[], bool]) -> None:
-        self.summary = Summary()
+    def __init__(self, limit: int | None, progress: Callable[[ExpirationSummary], None], stop: Callable[[], bool]) -> None:
+        self.summary = ExpirationSummary()
         self._left = limit
         self._progress = progress
         self._stop = stop
@@ -206,7 +206,7 @@ class _Run:
 
     def _work(self, accounts: Iterator[DueAccount], wait: bool) -> None:
         while not self._stop():
-            # A generator can run in only one thread at a time. The thread that asks for the next account reads the page.
+            # A generator runs in only one thread at a time. The thread that requests the next account reads the page.
             with self._finding:
                 account = next(accounts, None)
             if account is None:
@@ -258,11 +258,16 @@ def count_overdue(after: Place, *, late: timedelta) -> tuple[int, Place | None]:
 
 def _page(after: Place, *, late: timedelta = timedelta(0)) -> list[Any]:
     late_us = late // timedelta(microseconds=1)
-    asked: dict[str, str | int] = {"holder_id": after[0], "credit_type": after[1], "limit": ACCOUNTS_PER_PAGE, "late_us": late_us}
+    parameters: dict[str, str | int] = {
+        "holder_id": after[0],
+        "credit_type": after[1],
+        "limit": ACCOUNTS_PER_PAGE,
+        "late_us": late_us,
+    }
     with connection.cursor() as cursor:
-        cursor.execute(PAGE_END, asked)
+        cursor.execute(PAGE_END, parameters)
         last_holder_id, last_credit_type = cursor.fetchone() or BEHIND_ALL
-        cursor.execute(PAGE, asked | {"last_holder_id": last_holder_id, "last_credit_type": last_credit_type})
+        cursor.execute(PAGE, parameters | {"last_holder_id": last_holder_id, "last_credit_type": last_credit_type})
         return cursor.fetchall()
 
 

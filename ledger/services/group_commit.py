@@ -1,4 +1,4 @@
-"""Group commit: requests that arrive while a transaction is under way share the next one.
+"""Group commit: requests that arrive during a transaction share the next one.
 
 A transaction costs the server more than its entry: BEGIN, COMMIT, and a sync of the log, for which the spends of one holder would
 wait one after the other under the lock. So the calls of a web process queue, and one thread, the committer, executes all queued
@@ -8,9 +8,9 @@ Nothing else changes: each request is decided under its holder's lock, from an a
 its client gets the result after COMMIT. The committer waits for no lock: requests whose holder another process has locked go to a
 waiter, one for each such holder, which then executes all that have come in for the holder.
 
-A holder whose lock another session keeps fails all requests that wait for it. Clients that come back after a fixed time cost the
-process as much after a minute as at first. So the longer the holder has been busy, the later they are asked to come back: after
-at most twice that time.
+If another session keeps the lock of a holder, all requests that wait for it fail. If their clients came back after a fixed time,
+they would cost the process as much after a minute as at first. So the longer the holder has been busy, the later they may come
+back: after at most twice that time.
 """
 
 import random
@@ -29,30 +29,30 @@ from ledger.telemetry import tracing
 from ledger.telemetry.metrics import LOCK_WAIT_SECONDS
 
 SOON_SECONDS = 4
-"""A holder that has been busy for less is nothing unusual: its clients come back soon."""
+"""A holder that has been busy for less is nothing unusual: its clients may come back soon."""
 LATEST_SECONDS = 30
 FORGET_SECONDS = 2 * LATEST_SECONDS
-"""A holder for which nobody has waited in vain for so long is no longer counted as busy."""
+"""A holder for which no wait has failed for so long is no longer counted as busy."""
 
 
 class StuckHolders:
     """The holders for which requests of this process have waited in vain since they were free.
 
-    One thread at a time changes it; any may ask.
+    One thread at a time changes it; any thread may read it.
     """
 
     def __init__(self) -> None:
         self._busy: dict[str, tuple[float, float]] = {}
-        """By holder: since when it has been busy, and when a wait for it failed last."""
+        """By holder: the start of its busy time, and the last failed wait for it."""
 
     def was_busy(self, holder_id: str, since: float) -> None:
-        """Note that a wait for the holder has failed that began at this time of `time.monotonic`."""
+        """Record that a wait for the holder has failed that began at this time of `time.monotonic`."""
         now = time.monotonic()
         self._busy = {each: times for each, times in self._busy.items() if now - times[1] < FORGET_SECONDS}
         self._busy[holder_id] = (self._busy.get(holder_id, (since, since))[0], now)
 
     def was_free(self, holder_id: str) -> None:
-        """Note that the holder's lock was got."""
+        """Record that a wait got the holder's lock."""
         self._busy.pop(holder_id, None)
 
     def is_stuck(self, holder_id: str) -> bool:
@@ -60,7 +60,7 @@ class StuckHolders:
         return holder_id in self._busy
 
     def retry_after_seconds(self, holder_id: str) -> int | None:
-        """Return in how many seconds to come back, 1 to 30, at random; None if the holder has not been busy for long."""
+        """Return after how many seconds to come back, 1 to 30, at random; None if the holder has not been busy for long."""
         times = self._busy.get(holder_id)
         if times is None:
             return None
@@ -72,11 +72,11 @@ ResultOrError = Result | LedgerError | None
 """The outcome of a request: its result, or an error that wrote nothing; None if its holder's lock was not free."""
 
 GATHER_SECONDS = 0.003
-"""How long after one group the next one waits at most for the clients that have just got their results."""
+"""How long the next group waits at most for the clients of the last group."""
 WAITERS = 4
-"""How many busy holders are waited for at the same time; each takes a thread and a connection."""
+"""For how many busy holders threads wait at the same time; each takes a thread and a connection."""
 PATIENT_WAITERS = 4
-"""How many of the holders that stay busy are waited for at the same time, with as many threads and connections more."""
+"""For how many of the holders that stay busy further threads wait at the same time, each with a connection."""
 SHORT_WAIT_SECONDS = 0.1
 """How long a waiter waits before it leaves the holder to a patient one: longer than spends of other processes lock it."""
 WAITING_PER_HOLDER = 256
@@ -100,6 +100,7 @@ class GroupCommit(Queue):
         self,
         execute_group: Callable[[Sequence[Request]], Sequence[ResultOrError]],
         execute_after_waiting: ExecuteAfterWaiting,
+        execute_alone: Callable[[Request], ResultOrError] | None = None,
         *,
         most: Callable[[], int],
     ) -> None:
@@ -108,6 +109,7 @@ class GroupCommit(Queue):
         Args:
             execute_group: executes the requests whose holders' locks are free, in one transaction.
             execute_after_waiting: see the protocol of this name.
+            execute_alone: waits for the lock of a request's holder and executes it; for `execute_here`.
             most: how many requests share a transaction at most; below 2, several threads execute one request each.
         """
         super().__init__(
@@ -119,29 +121,34 @@ class GroupCommit(Queue):
             refuses_early=True,
         )
         self._execute_after_waiting = execute_after_waiting
-        self._wanted: dict[str, deque[Pending]] = {}
+        self._execute_alone = execute_alone
+        self._by_holder: dict[str, deque[Pending]] = {}
         """Requests that wait for a busy holder, by holder; each of these holders has a waiter."""
         self._waiters = threads("ledger-waiter", WAITERS, limit=LIMIT)
         self._patient_waiters = threads("ledger-patient-waiter", PATIENT_WAITERS, limit=LIMIT)
         self._stuck = StuckHolders()
 
+    def _executed_here(self, request: Any) -> Any:
+        assert self._execute_alone is not None
+        return self._execute_alone(request)
+
     def _place(self, pending: Pending) -> None:
-        if pending.asked.holder_id in self._wanted:
+        if pending.request.holder_id in self._by_holder:
             self._want(pending)
         else:
             super()._place(pending)
 
     def _want(self, pending: Pending) -> None:
-        holder_id = pending.asked.holder_id
-        wanted = self._wanted.get(holder_id)
-        if wanted is None:
+        holder_id = pending.request.holder_id
+        waiting = self._by_holder.get(holder_id)
+        if waiting is None:
             # First, because it may raise ServerBusy: a holder without a waiter must not count as one that is waited for.
             self._have_waited_for(holder_id, is_patient=self._stuck.is_stuck(holder_id))
-            self._wanted[holder_id] = deque([pending])
-        elif len(wanted) >= WAITING_PER_HOLDER:
-            raise self._holder_busy(pending.asked)
+            self._by_holder[holder_id] = deque([pending])
+        elif len(waiting) >= WAITING_PER_HOLDER:
+            raise self._holder_busy(pending.request)
         else:
-            wanted.append(pending)
+            waiting.append(pending)
 
     # Note [Two kinds of waiters]
     #     A holder that two processes spend from is locked for milliseconds, a stuck one for as long as anybody waits. With
@@ -155,22 +162,22 @@ class GroupCommit(Queue):
 
     def _take_late(self, now: float) -> list[Pending]:
         late = super()._take_late(now)
-        for wanted in self._wanted.values():
-            for pending in take_late(wanted, now):
-                pending.outcome = self._holder_busy(pending.asked)
+        for waiting in self._by_holder.values():
+            for pending in take_late(waiting, now):
+                pending.outcome = self._holder_busy(pending.request)
                 late.append(pending)
         return late
 
-    def _holder_busy(self, asked: Any) -> HolderBusy:
-        """Return what a request gets whose holder's lock was tried and not got."""
-        busy = HolderBusy(key=holder_key(asked.holder_id))
-        retry_after_seconds = self._stuck.retry_after_seconds(asked.holder_id)
-        if retry_after_seconds is not None:
-            busy.facts["retry_after_seconds"] = retry_after_seconds
-        return busy
+    def _holder_busy(self, request: Any) -> HolderBusy:
+        """Return the error of a request whose holder's lock was tried and not free."""
+        key = holder_key(request.holder_id)
+        retry_after_seconds = self._stuck.retry_after_seconds(request.holder_id)
+        return (
+            HolderBusy(key=key) if retry_after_seconds is None else HolderBusy(key=key, retry_after_seconds=retry_after_seconds)
+        )
 
-    def _doubt(self, asked: Any) -> Exception:
-        return OutcomeUnknown(holder_id=asked.holder_id)
+    def _doubt(self, request: Any) -> Exception:
+        return OutcomeUnknown(holder_id=request.holder_id)
 
     def close(self) -> None:
         super().close()
@@ -191,7 +198,7 @@ class GroupCommit(Queue):
                     except (HolderBusy, ServerBusy) as busy:
                         pending.outcome = busy
                 elif not isinstance(outcome, HolderBusy):
-                    self._stuck.was_free(pending.asked.holder_id)
+                    self._stuck.was_free(pending.request.holder_id)
                 done.append(pending)
         notify_callers(done)
 
@@ -204,32 +211,32 @@ class GroupCommit(Queue):
             nonlocal group
             if group is None:
                 with self._guard:
-                    group = list(self._wanted.pop(holder_id))
+                    group = list(self._by_holder.pop(holder_id))
             return group
 
         with self._guard:
-            first = next(iter(self._wanted[holder_id]), None)
+            first = next(iter(self._by_holder[holder_id]), None)
             if first is None:  # all have waited too long before their turn came
-                del self._wanted[holder_id]
+                del self._by_holder[holder_id]
                 return
         began = time.monotonic()
         try:
             seconds = max(0.001, first.deadline - began)
             if not is_patient:
                 seconds = min(seconds, SHORT_WAIT_SECONDS)
-            outcomes = self._after_waiting(first, lambda: [pending.asked for pending in taken()], seconds=seconds)
+            outcomes = self._after_waiting(first, lambda: [pending.request for pending in taken()], seconds=seconds)
         except HolderBusy:
             if group is None and not is_patient and self._is_left_to_a_patient_waiter(holder_id):
                 return
             with self._guard:
                 self._stuck.was_busy(holder_id, since=began)
-            outcomes = [self._holder_busy(pending.asked) for pending in taken()]
+            outcomes = [self._holder_busy(pending.request) for pending in taken()]
         except OutcomeUnknown:
-            outcomes = [self._doubt(pending.asked) for pending in taken()]
+            outcomes = [self._doubt(pending.request) for pending in taken()]
         except Exception:
             outcomes = self._outcomes(taken()) if taken() else []
         except BaseException:
-            self._settle(taken(), [self._doubt(pending.asked) for pending in taken()])
+            self._settle(taken(), [self._doubt(pending.request) for pending in taken()])
             raise
         LOCK_WAIT_SECONDS.observe(time.monotonic() - began)
         self._settle(taken(), outcomes)
@@ -243,9 +250,9 @@ class GroupCommit(Queue):
         return True
 
     def _after_waiting(self, first: Pending, arrived: Callable[[], Sequence[Request]], *, seconds: float) -> Sequence[Any]:
-        """Wait for the lock at most so long, and execute in the context of the first request."""
+        """Wait for the lock for at most this time, and execute in the context of the first request."""
         execute: Callable[..., Any] = self._execute_after_waiting
         if tracing.tracer is not None:
             execute = tracing.in_span("ledger-waiter", execute, [first.context])
-        outcomes: Sequence[Any] = first.context.run(execute, first.asked.holder_id, arrived, seconds=seconds)
+        outcomes: Sequence[Any] = first.context.run(execute, first.request.holder_id, arrived, seconds=seconds)
         return outcomes

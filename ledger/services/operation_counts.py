@@ -1,4 +1,4 @@
-"""Counts what became of operations, for /metrics: once they are committed, a group at a time."""
+"""Counts the results of operations, for /metrics: after the commit, a group at a time."""
 
 import threading
 from bisect import bisect_left
@@ -24,11 +24,11 @@ _guard = threading.Lock()
 _operations: Counter[tuple[str, str]] = Counter()
 _refusals: Counter[str] = Counter()
 _groups = [0.0] * (len(GROUP_SIZES) + 2)
-"""How many groups fell into each bucket since the last writing, and how many requests they had together."""
+"""The number of groups in each bucket since the last writing, and the number of their requests."""
 
 
 def count_group(requests: Sequence[Request], outcomes: Sequence[ResultOrError]) -> None:
-    """Count the requests that shared a transaction, and what became of them."""
+    """Count the requests that shared a transaction, and their results."""
     with _guard:
         _groups[bisect_left(GROUP_SIZES, len(requests))] += 1
         _groups[-1] += len(requests)
@@ -36,7 +36,7 @@ def count_group(requests: Sequence[Request], outcomes: Sequence[ResultOrError]) 
 
 
 def count_operations(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
-    """Count what became of each request; a dry run, and one that waits for a busy holder, is not counted."""
+    """Count the result of each request, except of a dry run and of one that waits for a busy holder."""
     with _guard:
         _count(executed)
 
@@ -52,7 +52,7 @@ def _count(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
 
 
 def _word(outcome: Result | LedgerError) -> tuple[str, Refused | None]:
-    """Return what became of a request, and the refusal if it was refused now."""
+    """Return the result of a request as a word, and the refusal if it was refused now."""
     if isinstance(outcome, Refused):  # a limit that passes
         return REFUSED, outcome
     if isinstance(outcome, LedgerError):

@@ -1,4 +1,4 @@
-"""Rates: named, versioned prices of things in credits. An entry keeps the version that gave its amount."""
+"""Rates: named prices in credits, with versions. An entry keeps the version that gave its amount."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,19 +26,20 @@ class PublishedRate:
     replayed: bool = False
 
 
-def _publish(asked: RateRequest) -> PublishedRate:
-    """Publish the next version of a rate, which counts from now on, or raise and write nothing.
+def _publish(request: RateRequest) -> PublishedRate:
+    """Publish the next version of a rate, which is effective from now on, or raise and write nothing.
 
     Raises:
         Invalid: a value is invalid.
         IdempotencyKeyReused: the key belongs to another request.
         HolderBusy, SequenceTaken, OutcomeUnknown: as for `transactions.in_transaction`; repeat the request with the same key.
     """
-    code, credit_type, key = asked.code, asked.credit_type, asked.idempotency_key
-    digest = hashlib.sha256(encode_json([code, credit_type, asked.price, asked.per, asked.reason]).encode()).digest()[:16]
+    code, credit_type, key = request.code, request.credit_type, request.idempotency_key
+    digest = hashlib.sha256(encode_json([code, credit_type, request.price, request.per, request.reason]).encode()).digest()[:16]
+
+    names = [RATE(credit_type, code)] + ([] if key is None else [RATE_KEY(key)])
 
     def once() -> PublishedRate:
-        names = [RATE(credit_type, code)] + ([] if key is None else [RATE_KEY(key)])
         with advisory_lock(*names):
             known = None if key is None else Rate.objects.filter(idempotency_key=key).first()
             if known is not None:
@@ -48,19 +49,19 @@ def _publish(asked: RateRequest) -> PublishedRate:
                 code=code,
                 credit_type=credit_type,
                 version=1 if last is None else last.version + 1,
-                price=asked.price,
-                per=asked.per,
+                price=request.price,
+                per=request.per,
                 published_at=timezone.now(),
-                published_by=asked.actor,
-                published_because=asked.reason,
+                published_by=request.actor,
+                published_because=request.reason,
                 idempotency_key=key,
                 request_digest=None if key is None else digest,
             )
-            if not asked.dry_run:
+            if not request.dry_run:
                 rate.save(force_insert=True)
             return PublishedRate(rate)
 
-    return in_transaction(once, rate=code)
+    return in_transaction(once, locks=names, rate=code)
 
 
 publish_rate = UseCase(RateRequest, _publish)
@@ -68,7 +69,7 @@ publish_rate = UseCase(RateRequest, _publish)
 
 def _replayed(known: Rate, digest: bytes) -> PublishedRate:
     if known.request_digest is None or bytes(known.request_digest) != digest:
-        raise IdempotencyKeyReused(idempotency_key=known.idempotency_key)
+        raise IdempotencyKeyReused(idempotency_key=known.idempotency_key or "")
     return PublishedRate(known, replayed=True)
 
 
@@ -77,14 +78,14 @@ def current_rate(code: str, credit_type: str = "credits") -> Rate | None:
     return Rate.objects.filter(credit_type=credit_type, code=code).order_by("-version").first()
 
 
-def _quote(asked: QuoteRequest) -> Quote:
-    """Return what a quantity costs now, rounded up to whole credits, and the rating that an entry would keep. Writes nothing.
+def _quote(request: QuoteRequest) -> Quote:
+    """Return the current cost of a quantity, rounded up to whole credits, and the rating for an entry. Writes nothing.
 
     Raises:
         UnknownRate: the rate does not exist.
-        AmountLimit: the cost is more than 2^53-1.
+        AmountLimit: the cost exceeds 2^53-1.
     """
-    return _quoted(asked.rate, asked.quantity, asked.credit_type)
+    return _quoted(request.rate, request.quantity, request.credit_type)
 
 
 quote = UseCase(QuoteRequest, _quote)

@@ -1,1 +1,1 @@
-"""What a holder gets to see of a month on paper: credits at its start, what came and went, credits at its end, and the proof."""
+"""A month of an account as a PDF for its holder: credits at its start, what came and went, credits at its end, and the proof."""

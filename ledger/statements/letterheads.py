@@ -1,4 +1,4 @@
-"""Who issues statements, and in which language their reader reads: what another application knows and registers."""
+"""The issuer of statements, and the language of their reader: another application knows both and registers a function."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Letterhead:
-    """What a statement says of its issuer.
+    """The data of the issuer on a statement.
 
     Args:
         name, line: of the issuer; the line has the address.
@@ -22,16 +22,16 @@ class Letterhead:
 
 
 FindLetterhead = Callable[[str, str | None], Letterhead]
-"""Takes the holder and the language that was asked for; None: the holder's."""
+"""Takes the holder and the requested language; None: the holder's language."""
 
 _registered: Final[list[FindLetterhead]] = []
 
 
 def register_letterhead(find: FindLetterhead) -> None:
-    """Have statements show this letterhead; the last one that is registered counts."""
+    """Register a letterhead for statements; the letterhead that was registered last applies."""
     _registered.append(find)
 
 
 def letterhead_of(holder_id: str, language: str | None) -> Letterhead:
-    """The letterhead of a holder's statements; without an application that knows it, an empty one, in English."""
+    """Return the letterhead of a holder's statements; if no application has one, an empty letterhead in English."""
     return _registered[-1](holder_id, language) if _registered else Letterhead(language=language or "en")

@@ -1,4 +1,4 @@
-"""The statement of an account for a month, read without a lock and set as PDF."""
+"""The statement of an account for a month, read without a lock and set as PDF, with its words in every language."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,67 @@ from django.db import connection
 from ledger.errors import Invalid
 from ledger.rules.kinds import KINDS
 from ledger.statements.letterheads import Letterhead, letterhead_of
-from ledger.statements.texts import TEXTS
 from ledger.totals.closing import month_after, starts
 from ledger.totals.counting import counted_until
 from ledger.typesetting.languages import Language, language_of
 from ledger.typesetting.typeset import typeset
 from ledger.units import CreditUnit, plain_unit, unit_of
 
+TEXTS: Final[dict[str, dict[str, str]]] = {
+    "en": {
+        "title": "Statement of credits, {month}",
+        "holder": "Holder",
+        "credit_type": "Credit type",
+        "period": "Period (UTC)",
+        "opening": "Credits at the start",
+        "closing": "Credits at the end",
+        "held": "of which held",
+        "position": "#",
+        "time": "Recorded (UTC)",
+        "what": "What",
+        "amount": "Amount",
+        "balance": "Not held",
+        "count": "1 entry|{count} entries",
+        "nothing": "Nothing was recorded in this month.",
+        "by_day": "The month has {count} entries. They are summed up by day and kind.",
+        "refusals": "1 request was refused and changed nothing.|{count} requests were refused and changed nothing.",
+        "proof": "Entry {sequence} is the last one up to the end of the month. Its digest covers it and all entries before it:",
+        "no_proof": "No entry was recorded up to the end of the month.",
+        "open_word": "PRELIMINARY",
+        "open_sentence": "The month has not ended, or its entries are not all counted yet. This statement can still change.",
+        "page": "Page {page} of {pages}",
+    },
+    "de": {
+        "title": "Guthabenauszug {month}",
+        "holder": "Inhaber",
+        "credit_type": "Guthabenart",
+        "period": "Zeitraum (UTC)",
+        "opening": "Guthaben am Anfang",
+        "closing": "Guthaben am Ende",
+        "held": "davon reserviert",
+        "position": "Nr.",
+        "time": "Gebucht (UTC)",
+        "what": "Vorgang",
+        "amount": "Betrag",
+        "balance": "Nicht reserviert",
+        "count": "1 Buchung|{count} Buchungen",
+        "nothing": "In diesem Monat wurde nichts gebucht.",
+        "by_day": "Der Monat hat {count} Buchungen. Sie sind nach Tag und Art zusammengefasst.",
+        "refusals": "1 abgelehnte Anfrage hat nichts geändert.|{count} abgelehnte Anfragen haben nichts geändert.",
+        "proof": "Buchung {sequence} ist die letzte bis zum Ende des Monats. Ihre Prüfsumme umfasst auch alle davor:",
+        "no_proof": "Bis zum Ende des Monats wurde nichts gebucht.",
+        "open_word": "VORLÄUFIG",
+        "open_sentence": "Der Monat ist nicht vorbei, oder noch nicht ganz gezählt. Dieser Auszug kann sich noch ändern.",
+        "page": "Seite {page} von {pages}",
+    },
+}
+
+
 TEMPLATE: Final = Path(__file__).with_name("statement.typ")
 COLUMNS: Final = ("position", "time", "what", "amount", "balance")
 IN_CREDITS: Final = ("amount", "balance")
 MOST_ENTRIES: Final = 500
-"""Up to this many entries are listed one by one; more are summed up by day and kind."""
+"""Up to this number, entries are listed one by one; more are summed up by day and kind."""
 FIRST_YEAR, LAST_YEAR = 2000, 2200
 
 # The last entries before the month and in it; the entries between them are the month's.
@@ -79,16 +128,16 @@ class Edge:
 
     @property
     def total(self) -> int:
-        """All credits, held ones included."""
+        """All credits, including held ones."""
         return self.balance + self.held
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class AccountStatement:
     """A month of an account.
 
     Args:
-        is_final: no entry of the month can appear any more: it is over and counted.
+        is_final: no entry of the month can appear any more: the month has ended and is counted.
         unit: how the credit type is shown.
     """
 
@@ -105,18 +154,18 @@ class Statement:
 
     @property
     def is_named(self) -> bool:
-        """Whether somebody has named the credit type and its unit."""
+        """Whether the credit type has a name and a unit."""
         return self.unit != plain_unit(self.credit_type)
 
 
 def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", language: str | None = None) -> bytes:
-    """Return the statement of an account for a month as PDF.
+    """Return the statement of an account for a month as a PDF.
 
-    Once the month is over and counted, its bytes change only with the letterhead.
+    Once the month has ended and is counted, its bytes change only with the letterhead.
 
     Args:
         month: its first day, in UTC.
-        language: BCP 47, English where there are no texts in it; None: the holder's, as the letterhead knows it.
+        language: BCP 47, English if there are no texts in it; None: the holder's, from the letterhead.
 
     Raises:
         Invalid: the month has not begun, or lies outside the years 2000 to 2200.
@@ -128,12 +177,12 @@ def statement_pdf(holder_id: str, month: date, *, credit_type: str = "credits", 
 
 
 def statement_file_name(holder_id: str, month: date, credit_type: str) -> str:
-    """Under which name a statement is saved. File systems do not take a colon, which an id may have."""
+    """Return the file name of a statement. File systems refuse a colon, which an id may have."""
     return f"statement-{holder_id.replace(':', '-')}-{credit_type}-{month:%Y-%m}.pdf"
 
 
-def read_statement(holder_id: str, month: date, credit_type: str) -> Statement:
-    """Read a month of an account; one that was never used has zeros. Raises: as `statement_pdf`."""
+def read_statement(holder_id: str, month: date, credit_type: str) -> AccountStatement:
+    """Read a month of an account; a never used account has zeros. Raises: as `statement_pdf`."""
     if not FIRST_YEAR <= month.year < LAST_YEAR:
         raise Invalid(pointer="/month", rule="out-of-range", detail=f"must lie in the years {FIRST_YEAR} to {LAST_YEAR - 1}")
     start, end = starts(month), starts(month_after(month))
@@ -148,17 +197,19 @@ def read_statement(holder_id: str, month: date, credit_type: str) -> Statement:
         cursor.execute(COUNTS, bounds)
         entries, refusals = cursor.fetchone()
         cursor.execute(ENTRIES if entries <= MOST_ENTRIES else BY_DAY, bounds)
-        # What a day sums up may be more than a bigint.
+        # The sums of a day may exceed a bigint.
         rows = [row._replace(amount=int(row.amount)) for row in map(Row._make, cursor.fetchall())]
     unit = unit_of(credit_type)
-    return Statement(holder_id, credit_type, month, opening, closing, rows, entries, refusals, is_final=is_final, unit=unit)
+    return AccountStatement(
+        holder_id, credit_type, month, opening, closing, rows, entries, refusals, is_final=is_final, unit=unit
+    )
 
 
 # On paper --------------------------------------------------------------------------------------------
 
 
-def statement_page(found: Statement, language: Language, *, letterhead: Letterhead) -> dict[str, Any]:
-    """The data of statement.typ. Pure."""
+def statement_page(found: AccountStatement, language: Language, *, letterhead: Letterhead) -> dict[str, Any]:
+    """Return the data of statement.typ. Pure."""
     texts = TEXTS[language.code]
     title = texts["title"].format(month=f"{found.month:%Y-%m}")
     last = month_after(found.month) - timedelta(days=1)
@@ -188,12 +239,12 @@ def statement_page(found: Statement, language: Language, *, letterhead: Letterhe
     }
 
 
-def _amount(found: Statement, language: Language, amount: int) -> str:
+def _amount(found: AccountStatement, language: Language, amount: int) -> str:
     return language.number(found.unit.decimal(amount), decimals=found.unit.scale)
 
 
-def _sums(found: Statement, language: Language) -> Iterator[dict[str, Any]]:
-    """Opening, what each kind adds up to, closing; what holds set aside is part of both ends."""
+def _sums(found: AccountStatement, language: Language) -> Iterator[dict[str, Any]]:
+    """Return opening, the sum of each kind, and closing; both ends include held credits."""
     texts = TEXTS[language.code]
     with_unit = f" {found.unit.unit}" if found.is_named else ""
 
@@ -216,7 +267,7 @@ def _sums(found: Statement, language: Language) -> Iterator[dict[str, Any]]:
         yield line(texts["held"], found.closing.held)
 
 
-def _line(found: Statement, row: Row, language: Language, *, is_listed: bool) -> dict[str, Any]:
+def _line(found: AccountStatement, row: Row, language: Language, *, is_listed: bool) -> dict[str, Any]:
     texts = TEXTS[language.code]
     notes = [note for note in (row.reason, row.reference) if note]
     if not is_listed:
@@ -231,7 +282,7 @@ def _line(found: Statement, row: Row, language: Language, *, is_listed: bool) ->
     }
 
 
-def _notes(found: Statement, language: Language) -> Iterator[str]:
+def _notes(found: AccountStatement, language: Language) -> Iterator[str]:
     texts = TEXTS[language.code]
     if not found.entries:
         yield texts["nothing"]
@@ -242,12 +293,12 @@ def _notes(found: Statement, language: Language) -> Iterator[str]:
 
 
 def _counted(text: str, count: int, language: Language) -> str:
-    """The text for this count: "1 entry|{count} entries"."""
+    """Return the text for this count: "1 entry|{count} entries"."""
     one, many = text.split("|")
     return one if count == 1 else many.format(count=language.number(count))
 
 
-def _proof(found: Statement, texts: Mapping[str, str]) -> dict[str, str]:
+def _proof(found: AccountStatement, texts: Mapping[str, str]) -> dict[str, str]:
     if found.closing.digest is None:
         return {"sentence": texts["no_proof"], "digest": ""}
     return {"sentence": texts["proof"].format(sequence=found.closing.sequence), "digest": found.closing.digest}

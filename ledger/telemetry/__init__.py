@@ -1,1 +1,1 @@
-"""What a process tells of its work: counts for Prometheus, spans for OpenTelemetry. Knows no credits, no HTTP, no database."""
+"""The reports of a process about its work: counts for Prometheus, spans for OpenTelemetry. Knows no credits, HTTP or database."""

@@ -1,8 +1,8 @@
-"""The files in which processes count, as prometheus_client reads them, but written by a system call instead of a memory map.
+"""The files in which processes count, in prometheus_client's format, but written by a system call instead of a memory map.
 
-The package maps its files into memory. Where the disk has no block left for a page of such a file, to write to the page ends the
-process by SIGBUS, and so it did with every web process on a full disk, again and again. Here a process counts in its memory and
-writes the file when it is told to: on a full disk that is an error, which is on the log once, and the counts go on. ADR 0037.
+The package maps its files into memory. If the disk has no block left for a page of such a file, a write to the page ends the
+process by SIGBUS; on a full disk, this ended every web process again and again. Here a process counts in its memory and writes
+the file at request: on a full disk that is an error, which the process logs once, and it continues to count. ADR 0037.
 """
 
 import logging
@@ -15,7 +15,7 @@ from prometheus_client import mmap_dict, values
 log = logging.getLogger(__name__)
 
 HEAD_BYTES = 8
-"""Of the form of the file: how much of it is used, and padding."""
+"""The head of the file: how much of it is used, and padding."""
 
 
 class CountFile(mmap_dict.MmapedDict):
@@ -23,13 +23,13 @@ class CountFile(mmap_dict.MmapedDict):
 
     open_files: ClassVar[list["CountFile"]] = []
     are_written: ClassVar[bool] = True
-    """Whether the last time that this process wrote its counts down, they reached their files."""
+    """Whether the counts of this process reached their files at the last writing."""
 
     def __init__(self, filename: str) -> None:
-        """Count for this file; what it has is counted on, because the process may have the number of one that ended."""
+        """Count for this file and continue its counts, because the process may have the number of one that has ended."""
         self._fname = filename
         self._positions: dict[str, int] = {}
-        # The package's own has a map here.
+        # The package's own class has a map here.
         self._m: Any = bytearray(HEAD_BYTES)
         self._used = self._capacity = HEAD_BYTES
         self._written = b""
@@ -39,7 +39,7 @@ class CountFile(mmap_dict.MmapedDict):
         self.open_files.append(self)
 
     def _init_value(self, key: str) -> None:
-        # The package would make the file longer, and map it again.
+        # The package would extend the file, and map it again.
         needed = self._used + len(key.encode()) + 64
         if needed > self._capacity:
             self._capacity = 2 * needed
@@ -47,15 +47,15 @@ class CountFile(mmap_dict.MmapedDict):
         super()._init_value(key)
 
     def write_down(self) -> None:
-        """Write what is counted now into the file, the head last: a reader finds either values or no more of them.
+        """Write the current counts into the file, the head last: a reader finds either the new values or fewer.
 
         Raises:
-            OSError: they cannot be written now; the file has values of before, or some of them.
+            OSError: they cannot be written now; the file has the earlier values, or some of the new.
         """
         counted = bytes(self._m[HEAD_BYTES : self._used])
         if counted == self._written:
             return
-        # A new file has its name only when it is whole: on a full disk it stays empty, and an empty one cannot be read.
+        # A new file gets its name only when it is complete: on a full disk it stays empty, and an empty file cannot be read.
         is_new = not os.path.exists(self._fname)  # noqa: PTH110 - four times a second
         name = f"{self._fname}.new" if is_new else self._fname
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -69,7 +69,7 @@ class CountFile(mmap_dict.MmapedDict):
         self._written = counted
 
     def close(self) -> None:
-        """Count no more for this file; a child of the process calls it for the files of its parent."""
+        """Stop counting for this file; a child of the process calls it for the files of its parent."""
         with suppress(ValueError):
             self.open_files.remove(self)
 
@@ -81,7 +81,7 @@ def _write_all(descriptor: int, content: bytes, offset: int) -> None:
 
 
 def write_down_all() -> None:
-    """Write the counts of this process into its files; on a full disk, say so in the log once and go on."""
+    """Write the counts of this process into its files; on a full disk, log that once and continue."""
     try:
         for each in list(CountFile.open_files):
             each.write_down()
@@ -96,6 +96,6 @@ def write_down_all() -> None:
 
 
 def use_count_files() -> None:
-    """Have the package count in these files, where it counts in files at all; call it before the first metric is made."""
+    """Let the package count in these files if it counts in files; call it before the first metric is made."""
     package: Any = values
     package.MmapedDict = CountFile

@@ -1,11 +1,11 @@
-"""What a process counts of its work, for Prometheus. Knows no credits, no HTTP and no database.
+"""The counts of a process for Prometheus. Knows no credits, no HTTP and no database.
 
 A web server has several processes, and a scrape reaches one of them. So each process writes its counts to a separate file in the
-folder that PROMETHEUS_MULTIPROC_DIR names, and the process that is scraped adds all files up. The variable is set before this
-module is imported; without it, the counts stay in the memory of the process.
+folder that PROMETHEUS_MULTIPROC_DIR names, and the scraped process adds all files up. The variable is set before this module is
+imported; without it, the counts stay in the memory of the process.
 
-To add to a count takes 4 µs, and three times as much where the caches are cold. So what happens with each request is
-counted in variables, and written four times a second by `write_counts`. ADR 0037.
+To add to a count takes 4 µs, and three times as much if the caches are cold. So everything about each request is counted in
+variables, which `write_counts` writes four times a second. ADR 0037.
 """
 
 import os
@@ -59,21 +59,21 @@ LOCK_WAIT_SECONDS = Histogram(
 )
 RETRIES = Counter(
     "ledger_transaction_retries",
-    "Transactions that were begun again because another writer came between, by SQLSTATE.",
+    "Transactions that started again because another writer was first, by SQLSTATE.",
     ("sqlstate",),
     registry=OWN,
 )
 
 
 def add_observations(histogram: Histogram, counts: Sequence[float], total: float) -> None:
-    """Add observations that were counted elsewhere, as the same number of calls of `observe` would.
+    """Add observations that were counted elsewhere, with the effect of as many calls of `observe`.
 
-    The package has no call for it; `tests/deployment/monitoring/test_metrics.py` holds this to `observe`.
+    The package has no such call; `tests/deployment/monitoring/test_metrics.py` compares this with `observe`.
 
     Args:
         histogram: with its labels.
-        counts: how many fell into each bucket, the one without a bound last, and into no bucket before it.
-        total: the sum of what was observed.
+        counts: how many fell into each bucket, without those of lower buckets; the bucket without a bound is last.
+        total: the sum of the observations.
     """
     for bucket, count in zip(histogram._buckets, counts, strict=True):
         if count:
@@ -85,31 +85,31 @@ _writers: list[Callable[[], None]] = []
 
 
 def call_before_reading(write: Callable[[], None]) -> None:
-    """Have `write_counts` call this function, which writes what its module has counted in variables."""
+    """Let `write_counts` call this function, which writes what its module has counted in variables."""
     _writers.append(write)
 
 
 def write_counts() -> None:
-    """Write down what was counted, for the other processes too. Call it in the thread of the event loop, if there is one."""
+    """Write the counts for the other processes. Call it in the thread of the event loop, if there is one."""
     for write in _writers:
         write()
     write_down_all()
 
 
 def are_counts_written() -> bool:
-    """Return whether the other processes can see what this one counts: not while the disk of the folder is full."""
+    """Return whether the other processes can see the counts of this one: not while the disk of the folder is full."""
     return CountFile.are_written
 
 
 class _Own(Collector):
-    """The counts of this process as a collector, for a registry that has others too."""
+    """The counts of this process as a collector, for a registry with further collectors."""
 
     def collect(self) -> Iterable[Metric]:
         return OWN.collect()
 
 
 def all_processes() -> CollectorRegistry:
-    """Return a registry with the counts of all processes that share a folder; of this one where there is no folder."""
+    """Return a registry with the counts of all processes that share a folder; without a folder, of this one."""
     registry = CollectorRegistry()
     if os.environ.get(FOLDER):
         MultiProcessCollector(registry)

@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry, by setting. Switched off, nothing of OpenTelemetry is loaded, and a hook is one comparison. ADR 0038.
 
-A span is the child of the one in whose context it begins. Contexts go with a request into the queues (`queues.py`),
-so the span of what the committer does for a group is a child of the first request's, with links to the others'.
+A span is the child of the span in whose context it begins. Contexts go with a request into the queues (`queues.py`), so the span
+of the committer's work for a group is a child of the first request's span, with links to the others.
 """
 
 import re
@@ -28,7 +28,7 @@ def switch_on(made_by: Any, flush: Callable[[], Any] = lambda: None) -> None:
 
 
 def switch_off() -> None:
-    """Send what is left, and make no spans from now on."""
+    """Send the remaining spans, and make no more."""
     global tracer
     tracer = None
     _flush()
@@ -42,7 +42,7 @@ def flush() -> None:
 
 @contextmanager
 def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
-    """For the block, the span of a request: a child of the caller's span that `traceparent` names among the headers."""
+    """While the block runs, the span of a request: a child of the caller's span that `traceparent` names among the headers."""
     from opentelemetry import propagate
     from opentelemetry.trace import SpanKind
 
@@ -51,9 +51,9 @@ def request_span(headers: Mapping[str, str]) -> Iterator[Any]:
 
 
 def in_span(name: str, execute: Callable[..., Any], contexts: Sequence[Context]) -> Callable[..., Any]:
-    """Return `execute` with a span around it, where it runs within a span that is recorded.
+    """Return `execute` with a span around it, if it runs within a recorded span.
 
-    Args:
+    contexts: of the requests that are executed together; `execute` runs in that of the first, and the others are linked.
         contexts: of the requests that are executed together; `execute` runs in that of the first, the others are linked.
     """
     from opentelemetry import trace

@@ -1,4 +1,4 @@
-"""What all accounts add up to, by day and credit type: counted from the entries by a job, never on the way of a spend."""
+"""The sums over all accounts, by day and credit type: a job counts them from the entries, and a spend never waits for that."""
 
 from ledger.totals.closing import close_months
 from ledger.totals.counting import CountResult, count_entries

@@ -1,8 +1,8 @@
-"""Closing a month: its totals are counted again, held to the accounts as they stood at its end, and never change afterwards.
+"""Closes a month: its totals are counted again, compared with the accounts at its end, and never change afterwards.
 
-The accounts are the second opinion. Each one's last entry before the end has its number, balance and held credits; the
-totals must come to as many entries and credits. Where a server's clock was set back over the end of a closed month, entries with
-a time in that month appear after it was closed. They are then counted in the month that is being closed, as late ones.
+The accounts are the second opinion. The last entry of each account before the end has its number, balance and held credits; the
+totals must have as many entries and credits. If a server's clock was set back over the end of a closed month, entries with a time
+in that month appear after it was closed. They then count in the month that is being closed, as late entries.
 """
 
 import json
@@ -16,39 +16,25 @@ from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.rules.kinds import left_of
 from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
-from ledger.totals.expiring import count_expiring_anew
+from ledger.totals.expiring import LAST_BEFORE, recount_expiring
 from ledger.totals.ties import ties
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
-# Each account by its first entry, and of its entries the last one before the end: the newest, or what a binary search finds. A
-# state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its node.
-# What has only refusals behind it is no account; its entries count all the same.
-STATES: Final = """
+# A state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its
+# node. An account with nothing but refusals is not counted; its entries are.
+STATES: Final = f"""
     SELECT first.credit_type, part.source, part.expires, part.is_held,
         count(*) FILTER (WHERE last.refusal ->> 'after' IS DISTINCT FROM '0'),
         sum(part.entries), sum(part.credits), sum(part.held)
-    FROM ledger_entry AS first
-    CROSS JOIN LATERAL (
-        SELECT e.sequence, e.recorded_at FROM ledger_entry AS e
-        WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
-        ORDER BY e.sequence DESC LIMIT 1
-    ) AS newest
-    CROSS JOIN LATERAL (
-        SELECT e.* FROM ledger_entry AS e
-        WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type AND e.sequence = CASE
-            WHEN newest.recorded_at < %(end)s THEN newest.sequence
-            ELSE ledger_sequence_at(first.holder_id, first.credit_type, %(end)s - interval '1 microsecond')
-        END
-        LIMIT 1
-    ) AS last
+    {LAST_BEFORE}
     CROSS JOIN LATERAL ledger_state_parts(last.sequence, last.balance, last.held, last.lots, last.holds) AS part
-    WHERE first.sequence = 1 AND first.recorded_at < %(end)s
+    WHERE first.sequence = 1 AND first.recorded_at < %(until)s
     GROUP BY 1, 2, 3, 4
     ORDER BY first.credit_type, part.expires NULLS LAST, part.source DESC, part.is_held
 """
 
-# What customers paid for purchased credits, where the grants say so in their metadata.
+# The amounts that customers paid for purchased credits, if the metadata of grants has them.
 PAID: Final = """
     SELECT e.credit_type, e.metadata ->> 'paid_currency', sum((e.metadata ->> 'paid_minor')::numeric)
     FROM ledger_entry AS e
@@ -79,12 +65,12 @@ CLOSE: Final = """
 
 
 class TotalsDisagree(Exception):
-    """The totals of a month are not what the accounts come to at its end; the month stays open. A law of the ledger is broken."""
+    """The totals of a month differ from the accounts at its end; the month stays open. A law of the ledger is broken."""
 
 
 @dataclass(slots=True)
-class State:
-    """All accounts of a credit type at an instant, added up."""
+class CountedState:
+    """The sums over all accounts of a credit type at an instant."""
 
     credit_type: str
     accounts: int = 0
@@ -95,7 +81,7 @@ class State:
 
 
 def close_months() -> list[date]:
-    """Close every month that is over and counted, the oldest first; return them.
+    """Close every month that has ended and is counted, the oldest first; return them.
 
     Raises:
         LockBusy: another process is counting or closing.
@@ -108,17 +94,17 @@ def close_months() -> list[date]:
 
 
 def month_after(month: date) -> date:
-    """The first day of the month after."""
+    """Return the first day of the next month."""
     return (month + timedelta(days=31)).replace(day=1)
 
 
 def month_before(month: date) -> date:
-    """The first day of the month before that of a day."""
+    """Return the first day of the month before that of a day."""
     return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
 
 
 def starts(month: date) -> datetime:
-    """The first instant of a month, in UTC."""
+    """Return the first instant of a month, in UTC."""
     return datetime(month.year, month.month, 1, tzinfo=UTC)
 
 
@@ -127,15 +113,15 @@ def _close_next() -> date | None:
         month = _next_month(cursor)
         if month is None or starts(month_after(month)) > counted_until():
             return None
-        # A month is walked over as a whole, however large it is.
+        # The statement reads a whole month, however large it is.
         cursor.execute("SET LOCAL statement_timeout = 0")
         _close(cursor, month)
-        count_expiring_anew(cursor, until=counted_until())
+        recount_expiring(cursor, until=counted_until())
     return month
 
 
 def _next_month(cursor: Any) -> date | None:
-    """The first month that is not closed and has entries before its end; None where there are no entries at all."""
+    """Return the first month that is not closed and has entries before its end; None without any entries."""
     cursor.execute("SELECT max(month) FROM ledger_month_close")
     (last,) = cursor.fetchone()
     if last is not None:
@@ -163,12 +149,12 @@ def _close(cursor: Any, month: date) -> None:
         cursor.execute(CLOSE, [month, state.credit_type, state.accounts, state.entries, state.balance, state.held, *facts])
 
 
-def _states(cursor: Any, end: datetime) -> list[State]:
-    """All accounts as they stood at the end, by credit type."""
-    cursor.execute(STATES, {"end": end})
-    states: dict[str, State] = {}
+def _states(cursor: Any, end: datetime) -> list[CountedState]:
+    """Return all accounts at the end, by credit type."""
+    cursor.execute(STATES, {"until": end})
+    states: dict[str, CountedState] = {}
     for credit_type, source, expires, is_held, count, entries, amount, held in cursor.fetchall():
-        state = states.setdefault(credit_type, State(credit_type))
+        state = states.setdefault(credit_type, CountedState(credit_type))
         if source is None:
             state.accounts, state.entries, state.balance, state.held = count, int(entries), int(amount), int(held)
         else:
@@ -186,7 +172,7 @@ def _entries(cursor: Any, end: datetime) -> dict[str, int]:
 
 
 def _count_late(cursor: Any, month: date, end: datetime) -> None:
-    """Add to the month's last day what was recorded before its end and is in the totals of no day."""
+    """Add to the month's last day what was recorded before its end and is in no day's totals."""
     counted = _counted(cursor, end)
     cursor.execute(RECORDED_BEFORE, {"since": BEGINNING, "until": end})
     for credit_type, *sums in cursor.fetchall():
@@ -197,7 +183,7 @@ def _count_late(cursor: Any, month: date, end: datetime) -> None:
             cursor.execute(LATE, [end.date() - timedelta(days=1), credit_type, *missing, late_entries])
 
 
-def _ensure_agree(month: date, counted: dict[str, dict[str, int]], states: list[State]) -> None:
+def _ensure_agree(month: date, counted: dict[str, dict[str, int]], states: list[CountedState]) -> None:
     for state in states:
         sums = counted.get(state.credit_type, dict.fromkeys(COLUMNS, 0))
         found = (sums["entries"], left_of(sums), sums["held_change"])

@@ -1,14 +1,14 @@
-"""Adding entries to the totals of their days, each exactly once, up to an instant before which none can appear any more.
+"""Adds entries to the totals of their days, each exactly once, up to an instant before which no further entry can appear.
 
-An entry's time is read under its holder's lock, and the entry is seen only after COMMIT. So an entry of 23:59:59 may become
-visible at 00:00:05, after one of 00:00:01. A count by time alone misses it. Therefore the end of what is counted is an
-instant after which every transaction that may still write an earlier entry has been seen to end.
+An entry's time is read under its holder's lock, and the entry is visible only after COMMIT. So an entry of 23:59:59 may become
+visible at 00:00:05, after one of 00:00:01, and a count by time alone would miss it. Therefore the count ends at an instant after
+which every transaction that may still write an earlier entry was seen to end.
 
 Note [Who may still write an earlier entry]
     A writer reads the clock while it holds an advisory lock, and keeps that lock until it ends. So a transaction that has read a
-    time before `until` has ended, or is among those that are seen to hold an advisory lock afterwards. Those that write without a
-    lock hold a RowExclusiveLock on the table from their INSERT on. A lock is released when COMMIT is visible, not before.
-    A clock that is set back makes an exception, see closing.py.
+    time before `until` has ended, or is one of those that hold an advisory lock afterwards. A transaction that writes without a
+    lock holds a RowExclusiveLock on the table from its INSERT on. A lock is released when COMMIT is visible, not before. A clock
+    that is set back is an exception, see closing.py.
 """
 
 import json
@@ -23,19 +23,19 @@ from django.db import connection, transaction
 from ledger.database.cluster import sql_of
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
-from ledger.rules.kinds import KINDS, LINES, Line, sql_list
+from ledger.rules.kinds import KINDS, LINES, TotalsLine, sql_list
 from ledger.totals.expiring import add_expiring
 
 PATIENCE_SECONDS: Final = 5.0
 LOOK_EVERY_SECONDS: Final = 0.02
 SLICE: Final = timedelta(hours=1)
-"""How much is counted in one transaction: a first run over years of entries keeps nothing open for long."""
+"""How much one transaction counts: a first run over years of entries keeps no transaction open for long."""
 
 COLUMNS: Final = (*LINES, "held_change", "refusals", "entries")
 
 
-def _sum(line: Line) -> str:
-    """What the entries of the kinds with that total come to."""
+def _sum(line: TotalsLine) -> str:
+    """Return the SQL of a line's sum over the entries of its kinds."""
     kinds = sql_list(kind.name for kind in KINDS.values() if kind.total == line.total)
     source = {None: "", "purchased": " AND NOT e.is_promotional", "promotional": " AND e.is_promotional"}[line.source]
     return f"COALESCE(sum({line.sign} * e.moved) FILTER (WHERE e.kind IN {kinds}{source}), 0)"
@@ -51,7 +51,7 @@ MOVED: Final = {
     "drawn": "-COALESCE((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part), 0)",
     "nothing": "0",
 }
-# The entries recorded in [since, until); refusals have a separate index. Whether a grant is promotional is on its lot.
+# The entries recorded in [since, until); refusals have a separate index. The lot of a grant shows whether it is promotional.
 ENTRIES: Final = """
     SELECT e.credit_type, e.kind, e.amount, e.recorded_at,
         e.kind = 'grant' AND EXISTS (
@@ -79,7 +79,7 @@ REPLACE: Final = DAYS.format(assignments=", ".join(f"{name} = EXCLUDED.{name}" f
 
 KINDS_RECORDED: Final = f"SELECT e.kind, count(*) FROM ({RECORDED}) AS e GROUP BY e.kind"
 
-# The slot of the next entry recorded since then; null for none.
+# The slot of the next entry recorded since then; null if there is no such entry.
 NEXT: Final = """
     SELECT min(found.at) FROM (
         (SELECT ledger_slot(recorded_at) AS at FROM ledger_entry
@@ -92,7 +92,7 @@ NEXT: Final = """
     ) AS found
 """
 
-# A session that holds a lock without a transaction (backend/0) has none in which it has read the clock.
+# A session that holds a lock without a transaction (backend/0) has not read the clock in one.
 WRITERS: Final = """
     SELECT DISTINCT virtualtransaction FROM pg_locks
     WHERE pid IS DISTINCT FROM pg_backend_pid() AND granted AND virtualtransaction NOT LIKE '%%/0'
@@ -105,10 +105,10 @@ CLOCK: Final = "SELECT clock_timestamp()"
 
 @dataclass(frozen=True, slots=True)
 class CountResult:
-    """How far the totals go.
+    """The instant up to which entries are in the totals.
 
     Args:
-        until: every entry recorded before is in the totals.
+        until: every entry recorded before it is in the totals.
         is_held_up: a transaction that may still write an earlier entry did not end in time; the next run goes on.
     """
 
@@ -119,17 +119,17 @@ class CountResult:
 def count_entries(
     *, patience_seconds: float = PATIENCE_SECONDS, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> CountResult:
-    """Add all entries that were recorded before now to the totals of their days, or, where one may still appear, none of those.
+    """Add all entries recorded before now to the totals of their days; if an earlier entry may still appear, add nothing.
 
     Args:
-        patience_seconds: how long to wait for transactions that may still write one.
+        patience_seconds: how long to wait for transactions that may still write an earlier entry.
         progress: called after each slice, with how many hours of entries are counted, and how many there are to count.
 
     Raises:
         LockBusy: another process is counting.
     """
     with transaction.atomic(), try_advisory_lock(TOTALS()):
-        until = _horizon(patience_seconds)
+        until = horizon(patience_seconds)
     if until is None:
         return CountResult(counted_until(), is_held_up=True)
     begun = counted = counted_until()
@@ -144,7 +144,7 @@ def _hours(time_span: timedelta) -> int:
 
 
 def counted_until() -> datetime:
-    """The instant up to which entries are in the totals."""
+    """Return the instant up to which entries are in the totals."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT counted_until FROM ledger_total_state")
         (until,) = cursor.fetchone()
@@ -152,9 +152,9 @@ def counted_until() -> datetime:
 
 
 def entries_by_kind() -> tuple[dict[str, int], datetime]:
-    """How many entries of each kind were recorded, by whichever process, and the instant up to which they are counted.
+    """Return how many entries of each kind were recorded, by any process, and the instant up to which they are counted.
 
-    One row, whatever the ledger's size. Entries that a clock set back puts before that instant are not in it.
+    One row, whatever the ledger's size. Entries that a clock set back puts before that instant are not included.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT entries::text, counted_until FROM ledger_total_state")
@@ -163,7 +163,7 @@ def entries_by_kind() -> tuple[dict[str, int], datetime]:
     return {kind: counts.get(kind, 0) for kind in KINDS}, until
 
 
-def _horizon(patience_seconds: float) -> datetime | None:
+def horizon(patience_seconds: float) -> datetime | None:
     """An instant before which no entry can appear any more; None where a writer goes on. See Note [Who may still write …]."""
     deadline = time.monotonic() + patience_seconds
     with connection.cursor() as cursor:
@@ -184,7 +184,7 @@ def _writers(cursor: Any) -> set[str]:
 
 
 def _count_slice(until: datetime) -> datetime:
-    """Count what was recorded in the next stretch before `until` that has an entry; return how far that is."""
+    """Count the next slice with an entry before `until`; return its end."""
     with transaction.atomic(), try_advisory_lock(TOTALS()), connection.cursor() as cursor:
         since = counted_until()
         if since >= until:

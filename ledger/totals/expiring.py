@@ -1,12 +1,13 @@
-"""What expires when, of all accounts: kept with the totals, so that what has expired is known by the clock before it is booked.
+"""The credits of all accounts by their expiry: kept with the totals, so that the clock shows what has expired before it is
+booked.
 
 Note [What has expired and is not booked]
-    The credits of a lot leave `available` at its expiry, and the balance when an entry books that: with the account's next
-    write, or by the worker within a minute. Until then the totals, which add up entries, have them. `ledger_expiring_total`
-    says how much open lots hold, by the instant of their expiry, as of the instant up to which entries are counted: what has an
-    instant in the past is what the totals have too much. Counting adds, for each account with entries, the lots after the last
-    one less the lots before the first one; both are on the entries, and no others are read. An entry that a clock set back puts
-    before what is counted is in no count: so when a month is closed, the lots of all accounts are added up anew.
+    The credits of a lot leave `available` at its expiry, and the balance when an entry books that: with the account's next write,
+        or by the worker within a minute. Until then the totals, which add up entries, include them. `ledger_expiring_total` has
+        the credits of open lots, by the instant of their expiry, as of the instant up to which entries are counted; the credits
+        whose instant has passed are what the totals have too much. Counting adds, for each account with entries, the lots after
+        the last entry less the lots before the first; both are on the entries, and no others are read. If the clock was set back,
+        an entry may lie before that instant, and no count includes it: so closing a month adds up the lots of all accounts again.
 """
 
 from datetime import datetime
@@ -19,7 +20,7 @@ from ledger.rules.instants import to_us
 EXPIRY: Final = "(lot ->> 3)::numeric::bigint"
 HELD_BY_LOT: Final = "(lot ->> 1)::numeric"
 
-# Refusals change no lot. The entry before the first may be one: it has the state of the account, too.
+# Refusals change no lot. The entry before the first may be a refusal: it also has the state of the account.
 ADD: Final = f"""
     WITH moved AS (
         SELECT e.holder_id, e.credit_type, min(e.sequence) AS first, max(e.sequence) AS last
@@ -52,10 +53,9 @@ ADD: Final = f"""
 FORGET: Final = "DELETE FROM ledger_expiring_total WHERE credits = 0"
 EXPIRED: Final = "SELECT credit_type, sum(credits) FROM ledger_expiring_total WHERE expires_us <= %s GROUP BY credit_type"
 
-# The last entry of each account that is counted: the newest, or what a binary search finds.
-ANEW: Final = f"""
-    INSERT INTO ledger_expiring_total (expires_us, credit_type, credits)
-    SELECT {EXPIRY}, first.credit_type, sum({HELD_BY_LOT})
+# Each account by its first entry, with the last of its entries before an instant: the newest, or the result of a binary search.
+# The accounts are those whose first entry is before the instant.
+LAST_BEFORE: Final = """
     FROM ledger_entry AS first
     CROSS JOIN LATERAL (
         SELECT e.sequence, e.recorded_at FROM ledger_entry AS e
@@ -63,13 +63,18 @@ ANEW: Final = f"""
         ORDER BY e.sequence DESC LIMIT 1
     ) AS newest
     CROSS JOIN LATERAL (
-        SELECT e.lots FROM ledger_entry AS e
+        SELECT e.* FROM ledger_entry AS e
         WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type AND e.sequence = CASE
             WHEN newest.recorded_at < %(until)s THEN newest.sequence
             ELSE ledger_sequence_at(first.holder_id, first.credit_type, %(until)s - interval '1 microsecond')
         END
         LIMIT 1
     ) AS last
+"""
+RECOUNT: Final = f"""
+    INSERT INTO ledger_expiring_total (expires_us, credit_type, credits)
+    SELECT {EXPIRY}, first.credit_type, sum({HELD_BY_LOT})
+    {LAST_BEFORE}
     CROSS JOIN LATERAL json_array_elements(last.lots) AS lot
     WHERE first.sequence = 1 AND first.recorded_at < %(until)s AND lot ->> 3 IS NOT NULL
     GROUP BY 1, 2
@@ -77,19 +82,19 @@ ANEW: Final = f"""
 
 
 def add_expiring(cursor: Any, *, since: datetime, until: datetime) -> None:
-    """Count what the entries recorded in `[since, until)` changed of what expires when, in the count's transaction."""
+    """Add to the totals of expiring credits what the entries of `[since, until)` changed, in the count's transaction."""
     cursor.execute(ADD, {"since": since, "until": until})
     cursor.execute(FORGET)
 
 
-def count_expiring_anew(cursor: Any, *, until: datetime) -> None:
-    """Add up what expires when from the accounts as they stood at `until`, the instant up to which entries are counted."""
+def recount_expiring(cursor: Any, *, until: datetime) -> None:
+    """Compute the totals of expiring credits again, from the accounts at `until`, the instant up to which entries are counted."""
     cursor.execute("DELETE FROM ledger_expiring_total")
-    cursor.execute(ANEW, {"until": until})
+    cursor.execute(RECOUNT, {"until": until})
 
 
 def expired_credits(at: datetime) -> dict[str, int]:
-    """By credit type, what has expired up to `at` and the counted entries do not book. See Note [What has expired …]."""
+    """By credit type, the credits that expired up to `at` and that no counted entry books. See Note [What has expired …]."""
     with connection.cursor() as cursor:
         cursor.execute(EXPIRED, [to_us(at)])
         return {credit_type: int(amount) for credit_type, amount in cursor.fetchall()}

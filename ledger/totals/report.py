@@ -1,4 +1,4 @@
-"""The report of a month (UTC): what there was at its start, what came and went, what is left, and when that expires."""
+"""The report of a month (UTC): the credits at its start, those that came and went, and the rest with its expiry."""
 
 import csv
 import io
@@ -40,20 +40,20 @@ class TypeReport:
 
     Args:
         opening, closing: credits at the start and the end, held ones included; closing = opening + movements.
-        held: of the closing, what open holds set aside.
-        expired_unbooked: of the closing, what had expired and was not booked: at the end of a closed month; of the month under
-            way, up to when its entries are counted. None for a month that is over and not closed.
-        entries, refusals: recorded in the month. `late_entries` of them bear a time in an earlier month that was closed by then.
-        outstanding: the closing by month of expiry, source and whether it is held; what is owed on overdrafts is not taken off.
-            None while the month is open.
-        owed: on overdrafts, at the end; None while the month is open.
-        ties: what documents such as invoices say of the month's entries, and what those come to. None while the month is open.
-        paid: what was paid for the month's purchased credits, by currency in minor units, where grants say so.
+        held: the part of the closing that open holds set aside.
+        expired_unbooked: the part of the closing that had expired and was not booked: at the end of a closed month; for the
+            current month, at the instant up to which its entries are counted. None for a month that has ended and is not closed.
+        entries, refusals: recorded in the month. `late_entries` of them have a time in an earlier month that was closed by then.
+        outstanding: the closing by month of expiry, source and whether it is held; debts on overdrafts are not deducted. None
+            while the month is open.
+        owed: the debts on overdrafts at the end; None while the month is open.
+        ties: the sums of documents such as invoices over the month's entries, and of those entries. None while the month is open.
+        paid: the amounts paid for the month's purchased credits, by currency in minor units, if grants have them.
     """
 
     @property
     def unit(self) -> str:
-        """The unit of its amounts; it does not depend on how the type is shown, which may change."""
+        """The unit of its amounts; it does not depend on the display of the type, which may change."""
         return f"smallest unit of {self.credit_type}"
 
     credit_type: str
@@ -76,7 +76,7 @@ class MonthReport:
     """All credit types in a month.
 
     Args:
-        as_of: up to when the entries are counted; None once the month is closed, from when on the report never changes.
+        as_of: the instant up to which entries are counted; None for a closed month, whose report never changes.
     """
 
     month: date
@@ -85,7 +85,7 @@ class MonthReport:
     types: tuple[TypeReport, ...]
 
     def as_json(self) -> str:
-        """The report as JSON, with amounts in the unit that each type names; the same bytes once the month is closed."""
+        """Return the report as JSON, with amounts in the unit that each type names; the same bytes once the month is closed."""
         facts = asdict(self) | {
             "types": [_with_units(of_type) for of_type in self.types],
             "month": f"{self.month:%Y-%m}",
@@ -94,7 +94,7 @@ class MonthReport:
         return json.dumps(facts, indent=2) + "\n"
 
     def as_csv(self) -> str:
-        """The report as a table of credit type, line, amount and unit; the same bytes every time once the month is closed."""
+        """Return the report as a table of credit type, line, amount and unit; the same bytes once the month is closed."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\r\n")
         writer.writerow(["month", "state", "credit_type", "line", "expires", "source", "amount", "unit"])
@@ -110,10 +110,10 @@ def month_report(month: date, *, credit_type: str | None = None) -> MonthReport:
 
     Args:
         month: its first day.
-        credit_type: only of this one.
+        credit_type: only this type.
 
     Raises:
-        Invalid: the month has not begun, as far as entries are counted, or lies before 2000.
+        Invalid: the month has not begun at the instant up to which entries are counted, or lies before 2000.
     """
     as_of = counted_until()
     if month < BEGINNING.date():
@@ -147,13 +147,13 @@ def _closes(month: date) -> dict[str, tuple[Any, ...]]:
 
 
 def _has_moved(sums: Sequence[Any]) -> bool:
-    """Whether the credit type had another entry than refusals up to the month's end; a mistyped one never has."""
+    """Return whether the credit type had an entry other than refusals up to the month's end; a mistyped one never has."""
     before_and_during = dict(zip(COLUMNS, zip(sums[0::2], sums[1::2], strict=True), strict=False))
     return sum(before_and_during["entries"]) > sum(before_and_during["refusals"])
 
 
 def _expired_unbooked(credit_type: str, month: date, close: Any, expired: Mapping[str, int] | None) -> int | None:
-    """Of a closed month, from its lots by month of expiry; of the month under way, from what has expired."""
+    """Return the expired part: of a closed month from its lots by month of expiry, of the current month from the clock."""
     if close is None:
         return None if expired is None else expired.get(credit_type, 0)
     last = f"{month:%Y-%m}"

@@ -1,4 +1,4 @@
-"""What other applications say about the entries of a month, beside those entries. They register here."""
+"""The sums of other applications' documents over the entries of a month, beside those entries. The applications register here."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Tie(NamedTuple):
-    """What documents of one kind say of a credit type in a month, and what the entries made for them come to.
+    """The sum of one kind of documents for a credit type in a month, and the sum of the entries made for them.
 
     Args:
-        name: of the documents, such as "invoices paid with credits".
+        name: the kind of documents, such as "invoices paid with credits".
     """
 
     name: str
@@ -24,10 +24,10 @@ _registered: list[FindTies] = []
 
 
 def register_ties(find: FindTies) -> None:
-    """Have these documents held to the entries recorded in `[start, end)` of each month that is closed."""
+    """Compare these documents with the entries recorded in `[start, end)` of each month that is closed."""
     _registered.append(find)
 
 
 def ties(start: datetime, end: datetime) -> list[Tie]:
-    """What all registered applications say of the entries recorded in `[start, end)`."""
+    """Return the sums of all registered applications for the entries recorded in `[start, end)`."""
     return [tie for find in _registered for tie in find(start, end)]

@@ -1,1 +1,1 @@
-"""What every document is made with: the look that they share, and the compiler that sets it. Knows no credits and no money."""
+"""The design that all documents share, and the compiler that sets them. Knows no credits and no money."""

@@ -1,4 +1,4 @@
-"""How numbers and days are written in the languages of documents. Pure."""
+"""The notation of numbers and days in the languages of documents. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ NO_BREAK: Final = "\u00a0"
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language that documents are written in.
+    """A language of documents.
 
     Args:
-        code: BCP 47, as the document names its language.
-        months: their names in a day, from January on; none where days are written in digits.
+        code: BCP 47, for the document's own language tag.
+        months: their names in a day, from January on; empty if days are written in digits.
     """
 
     code: str
@@ -26,10 +26,10 @@ class Language:
     months: tuple[str, ...] = ()
 
     def number(self, value: Decimal | int | str, *, decimals: int | None = None) -> str:
-        """A number with separators and a real minus.
+        """Return a number with separators and a real minus.
 
         Args:
-            decimals: how many are printed; None: as many as it has.
+            decimals: how many to print; None: as many as the number has.
         """
         exact = Decimal(value)
         text = f"{exact:,f}" if decimals is None else f"{exact:,.{decimals}f}"
@@ -39,18 +39,18 @@ class Language:
         return swapped.replace("-", MINUS)
 
     def day(self, day: date) -> str:
-        """A day of the calendar."""
+        """Return a day of the calendar."""
         if not self.months:
             return f"{day.day:02}.{day.month:02}.{day.year}"
         return f"{day.day}{NO_BREAK}{self.months[day.month - 1]}{NO_BREAK}{day.year}"
 
     def date_and_time(self, at: datetime, zone: tzinfo) -> str:
-        """A day and its time of day in a zone, to the minute."""
+        """Return a day and its time of day in a zone, to the minute."""
         local = at.astimezone(zone)
         return f"{self.day(local.date())}, {local:%H:%M}"
 
     def period(self, start: datetime, end: datetime, zone: tzinfo) -> str:
-        """`[start, end)`: its first and last day where both are midnights in the zone, else both with their times of day."""
+        """Return `[start, end)`: its first and last day if both are midnights in the zone, otherwise both with their times."""
         first, after = start.astimezone(zone), end.astimezone(zone)
         if first.time() == after.time() == time() and first.date() < after.date():
             last = date.fromordinal(after.date().toordinal() - 1)
@@ -64,6 +64,6 @@ LANGUAGES: Final[Sequence[Language]] = (ENGLISH, GERMAN)
 
 
 def language_of(tag: str) -> Language:
-    """The language of documents for somebody who reads this one (BCP 47); English where there are no texts in it."""
+    """Return the language of documents for a reader of this one (BCP 47); English if there are no texts in it."""
     primary = tag.replace("_", "-").split("-")[0].lower()
     return next((language for language in LANGUAGES if language.code == primary), ENGLISH)

@@ -1,8 +1,8 @@
-"""From data to the bytes of a PDF. The same data gives the same bytes every time, on every machine of one kind.
+"""Makes the bytes of a PDF from data. The same data gives the same bytes every time, on every machine of one kind.
 
-A document is a template and data. The template is ours and is read from a file; the data may hold what anybody has typed into a
-form. It goes in as JSON and comes out as printed text: nothing of it is ever read as markup. A template opens no file and no
-address, and the fonts are those that the compiler brings, so nothing on the machine changes what is printed.
+A document is a template and data. The template is ours and comes from a file; the data may contain anything that somebody has
+typed into a form. It goes in as JSON and comes out as printed text, never as markup. A template opens no file and no address, and
+the fonts are the compiler's, so nothing on the machine changes the result.
 """
 
 import json
@@ -10,16 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from django.conf import settings
-
+from ledger import conf
 from ledger.database.load.queues import threads
 from ledger.errors import DocumentTooLong
 
 if TYPE_CHECKING:
     from typst import Compiler, Fonts, PDFStandard
+
+IS_INSTALLED: Final = find_spec("typst") is not None
+"""Whether documents can be set. Without the extra `[pdf]` no call of the API makes one, and the admin shows NOT_INSTALLED."""
+NOT_INSTALLED: Final = 'PDFs are not installed on this server: pip install "credit-ledger[pdf]"'
 
 LETTER: Final = Path(__file__).with_name("letter.typ")
 GLYPH: Final = b"""#set document(title: "-")
@@ -33,12 +37,12 @@ MAX_ROWS: Final = 2_000
 NO_GLYPH: Final = "□"
 """Stands for a character that no font has."""
 JOINERS: Final = dict.fromkeys(map(ord, "\u200b\u200c\u200d\ufe0e\ufe0f"), "")
-"""Characters without a picture of their own, which join or change the picture of others."""
+"""Characters without their own picture, which join or change the picture of others."""
 CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
 """Characters that have no picture."""
 
 DOCUMENTS: Final = threads("ledger-documents", 1, limit=32)
-"""Where documents are made: one at a time in each process, and never in the event loop. The compiler uses all cores for one."""
+"""The queue that makes documents: one at a time in each process, never in the event loop. The compiler uses all cores for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,13 @@ class Pdf:
 def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Sequence[AttachedFile] = ()) -> Pdf:
     """Return a document as PDF/A-3 for screen readers.
 
-    A character that no font has, such as an emoji, is printed as NO_GLYPH; docs/OPERATIONS.md says how to add fonts.
+    A character that no font has, such as an emoji, is printed as NO_GLYPH; docs/how-to/operations/tasks.md says how to add fonts.
 
     Args:
-        template: what follows the letter; it finds the data as `data`.
-        data: ready to print: strings, numbers, lists and objects of them. "rows" of it says how many rows there are.
-        at: what the document says when it was made.
-        files: to put inside.
+        template: the part behind the letter; it finds the data as `data`.
+        data: ready to print: strings, numbers, lists and objects of them. Its "rows" is the number of rows.
+        at: the date of the document in its metadata.
+        files: the files inside the PDF.
 
     Raises:
         DocumentTooLong: there are more than `MAX_ROWS` rows.
@@ -92,14 +96,14 @@ def typeset(template: Path, data: Mapping[str, Any], *, at: datetime, files: Seq
 
 
 def without_glyph(text: str) -> str:
-    """The characters of a text that no font has, each once, in their order."""
+    """Return the characters of a text that no font has, each once, in their order."""
     characters = dict.fromkeys(text.translate({**CONTROLS, **JOINERS}))
     return "".join(each for each in characters if not each.isascii() and not _has_glyph(each))
 
 
 @lru_cache(maxsize=4_096)
 def _has_glyph(character: str) -> bool:
-    """Whether a document of this character alone can be PDF/A."""
+    """Return whether a document of only this character can be PDF/A."""
     from typst import Compiler, TypstError
 
     compiler = Compiler(GLYPH, font_paths=_fonts(), ignore_system_fonts=True, sys_inputs={"data": character})
@@ -120,7 +124,7 @@ def compiler_of(template: Path, data: Mapping[str, Any], files: Sequence[Attache
 
 
 def _bytes(compiled: bytes | list[bytes] | None) -> bytes:
-    """What the compiler makes where it is told no file to write."""
+    """The document that the compiler returns if it has no file to write."""
     assert isinstance(compiled, bytes)
     return compiled
 
@@ -132,7 +136,7 @@ def _inputs(data: Mapping[str, Any], files: Sequence[AttachedFile]) -> dict[str,
 
 
 def _replaced(value: Any, characters: Mapping[int, str]) -> Any:
-    """The data with other characters in place of these."""
+    """Return the data with other characters in place of these."""
     if isinstance(value, str):
         return value.translate(characters)
     if isinstance(value, Mapping):
@@ -144,4 +148,4 @@ def _replaced(value: Any, characters: Mapping[int, str]) -> Any:
 def _fonts() -> "Fonts":
     from typst import Fonts
 
-    return Fonts(include_system_fonts=False, font_paths=settings.LEDGER["DOCUMENT_FONTS"])
+    return Fonts(include_system_fonts=False, font_paths=conf.DOCUMENT_FONTS.value)

@@ -1,1 +1,1 @@
-"""The API as a whole: its OpenAPI document, its list of paths, and its responses where no call is found."""
+"""The API as a whole: its OpenAPI document, its list of paths, and its responses for unknown paths."""

@@ -14,9 +14,8 @@ from rest_framework import serializers
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.request_errors import NotFound
 from ledger.api.kit.schema import SCOPE_KEY, ResponseBody, operation
-from ledger.api.kit.writing.problems import TYPE_BASE
+from ledger.api.kit.writing.problems import TYPE_BASE, problems_by_slug
 from ledger.api.kit.writing.rendering import Response, json_response
-from ledger.errors import LedgerError
 
 METHODS: Final = {"get", "post", "put", "patch", "delete"}
 
@@ -27,15 +26,15 @@ class ResourceSerializer(serializers.Serializer):
     """A path."""
 
     path = serializers.CharField(help_text="With its parameters in braces.")
-    methods = serializers.DictField(help_text="By method: what it does, and the scope that a key needs, null for none.")
+    methods = serializers.DictField(help_text="By method: its effect, and the scope that a key needs, null if it needs no scope.")
 
 
 class PathListSerializer(serializers.Serializer):
     """All paths."""
 
     resources = ResourceSerializer(many=True)
-    schema = serializers.CharField(help_text="Where the OpenAPI document is.")
-    docs = serializers.CharField(help_text="Where it is shown in a browser.")
+    schema = serializers.CharField(help_text="The address of the OpenAPI document.")
+    docs = serializers.CharField(help_text="The address at which a browser shows the document.")
 
 
 def openapi_document() -> bytes:
@@ -74,7 +73,7 @@ RESOURCES: Final = {
 
 
 class Resources(Endpoint):
-    """What there is under /v1."""
+    """Lists the paths under /v1."""
 
     is_public = True
 
@@ -83,13 +82,12 @@ class Resources(Endpoint):
         tag="About", scope="", responses={200: ResponseBody(PathListSerializer, RESOURCES, "All paths.")},
     )  # fmt: skip
     def get(self, request: HttpRequest) -> Response:
-        """Return all paths."""
         return json_response({"resources": resources(), "schema": "/v1/schema", "docs": "/docs"})
 
 
 @cache
 def resources() -> list[dict[str, Any]]:
-    """Return what the OpenAPI document has under /v1: each path, what can be done there, and which scope that needs."""
+    """Return the paths of the OpenAPI document under /v1: their methods, and the scope that each needs."""
     document = orjson.loads(openapi_document())
     return [
         {
@@ -101,39 +99,27 @@ def resources() -> list[dict[str, Any]]:
             },
         }
         for path, calls in document["paths"].items()
-        if path.startswith("/v1/")
+        if path.startswith("/v1")
     ]
 
 
-@cache
-def problems_by_slug() -> dict[str, type[LedgerError]]:
-    """Return every problem that a response can have, by its slug."""
-    found: dict[str, type[LedgerError]] = {}
-    waiting: list[type[LedgerError]] = [LedgerError]
-    while waiting:
-        error_class = waiting.pop()
-        waiting.extend(error_class.__subclasses__())
-        found.setdefault(error_class.code, error_class)
-    return found
-
-
 class ProblemPage(Endpoint):
-    """What a problem's slug means."""
+    """Explains the slug of a problem."""
 
     is_public = True
 
     @extend_schema(exclude=True)
     def get(self, request: HttpRequest, slug: str) -> Response:
-        """Return what the slug means."""
-        error_class = problems_by_slug().get(slug)
-        if error_class is None:
+        """Return the explanation of the slug."""
+        if slug not in problems_by_slug():
             raise NotFound
+        error_class = problems_by_slug()[slug][0]
         return json_response(
             {
                 "type": TYPE_BASE + slug,
                 "title": error_class.title,
-                "status": error_class.problem.status,
-                "outcome": error_class.problem.outcome,
+                "status": error_class.answer.status,
+                "outcome": error_class.answer.outcome,
                 "description": (error_class.__doc__ or "").strip(),
             }
         )

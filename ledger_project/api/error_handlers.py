@@ -1,26 +1,34 @@
-"""Django's error handlers: for people a page in the look of the admin, for programs a problem."""
+"""Django's error handlers: for people a page in the design of the admin, for programs a problem."""
 
 import logging
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from django.contrib import admin
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.template.loader import render_to_string
+from rest_framework import exceptions as rest_framework
 
+from ledger.api.kit.endpoint import unknown_path
 from ledger.api.kit.reading.requests import request_id
+from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable
 from ledger.api.kit.writing.problems import ProblemResponse, body, problem_response
+from ledger.api.kit.writing.rendering import for_django
 from ledger.api.kit.writing.server_errors import Forbidden, InternalError
 
 TEXTS: Final = {
-    400: ("The request is not valid", "The browser sent something that this page does not take. Go back and try again."),
+    400: ("The request is not valid", "This page does not accept what the browser sent. Go back and try again."),
     403: (
         "You may not open this page",
         "Your account lacks the permission. Somebody who may change operators can give it to you.",
     ),
-    404: ("There is no such page", "The address is mistyped, or what it named is gone. Find anything with Ctrl+K."),
-    500: ("Something went wrong", "The page failed, and the log says why. Nothing was written unless the page said so before."),
+    404: ("There is no such page", "The address is mistyped, or its row no longer exists. Find anything with Ctrl+K."),
+    500: (
+        "Something went wrong",
+        "The page failed; the log has the reason. Nothing was written unless the page had confirmed it.",
+    ),
 }
-"""What a page says, by its status: a title and a sentence."""
+"""The text of a page by its status: a title and a sentence."""
 EXPIRED: Final = ("The form has expired", "Nothing was written. Open the page of the form again, and send it from there.")
 
 log = logging.getLogger(__name__)
@@ -31,40 +39,56 @@ def _is_for_people(request: HttpRequest) -> bool:
 
 
 def _page(request: HttpRequest, status: int, texts: tuple[str, str] | None = None) -> HttpResponse:
-    """A page in the look of the admin, with its sidebar for operators; without it, where that cannot be made either."""
+    """Return a page in the design of the admin, with its sidebar for operators; without it if the sidebar fails too."""
     title, sentence = texts or TEXTS[status]
-    said = {"title": title, "sentence": sentence, "status": status, "request_id": request_id(request)}
+    shown = {"title": title, "sentence": sentence, "status": status, "request_id": request_id(request)}
     if getattr(getattr(request, "user", None), "is_staff", False):
         try:
-            context = {**admin.site.each_context(request), **said}
+            context = {**admin.site.each_context(request), **shown}
             return HttpResponse(render_to_string("admin/error.html", context, request), status=status)
         except Exception:  # such as without a database: the page of the failure must not fail
             log.exception("The page of an error could not be made with its sidebar")
-    return HttpResponse(render_to_string("admin/error_alone.html", said), status=status)
+    return HttpResponse(render_to_string("admin/error_alone.html", shown), status=status)
 
 
-def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+def _problem(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    return for_django(problem_response(exception, request), request)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """handler400."""
-    return _page(request, 400) if _is_for_people(request) else problem_response(exception, request)
+    return _page(request, 400) if _is_for_people(request) else _problem(request, exception)
 
 
-def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """handler403."""
-    return _page(request, 403) if _is_for_people(request) else problem_response(exception, request)
+    return _page(request, 403) if _is_for_people(request) else _problem(request, exception)
 
 
-def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     """CSRF_FAILURE_VIEW."""
-    return _page(request, 403, EXPIRED) if _is_for_people(request) else problem_response(Forbidden(), request)
+    return _page(request, 403, EXPIRED) if _is_for_people(request) else _problem(request, Forbidden())
 
 
-def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """handler404."""
-    return _page(request, 404) if _is_for_people(request) else problem_response(Http404(), request)
+    return _page(request, 404) if _is_for_people(request) else unknown_path(request)
 
 
-def server_error(request: HttpRequest) -> HttpResponse:
+def server_error(request: HttpRequest) -> HttpResponseBase:
     """handler500. Django has logged the exception."""
     if _is_for_people(request):
         return _page(request, 500)
-    return ProblemResponse(body(InternalError(), request_id(request)), {})
+    return for_django(ProblemResponse(body(InternalError(), request_id(request)), {}), request)
+
+
+def no_such_docs(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
+    """EXCEPTION_HANDLER of REST framework, whose one view here is the page /docs/api; any other lets nobody in."""
+    request: HttpRequest = context["request"]
+    if isinstance(error, rest_framework.MethodNotAllowed):
+        error = MethodNotAllowed(method=request.method or "", allowed=["GET", "HEAD"])
+    elif isinstance(error, rest_framework.NotAcceptable):
+        error = NotAcceptable(served="text/html")
+    elif isinstance(error, rest_framework.PermissionDenied):
+        error = Forbidden()
+    return problem_response(error, request)

@@ -1,1 +1,1 @@
-"""How the project connects to PostgreSQL, and the rights that its role has there."""
+"""The project's connection to PostgreSQL, and the rights of its role there."""

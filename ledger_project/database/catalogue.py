@@ -1,4 +1,4 @@
-"""How `prepare_database` left the tables, functions, triggers … of the database, for `doctor` to compare them with today's.
+"""Digests of the tables, functions, triggers … that `prepare_database` left, for `doctor` to compare with the current ones.
 
 One digest for each kind of object, in a row of Django's table of migrations, beside those of `ledger.database.schema_versions`:
 the application's role cannot write it. Partitions come and go, and are left out. ADR 0058.
@@ -63,7 +63,7 @@ ORDER BY kind
 
 
 def record_catalogue(connection: BaseDatabaseWrapper) -> None:
-    """Record today's digests instead of those that were recorded before."""
+    """Record the current digests in place of the earlier ones."""
     recorder = MigrationRecorder(connection)
     name = " ".join([RECORD, *_today(connection)])
     with transaction.atomic(using=connection.alias):
@@ -72,7 +72,7 @@ def record_catalogue(connection: BaseDatabaseWrapper) -> None:
 
 
 def changed_since_prepared(connection: BaseDatabaseWrapper) -> list[str] | None:
-    """Return which kinds of objects are not as they were recorded; None if nothing was, or by another version of PostgreSQL."""
+    """Return the kinds of objects that have changed since; None without a record, or with one of another PostgreSQL version."""
     with connection.cursor() as cursor:
         cursor.execute(RECORDED, [APP, RECORD])
         found = cursor.fetchone()

@@ -1,4 +1,4 @@
-"""Database URLs, as Django wants them."""
+"""Database URLs in Django's form."""
 
 from typing import Any
 from urllib.parse import unquote

@@ -1,7 +1,7 @@
-"""The rights of the application's role on each table and sequence: what the code needs, and nothing more.
+"""The rights of the application's role on each table and sequence: exactly those that the code needs.
 
 Add every table here, and every statement that changes rows of one; `tests/deployment/database/test_rights.py` finds what is
-missing. A table that is not named gives no rights at all. Partitions are reached through their table, and views give SELECT.
+missing. A table that is not listed gives no rights. Partitions are reached through their table, and views give SELECT.
 """
 
 from typing import Final
@@ -13,13 +13,14 @@ CHANGE_AND_DELETE: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def columns(*names: str) -> str:
-    """The right to update these columns and no others."""
+    """Return the right to update only these columns."""
     return f"UPDATE ({', '.join(names)})"
 
 
 RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # The ledger.
     "ledger_entry": APPEND,
+    "ledger_recurring_grant": CHANGE,
     "ledger_batch": APPEND,
     "ledger_daily_total": CHANGE,
     "ledger_total_state": CHANGE,
@@ -27,9 +28,30 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_month_close": APPEND,
     "ledger_rate": APPEND,
     "ledger_credit_type": CHANGE_AND_DELETE,
-    "ledger_api_key": (*APPEND, columns("revoked_at")),
+    "ledger_api_key": (
+        *APPEND, columns("revoked_at", "prefix", "key_digest", "rotated_at", "former_digest", "former_until", "last_used_at"),
+    ),
+    "ledger_key_request": APPEND,
     "ledger_staff_event": APPEND,
     "ledger_operator": CHANGE,
+    "ledger_webhook": (
+        *APPEND,
+        columns(
+            "url", "description", "types", "secret", "former_secret", "former_until", "rotated_at", "disabled_at",
+            "disabled_because", "removed_at",
+        ),
+    ),
+    "ledger_webhook_change": APPEND,
+    # Signals on their way: made, sent, kept for some days.
+    "ledger_signal": (*APPEND, columns("is_spread"), "DELETE"),
+    "ledger_delivery": (*APPEND, columns("state", "attempts", "ended_at"), "DELETE"),
+    "ledger_delivery_stream": CHANGE_AND_DELETE,
+    "ledger_delivery_attempt": (*APPEND, "DELETE"),
+    "ledger_webhook_pace": CHANGE,
+    # To lock a row takes the right to update it.
+    "ledger_webhook_turn": CHANGE,
+    "ledger_signal_position": CHANGE,
+    "ledger_signal_feed": (*READ, columns("looked_until")),
     # Its triggers write it with their owner's rights.
     "ledger_register": READ,
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
@@ -49,8 +71,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,
     "billing_droppedmonth": READ,
-    # What was billed. Claims are released, never deleted; the snapshot of one that comes back says which credits cover it. A run
-    # notes on a claim that its period has to be measured again.
+    # What was billed. Claims are released, never deleted; the snapshot of a claim that counts again has the credits that cover
+    # it. A run marks a claim whose period must be measured again.
     "billing_claim": (*APPEND, columns("released_at", "released_by", "snapshot", "measure_again")),
     "billing_cursor": CHANGE_AND_DELETE,
     "billing_suspendedbilling": (*APPEND, columns("resumed_at", "resumed_by", "resume_reason")),
@@ -92,12 +114,12 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "auth_user_groups": (*APPEND, "DELETE"),
     "auth_user_user_permissions": (*APPEND, "DELETE"),
     "auth_group_permissions": (*APPEND, "DELETE"),
-    # Failed logins are counted, and their lock is lifted by deleting them.
+    # Failed logins are counted; to delete them lifts their lock.
     "axes_accessattempt": CHANGE_AND_DELETE,
     "axes_accessattemptexpiration": (*READ, "DELETE"),
     "axes_accesslog": READ,
     "axes_accessfailurelog": READ,
-    # Two-step login: the app's secret, and recovery codes, each of which is used up.
+    # Two-step login: the app's secret, and recovery codes, each for one use.
     "otp_totp_totpdevice": CHANGE_AND_DELETE,
     "otp_static_staticdevice": CHANGE_AND_DELETE,
     "otp_static_statictoken": (*APPEND, "DELETE"),
@@ -110,4 +132,4 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
 FUNCTIONS: Final = ("billing_make_usage_month(date)",)
 """The functions that run with their owner's rights; only the application's role may call them."""
 SEQUENCES: Final = ("billing_invoice_id_seq",)
-"""The only sequence that the code reads directly. Identity columns use theirs without a right."""
+"""The only sequence that the code reads directly. Identity columns need no right for theirs."""

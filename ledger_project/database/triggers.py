@@ -1,6 +1,7 @@
-"""Which triggers each table has. They are ENABLE ALWAYS, so that they fire for every role and in every mode of replication.
+"""The triggers of each table. They are ENABLE ALWAYS, so they fire for every role and in every replication mode.
 
-Those of the register are not: a server to which rows are replicated gets what was registered of them from the first server.
+Those of the register and of signals are not: a server to which rows are replicated gets from the first server what was
+registered of them, and what was signalled about them.
 
 Who adds a trigger says so here; `tests/deployment/monitoring/test_doctor.py` finds what is missing. The monthly partitions of the
 usage table have its trigger too.
@@ -20,7 +21,10 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "ledger_staff_event": "append_only registered",
         "ledger_credit_type": "registered unregistered",
         "ledger_api_key": "registered",
+        "ledger_key_request": "append_only registered",
         "ledger_operator": "registered",
+        "ledger_webhook": "registered",
+        "ledger_webhook_change": "append_only registered",
         "billing_customer": "registered",
         "billing_subscription": "registered",
         "billing_item": "registered",
@@ -39,8 +43,8 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_coupon": "digested frozen registered",
         "billing_customercoupon": "registered",
         "billing_couponuse": "registered",
-        "billing_suspendedbilling": "registered",
-        "billing_invoice": "frozen never_truncated registered",
+        "billing_suspendedbilling": "registered told",
+        "billing_invoice": "frozen never_truncated registered told",
         "billing_line": "frozen never_truncated",
         "billing_invoicetax": "frozen never_truncated",
         "billing_creditnote": "frozen never_truncated registered",
@@ -61,4 +65,4 @@ ORDINARY: Final = "O"
 
 def enabled_as(trigger: str) -> str:
     """In which modes of replication a trigger of that name fires, as `pg_trigger.tgenabled` says it."""
-    return ORDINARY if trigger in {"registered", "unregistered"} else ALWAYS
+    return ORDINARY if trigger in {"registered", "told", "unregistered"} else ALWAYS

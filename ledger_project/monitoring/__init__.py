@@ -3,4 +3,4 @@
 from typing import Final
 
 VERSION: Final = "0.1.0"
-"""Which version of the ledger this is."""
+"""The version of the ledger."""

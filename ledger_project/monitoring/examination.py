@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterator
 from django.db import Error, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import checks
+from ledger.database import checks
 from ledger.errors import LedgerError
 from ledger_project.monitoring import node_checks, schema_checks, server_checks, work_checks
-from ledger_project.monitoring.findings import Finding, State, failed, ok
+from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok
 from ledger_project.operators.login.two_step import UnknownGroups, ensure_groups_exist
 
 
-def two_step_login(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the groups exist that must have two-step login."""
+def two_step_login(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the groups exist whose members need two-step login."""
     try:
         ensure_groups_exist()
     except UnknownGroups as error:
@@ -22,7 +22,7 @@ def two_step_login(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Two-step", "Every group in LEDGER_TWO_STEP exists.")
 
 
-Check = Callable[[BaseDatabaseWrapper], Finding]
+Check = Callable[[BaseDatabaseWrapper], CheckResult]
 
 CHECKS: tuple[Check, ...] = (
     server_checks.versions,
@@ -46,14 +46,16 @@ CHECKS: tuple[Check, ...] = (
     work_checks.anchor,
     work_checks.partitions,
     work_checks.suspended,
+    work_checks.signals,
+    work_checks.recurring_grants,
     work_checks.disk,
 )
 UNCHECKED = (Error, LedgerError, OSError, ValueError)
 
 
-def examine() -> Iterator[Finding]:
-    """Yield the finding of each check; only that of the connection if the database does not answer. Writes nothing."""
-    # The findings shall show an unsafe database, so the connection must not refuse it.
+def examine() -> Iterator[CheckResult]:
+    """Yield the result of each check; only that of the connection if the database does not answer. Writes nothing."""
+    # An unsafe database is a result to show, so the connection must not refuse it.
     checks.leave_unverified(connection.alias)
     try:
         connection.ensure_connection()
@@ -69,25 +71,25 @@ def examine() -> Iterator[Finding]:
     yield from _of_nodes()
 
 
-def _of_nodes() -> Iterator[Finding]:
+def _of_nodes() -> Iterator[CheckResult]:
     try:
         yield from node_checks.nodes(connection)
     except UNCHECKED as error:
         yield _unchecked("Nodes", error)
 
 
-def _finding(check: Check) -> Finding:
+def _finding(check: Check) -> CheckResult:
     try:
         return check(connection)
     except UNCHECKED as error:
         return _unchecked(check.__name__.replace("_", " ").capitalize(), error)
 
 
-def _unchecked(name: str, error: Exception) -> Finding:
+def _unchecked(name: str, error: Exception) -> CheckResult:
     return failed(name, f"This could not be checked: {' '.join(str(error).split())}", "See the other findings first.")
 
 
-def worst(findings: list[Finding]) -> State:
+def worst(findings: list[CheckResult]) -> CheckState:
     """Return the worst state among them."""
-    order = list(State)
-    return max((finding.state for finding in findings), key=order.index, default=State.OK)
+    order = list(CheckState)
+    return max((finding.state for finding in findings), key=order.index, default=CheckState.OK)

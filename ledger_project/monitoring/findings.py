@@ -1,10 +1,10 @@
-"""The result of a check of the deployment: its state, one sentence, and what to do."""
+"""The result of a check of the deployment: its state, one sentence, and advice."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """The state of a check; the worst decides the exit code of `manage.py doctor`."""
 
     OK = "OK"
@@ -13,31 +13,31 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check.
 
     Args:
         check: its name, in one or two words.
         text: one sentence.
-        advice: what to do; empty if the check passed.
+        advice: the remedy; empty if the check passed.
     """
 
     check: str
-    state: State
+    state: CheckState
     text: str
     advice: str = ""
 
 
-def ok(check: str, text: str) -> Finding:
-    """Return that the check passed."""
-    return Finding(check, State.OK, text)
+def ok(check: str, text: str) -> CheckResult:
+    """Return the result of a check that passed."""
+    return CheckResult(check, CheckState.OK, text)
 
 
-def warning(check: str, text: str, advice: str) -> Finding:
-    """Return that the deployment works, but somebody should look at it."""
-    return Finding(check, State.WARNING, text, advice)
+def warning(check: str, text: str, advice: str) -> CheckResult:
+    """Return the result of a check that found something to look at, although the deployment works."""
+    return CheckResult(check, CheckState.WARNING, text, advice)
 
 
-def failed(check: str, text: str, advice: str) -> Finding:
-    """Return that the deployment does not keep a promise."""
-    return Finding(check, State.FAILED, text, advice)
+def failed(check: str, text: str, advice: str) -> CheckResult:
+    """Return the result of a check that found a broken promise."""
+    return CheckResult(check, CheckState.FAILED, text, advice)

@@ -37,10 +37,23 @@ RUNS_LOOKED_AT = 500
 MOST_COUNTED = 10_000
 OVERDUE = timedelta(hours=1)
 PAGES_A_READING = 5
-"""How many pages of 1,000 accounts are looked at for overdue expirations each time."""
+"""How many pages of 1,000 accounts each reading checks for overdue expirations."""
 
 SUSPENDED = f"""
 SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended
+"""
+WEBHOOKS = f"""
+SELECT count(*) FILTER (WHERE w.disabled_at IS NULL),
+    count(*) FILTER (WHERE w.disabled_at IS NULL AND p.failing_since IS NOT NULL),
+    count(*) FILTER (WHERE w.disabled_at IS NOT NULL),
+    (SELECT count(*) FROM (SELECT FROM ledger_delivery_stream WHERE due_at IS NOT NULL LIMIT {MOST_COUNTED}) AS waiting)
+FROM ledger_webhook AS w LEFT JOIN ledger_webhook_pace AS p ON p.webhook_id = w.id
+WHERE w.removed_at IS NULL
+"""
+RECURRING_GRANTS = f"""
+SELECT count(*) FROM (
+    SELECT FROM ledger_recurring_grant WHERE next_at < clock_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
+) AS overdue
 """
 CONNECTIONS = """
 SELECT count(*) FILTER (WHERE datname = current_database()), count(*), current_setting('max_connections')::int
@@ -57,7 +70,7 @@ Families = Iterable[Any]
 
 
 class DatabaseGauges(Collector):
-    """The numbers of at most KEPT_SECONDS ago. Without a database only `ledger_database_up` 0 and numbers that need none."""
+    """The numbers of at most KEPT_SECONDS ago. Without a database: `ledger_database_up` 0, and numbers that need no database."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
@@ -73,19 +86,19 @@ class DatabaseGauges(Collector):
 
 def _all_families() -> Iterator[Any]:
     yield InfoMetricFamily("ledger_build", "The version of the ledger that runs.", {"version": VERSION})
-    text = "Whether this process could last write its counts for the others: 0 on a full disk, where counts stand still."
+    text = "Whether this process could write its counts the last time: 0 on a full disk, which stops all counts."
     yield _gauge("ledger_counts_written", text, float(are_counts_written()))
     yield from _disk()
     yield from _anchor()
     is_up = bool(_found(_answers))
-    yield _gauge("ledger_database_up", "Whether the database answered when it was last asked.", float(is_up))
+    yield _gauge("ledger_database_up", "Whether the database answered the last check.", float(is_up))
     if is_up:
         for read in READS:
             yield from _found(read)
 
 
 def _found(read: Callable[[], Families]) -> list[Any]:
-    """The numbers that a function reads; none if it fails. Each has its own transaction, so that the others have theirs."""
+    """Return the numbers that a function reads, in a separate transaction; no numbers if it fails."""
     try:
         with transaction.atomic():
             with connection.cursor() as cursor:
@@ -150,11 +163,11 @@ def _connections() -> Families:
 
 
 def _lock_waits() -> Families:
-    asked = ask_all_nodes(f"SELECT json_build_array(count, longest_s) FROM ({LONGEST_WAIT}) AS here")
-    found = [row for _, row in asked.values()]
+    answers = ask_all_nodes(f"SELECT json_build_array(count, longest_s) FROM ({LONGEST_WAIT}) AS here")
+    found = [row for _, row in answers.values()]
     text = "Sessions that wait for an advisory lock, on all nodes of a cluster."
     yield _gauge("ledger_lock_waiting_sessions", text, sum(waiting for waiting, _ in found))
-    text = "How long the longest of them has waited."
+    text = "How long the longest of these waits has lasted."
     yield _gauge("ledger_lock_longest_wait_seconds", text, max((float(longest_s) for _, longest_s in found), default=0.0))
 
 
@@ -162,6 +175,22 @@ def _suspended() -> Families:
     text = f"Subscriptions that are not billed until a person resumes them, up to {MOST_COUNTED:,}."
     (suspended,) = _row(SUSPENDED)
     yield _gauge("ledger_billing_suspended_subscriptions", text, suspended)
+
+
+def _signals() -> Families:
+    (enabled, failing, disabled, waiting) = _row(WEBHOOKS)
+    webhooks = GaugeMetricFamily("ledger_webhooks", "Webhooks by state; those that fail are enabled, too.", labels=["state"])
+    for state, number in (("enabled", enabled), ("failing", failing), ("disabled", disabled)):
+        webhooks.add_metric([state], number)
+    yield webhooks
+    text = f"Holders of a webhook for which signals are pending, up to {MOST_COUNTED:,}."
+    yield _gauge("ledger_signal_streams_waiting", text, waiting)
+
+
+def _recurring_grants() -> Families:
+    text = f"Recurring grants that have been due for more than an hour, up to {MOST_COUNTED:,}."
+    (overdue,) = _row(RECURRING_GRANTS)
+    yield _gauge("ledger_recurring_grants_overdue", text, overdue)
 
 
 def _runs() -> Families:
@@ -190,7 +219,7 @@ def _tasks() -> Families:
     succeeded = GaugeMetricFamily("ledger_task_succeeded_timestamp_seconds", "When it last succeeded.", labels=["task"])
     code = GaugeMetricFamily("ledger_task_exit_code", "How it last ended.", labels=["task"])
     executions = CounterMetricFamily(
-        "ledger_task_executions", "Executions by all workers, by their result; failed: or stopped.", labels=["task", "result"]
+        "ledger_task_executions", "Executions by all workers, by result; failed includes stopped.", labels=["task", "result"]
     )
     seconds = CounterMetricFamily("ledger_task_execution_seconds", "How long these took together.", labels=["task"])
     for task in TIMETABLE:
@@ -219,19 +248,20 @@ def _entries() -> Families:
     for kind, count in counts.items():
         by_kind.add_metric([kind], count)
     yield by_kind
-    text = "Up to when entries are counted."
+    text = "The instant up to which entries are counted."
     yield _gauge("ledger_entries_counted_until_timestamp_seconds", text, until.timestamp())
 
 
 def _partitions() -> Families:
-    text = "Coming months, without the present one, for which the usage table has a partition."
+    text = "Coming months, without the current one, for which the usage table has a partition."
     yield _gauge("ledger_usage_partitions_ahead", text, months_ahead(connection, datetime.now(UTC).date()))
 
 
 class OverdueExpirations:
-    """Counts the accounts whose expirations are overdue: some accounts at each reading, and so all of the ledger in turn.
+    """Counts the accounts whose expirations are overdue: some accounts at each reading, so that it covers the whole ledger in
+    turn.
 
-    The number is that of the last full round, or of the round so far if it has found more already.
+    The number is that of the last full round, or of the current round if it has found more already.
     """
 
     def __init__(self) -> None:
@@ -240,7 +270,7 @@ class OverdueExpirations:
 
     def __call__(self) -> Families:
         self._look_further()
-        text = "Accounts with a lot or hold that expired over an hour ago and is not booked."
+        text = "Accounts with a lot or hold whose expiry is over an hour ago and not booked."
         yield _gauge("ledger_unbooked_expirations", text, max(self._so_far, self._of_last_round))
 
     def _look_further(self) -> None:
@@ -260,6 +290,8 @@ READS: tuple[Callable[[], Families], ...] = (
     _nodes,
     _lock_waits,
     _suspended,
+    _signals,
+    _recurring_grants,
     _runs,
     _tasks,
     _entries,

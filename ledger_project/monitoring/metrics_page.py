@@ -30,9 +30,9 @@ def page() -> bytes:
     return generate_latest(registry)
 
 
-def _answer(asked: Sequence[None]) -> list[bytes]:
+def _answer(requests: Sequence[None]) -> list[bytes]:
     try:
-        return [page()] * len(asked)
+        return [page()] * len(requests)
     finally:
         # The next scrape is some seconds away: give the connection back to the server until then.
         if not connection.in_atomic_block:
@@ -43,9 +43,10 @@ _scrapes = Queue("ledger-metrics", _answer, most=lambda: SCRAPES_AT_ONCE, limit=
 
 
 class Metrics(Endpoint):
-    """The metrics. They reveal amounts of business, so the page requires a token; without one in the settings it does not exist.
+    """Return the metrics. They reveal amounts of business, so the page requires a token; without a token in the settings it is
+    404.
 
-    The token is a setting and not an API key: the page must work while the database, which has the keys, is away.
+    The token is a setting, not an API key: the page must work while the database, which has the keys, is away.
     """
 
     is_public = True

@@ -6,20 +6,19 @@ from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import PREFIX
-from ledger import checks
 from ledger.cluster.distribution import ENTRIES
-from ledger.database import schema_versions
+from ledger.database import checks, schema_versions
 from ledger.database.cluster import ask_all_nodes
 from ledger.errors import UnsafeDatabase
 from ledger_project.database import catalogue
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS, enabled_as
-from ledger_project.monitoring.findings import Finding, failed, ok, warning
+from ledger_project.monitoring.findings import CheckResult, failed, ok, warning
 from ledger_project.monitoring.server_checks import PREPARE
 
 SHOWN = 4
 OF_NO_LAW = frozenset({"indexes", "views"})
-"""What an operator may add to: one more index refuses nothing, and lets nothing through."""
+"""Changes that an operator may make: an additional index refuses nothing and permits nothing."""
 TABLE_PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 ROLE = """
 SELECT current_user, role.rolsuper,
@@ -48,7 +47,7 @@ LEFT JOIN pg_trigger AS found ON found.tgrelid = relation.oid AND NOT found.tgis
 WHERE relation.relnamespace = current_schema()::regnamespace AND relation.relkind IN ('r', 'p')
 """
 
-# Of each shard on a node, the triggers that are enabled always.
+# The triggers of each shard on a node that are always enabled.
 ON_SHARDS = f"""
 SELECT coalesce(json_object_agg(shard.relname, (
     SELECT coalesce(json_agg(tgname), '[]')
@@ -66,49 +65,49 @@ def _rows(connection: BaseDatabaseWrapper, sql: str, parameters: Any = None) -> 
         return list(cursor.fetchall())
 
 
-def migrations(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the database has the schema of this version."""
+def migrations(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the database has the schema of this version."""
     pending = checks.pending_migrations(connection)
     if pending:
         return failed("Migrations", f"{len(pending)} are not applied: {_listed(pending)}.", PREPARE)
     return ok("Migrations", "All migrations are applied.")
 
 
-def schema(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the files of this version made the tables, and nobody has changed them since."""
+def schema(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the files of this version made the tables, and that nobody has changed them since."""
     try:
         schema_versions.verify_schema(connection)
     except UnsafeDatabase as unsafe:
         return failed("Schema", f"{unsafe}.", "No process of this version starts on this database.")
     changed = catalogue.changed_since_prepared(connection)
     if changed is None:
-        return warning("Schema", "This version made it; prepare_database has not recorded how it left it.", PREPARE)
+        return warning("Schema", "This version made the schema, but prepare_database has not recorded its state.", PREPARE)
     if changed:
         text = f"Not as prepare_database left them: {_listed(changed)}."
-        advice = "Find out who changed them, by comparing `pg_dump --schema-only` with that of a new database; then audit."
+        advice = "Compare `pg_dump --schema-only` with that of a new database to find the changes and their author; then audit."
         return (warning if set(changed) <= OF_NO_LAW else failed)("Schema", text, advice)
     return ok("Schema", "This version made it, and it is as prepare_database left it.")
 
 
-def role(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the application connects as a role that owns nothing."""
+def role(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the application connects as a role that owns nothing."""
     [(name, is_superuser, owns_tables)] = _rows(connection, ROLE)
     if is_superuser or owns_tables:
         text = f"This process connects as {name}, {'a superuser' if is_superuser else 'who owns the tables'}."
-        return warning("Role", text, f"Name {settings.LEDGER_APP_ROLE} in DATABASE_URL: it may only do what the code does.")
+        return warning("Role", text, f"Name {settings.LEDGER_APP_ROLE} in DATABASE_URL: it has no needless rights.")
     return ok("Role", f"This process connects as {name}, which owns no table.")
 
 
-def rights(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the application's role may do what the code does with each table, and nothing more."""
+def rights(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the application's role has exactly the rights that the code needs."""
     name = settings.LEDGER_APP_ROLE
     if not _rows(connection, "SELECT FROM pg_roles WHERE rolname = %s", [name]):
-        advice = "Create the role (docs/OPERATIONS.md), or name the one that you use in LEDGER_APP_ROLE; then prepare_database."
+        advice = "Create the role (docs/how-to/operations/deploy.md), or set LEDGER_APP_ROLE; then run prepare_database."
         return warning("Rights", f"The server has no role {name}.", advice)
     values = {"role": name, "privileges": list(TABLE_PRIVILEGES)}
     there = {*_rows(connection, ON_TABLES, values), *_rows(connection, ON_COLUMNS, values)}
-    wanted = {(table, right) for table, granted in RIGHTS.items() for each in granted for right in _single(each)}
-    missing, more = sorted(wanted - there), sorted(there - wanted)
+    expected = {(table, right) for table, granted in RIGHTS.items() for each in granted for right in _single(each)}
+    missing, more = sorted(expected - there), sorted(there - expected)
     if missing or more:
         texts = [f"may not {_listed(f'{right} {table}' for table, right in missing)}"] if missing else []
         texts += [f"may also {_listed(f'{right} {table}' for table, right in more)}"] if more else []
@@ -117,40 +116,40 @@ def rights(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def _single(right: str) -> list[str]:
-    """`UPDATE (a, b)` as one right for each column."""
+    """Return `UPDATE (a, b)` as one right for each column."""
     if not right.startswith("UPDATE ("):
         return [right]
     return [f"UPDATE ({column})" for column in right.removeprefix("UPDATE (").removesuffix(")").split(", ")]
 
 
-def triggers(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether every trigger exists, and is enabled for every role, and for every mode of replication where it has to be."""
+def triggers(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that every trigger exists and is enabled for every role, and in every replication mode where that is required."""
     enabled: dict[str, dict[str, str]] = {}
     for table, name, state in _rows(connection, TRIGGERS_THERE):
         enabled.setdefault(table, {})[name] = state
-    wanted = TRIGGERS | {table: PARTITIONS_HAVE for table in enabled if table.startswith(PREFIX)}
+    expected = TRIGGERS | {table: PARTITIONS_HAVE for table in enabled if table.startswith(PREFIX)}
     wrong = sorted(
         f"{name} of {table}"
-        for table, names in wanted.items()
+        for table, names in expected.items()
         for name in names
         if enabled.get(table, {}).get(name) not in {ALWAYS, enabled_as(name)}
     )
     wrong += _wrong_on_shards()
     if wrong:
-        advice = "Find out who switched them off, and audit; the owner enables one by ALTER TABLE … ENABLE ALWAYS TRIGGER …, "
-        advice += "one that registers rows by ENABLE TRIGGER."
+        advice = "Find out who disabled them, and audit. The owner enables a trigger by ALTER TABLE … ENABLE ALWAYS TRIGGER …, "
+        advice += "and one that registers rows by ENABLE TRIGGER."
         return failed("Triggers", f"Missing or not enabled: {_listed(wrong)}.", advice)
-    return ok("Triggers", f"All {sum(map(len, wanted.values()))} triggers exist and are enabled.")
+    return ok("Triggers", f"All {sum(map(len, expected.values()))} triggers exist and are enabled.")
 
 
 def _wrong_on_shards() -> list[str]:
-    """The shards of a cluster, on any node that answers, without a trigger that is enabled for every role and mode."""
-    wanted = TRIGGERS[ENTRIES]
+    """Return the shards of a cluster, on any node that answers, without a trigger that is enabled for every role and mode."""
+    expected = TRIGGERS[ENTRIES]
     return [
         f"{name} of {shard} on {node}"
         for node, shards in ask_all_nodes(ON_SHARDS).values()
         for shard, names in sorted(shards.items())
-        for name in sorted(wanted)
+        for name in sorted(expected)
         # On a shard the trigger's name ends with the shard's number.
         if not any(each.startswith(name) for each in names)
     ]

@@ -9,12 +9,12 @@ import psycopg
 from django.conf import settings
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from ledger import checks
+from ledger.database import checks
 from ledger.database.cluster import on_cluster
 from ledger.database.load.batch_slots import SERVER_SLOTS, SLOT_LOCKS
 from ledger.errors import UnsafeDatabase
 from ledger_project.monitoring import VERSION
-from ledger_project.monitoring.findings import Finding, failed, ok, warning
+from ledger_project.monitoring.findings import CheckResult, failed, ok, warning
 from ledger_project.serving.bootstrap import SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE, TIMEOUTS
 from ledger_project.serving.web import CONNECTIONS_TO_DATABASE, workers_from_environment
 
@@ -31,7 +31,7 @@ SELECT count(*), current_setting('max_connections')::int
 FROM pg_stat_activity
 WHERE backend_type = 'client backend'
 """
-# The settings of the database, and of this role in it, not of this session: that may have others, and some apply to TCP only.
+# The settings of the database, and of this role in it, not of this session, which may have others; some apply to TCP only.
 OF_DATABASE = """
 SELECT coalesce(array_agg(each) FILTER (WHERE setrole = 0), '{}'), coalesce(array_agg(each) FILTER (WHERE setrole <> 0), '{}')
 FROM pg_db_role_setting, unnest(setconfig) AS each
@@ -47,32 +47,30 @@ def _row(connection: BaseDatabaseWrapper, sql: str, *parameters: Any) -> Any:
         return cursor.fetchone()
 
 
-def isolation(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether transactions read what was committed before each statement, as the start checks require."""
+def isolation(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that transactions read what was committed before each statement, as the start checks require."""
     try:
         checks.verify_isolation(connection, checks.server_settings(connection))
     except UnsafeDatabase as unsafe:
-        return failed(
-            "Isolation", _said(unsafe), "Use READ COMMITTED for the role, the database and Django, and no ATOMIC_REQUESTS."
-        )
-    return ok("Isolation", "READ COMMITTED, and use-cases open their own transactions.")
+        return failed("Isolation", _text_of(unsafe), "Use READ COMMITTED for the role, the database and Django.")
+    return ok("Isolation", "READ COMMITTED.")
 
 
-def writes(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the server takes writes: a standby does not, nor one that was made read-only."""
+def writes(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the server takes writes: a standby or a read-only server does not."""
     refusal = checks.refusal_of_writes(connection)
     if refusal:
-        advice = "Lead DATABASE_URL to the primary. A web server that only reads is asked by /readyz?reads_only=true."
+        advice = "Point DATABASE_URL to the primary. For a web server that only reads, check /readyz?reads_only=true."
         return failed("Writes", f"Every write gets 503: {refusal}.", advice)
     return ok("Writes", "The server takes writes.")
 
 
-def durability(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether every confirmed write is on the disk."""
+def durability(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that every confirmed write is on the disk."""
     try:
         checks.verify_durability(checks.server_settings(connection))
     except UnsafeDatabase as unsafe:
-        return failed("Durability", _said(unsafe), "Set fsync, full_page_writes and synchronous_commit to on.")
+        return failed("Durability", _text_of(unsafe), "Set fsync, full_page_writes and synchronous_commit to on.")
     (checksums,) = _row(connection, "SHOW data_checksums")
     if checksums != "on":
         text = "The cluster has no data checksums: PostgreSQL does not notice a page that the disk has changed."
@@ -80,12 +78,12 @@ def durability(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Durability", "fsync, full_page_writes and synchronous_commit are on, and pages have checksums.")
 
 
-def timeouts(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the database, and on a cluster the role in it, has the timeouts that `prepare_database` sets."""
+def timeouts(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the database, and on a cluster the role in it, has the timeouts that `prepare_database` sets."""
     try:
         checks.verify_lock_timeout(checks.server_settings(connection))
     except UnsafeDatabase as unsafe:
-        return failed("Timeouts", _said(unsafe), PREPARE)
+        return failed("Timeouts", _text_of(unsafe), PREPARE)
     of_database, of_role = (dict(each.split("=", 1) for each in found) for found in _row(connection, OF_DATABASE))
     wrong = [
         f"on the database, {name} is not {value}"
@@ -103,14 +101,14 @@ def timeouts(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Timeouts", f"lock_timeout is {TIMEOUTS['lock_timeout']}; all others are as prepare_database sets them.")
 
 
-def locks(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether two connections exclude each other from an advisory lock, through the pooler if there is one."""
+def locks(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that two connections exclude each other from an advisory lock, through the pooler if there is one."""
     way = "through PgBouncer" if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS") else "straight to PostgreSQL"
     try:
         checks.verify_advisory_locks(connection)
     except UnsafeDatabase as unsafe:
         return failed(
-            "Locks", f"{_said(unsafe)} ({way}).", "Use PostgreSQL itself; a pooler must be in transaction or session mode."
+            "Locks", f"{_text_of(unsafe)} ({way}).", "Use PostgreSQL itself; a pooler must be in transaction or session mode."
         )
     except checks.NoSecondConnection:
         return warning(
@@ -125,10 +123,10 @@ def _connections_to_a_node() -> int:
     return 0
 
 
-def connections(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the server, or a worker of a cluster, has the connections that the web processes of this machine may need."""
+def connections(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the server, or a worker of a cluster, has the connections that the web processes of this machine may need."""
     used, most = _row(connection, CONNECTIONS)
-    workers = workers_from_environment()
+    workers = sum(workers_from_environment())
     needed = workers * (CONNECTIONS_TO_DATABASE + _connections_to_a_node())
     is_pooled = bool(connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"))
     text = f"{used} of {most} are in use; {workers} web processes need at most {needed}{', which PgBouncer shares' * is_pooled}."
@@ -138,30 +136,30 @@ def connections(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Connections", text)
 
 
-def lock_table(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the server's lock table has room for large batches."""
+def lock_table(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the server's lock table is large enough for large batches."""
     (slots,) = _row(connection, f"SELECT {SERVER_SLOTS}")
     batches = slots * SLOT_LOCKS // BATCH_HOLDERS
     text = f"{batches} batches of {BATCH_HOLDERS:,} holders can run at once."
     if batches < BATCHES_EXPECTED:
-        return warning("Lock table", text, "Raise max_locks_per_transaction to 256; the server must be started again.")
+        return warning("Lock table", text, "Raise max_locks_per_transaction to 256, and start the server again.")
     return ok("Lock table", text)
 
 
-def clock(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether this process and the server have the same time. Entries have the server's time."""
+def clock(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that this process and the server have the same time. Entries have the server's time."""
     before = datetime.now(UTC)
     (server_time,) = _row(connection, "SELECT clock_timestamp()")
     apart = abs(server_time - (before + (datetime.now(UTC) - before) / 2))
     text = f"The server's clock and this machine's are {apart.total_seconds():.3f} s apart."
-    advice = "Let NTP set both clocks. Entries have the server's time."
+    advice = "Synchronise both clocks with NTP. Entries have the server's time."
     if apart > CLOCK_FAILED:
         return failed("Clock", text, advice)
     return warning("Clock", text, advice) if apart > CLOCK_WARNING else ok("Clock", text)
 
 
-def server_log(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the server logs waits for locks and slow statements."""
+def server_log(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the server logs waits for locks and slow statements."""
     with connection.cursor() as cursor:
         cursor.execute(SETTING, [["log_lock_waits", "log_min_duration_statement"]])
         found = {name: setting for name, setting, _ in cursor.fetchall()}
@@ -173,7 +171,7 @@ def server_log(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Server log", f"The server logs waits for locks, and statements over {slow_ms} ms.")
 
 
-def versions(connection: BaseDatabaseWrapper) -> Finding:
+def versions(connection: BaseDatabaseWrapper) -> CheckResult:
     """Show the versions; fail on a server that the start checks refuse."""
     (server,) = _row(connection, "SHOW server_version")
     text = (
@@ -183,11 +181,11 @@ def versions(connection: BaseDatabaseWrapper) -> Finding:
     try:
         checks.verify_version(connection)
     except UnsafeDatabase as unsafe:
-        return failed("Versions", _said(unsafe), f"Upgrade the server to PostgreSQL {checks.OLDEST_VERSION} or newer.")
+        return failed("Versions", _text_of(unsafe), f"Upgrade the server to PostgreSQL {checks.OLDEST_VERSION} or newer.")
     if settings.DEBUG:
         return warning("Versions", f"{text[:-1]}; DEBUG is on.", "Unset DEBUG: error pages show settings and data.")
     return ok("Versions", text)
 
 
-def _said(unsafe: UnsafeDatabase) -> str:
+def _text_of(unsafe: UnsafeDatabase) -> str:
     return f"{unsafe}."

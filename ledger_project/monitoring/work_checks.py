@@ -14,8 +14,11 @@ from billing.metering.partitions import months_ahead
 from billing.models import ScheduledTask, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from ledger.audit.anchors import AnchorUnreadable, check_seal, written_at
-from ledger.operator_pages import Attention
-from ledger_project.monitoring.findings import Finding, State, failed, ok, warning
+from ledger.database.statements import fetch_rows
+from ledger.operators.additions import Attention
+from ledger.operators.permissions import VIEW_LOCKS
+from ledger.signals.webhooks import BY_REQUEST
+from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE, Task
 
 FILES_LOOKED_AT = 1_000
@@ -50,11 +53,11 @@ FOUND_SOMETHING = 1
 LATE_BY = 1.5
 AT_LEAST_LATE = timedelta(minutes=15)
 DISK_WARNING, DISK_FAILED = 0.10, 0.02
-START_A_WORKER = "Start a worker: `manage.py work`; or run the task by hand."
+START_A_WORKER = "Start a worker: `manage.py work`; or run the task yourself."
 
 
-def partitions(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether the usage table is ready for this month and the next."""
+def partitions(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that the usage table is ready for this month and the next."""
     ahead = months_ahead(connection, datetime.now(UTC).date())
     if ahead < 1:
         text = f"The usage table has no partition for {'the next' if ahead == 0 else 'this'} month; events go to the default one."
@@ -62,8 +65,8 @@ def partitions(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Partitions", f"The usage table has partitions for {ahead} coming months.")
 
 
-def timetable(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether each task of the timetable ran when it was due, and succeeded."""
+def timetable(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check that each task of the timetable ran when it was due, and succeeded."""
     rows = {row.name: row for row in ScheduledTask.objects.all()}
     others = [task for task in TIMETABLE if task.name != AUDIT]
     findings = [each for task in others if (each := _task(task, rows.get(task.name)))]
@@ -79,7 +82,7 @@ def timetable(connection: BaseDatabaseWrapper) -> Finding:
 
 
 def _task(task: Task, row: ScheduledTask | None) -> str:
-    """Say what is wrong with a task; empty if nothing is."""
+    """Describe the fault of a task; empty if it has none."""
     if row is None:
         return f"{task.name} never ran"
     if task.arguments == ("--check",) and row.exit_code == FOUND_SOMETHING:
@@ -93,8 +96,8 @@ def _task(task: Task, row: ScheduledTask | None) -> str:
     return ""
 
 
-def audit(connection: BaseDatabaseWrapper) -> Finding:
-    """When the last audit ended, and how."""
+def audit(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check when the last audit ended, and with which result."""
     row = ScheduledTask.objects.filter(name=AUDIT).first()
     advice = "Start a worker (`manage.py work`), or run `manage.py audit_ledger`; only a worker's audits are on record."
     if row is None or row.finished_at is None:
@@ -110,11 +113,11 @@ def audit(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Audit", f"The last audit ended {_ago(now - row.finished_at)}, clean.")
 
 
-def anchor(connection: BaseDatabaseWrapper) -> Finding:
-    """How old the newest anchor is, and whether its seal is intact."""
+def anchor(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check how old the newest anchor is, and whether its seal is intact."""
     advice = "Run `manage.py audit_ledger --anchor-write FILE` daily, and keep the file on another machine."
     if settings.ANCHOR_DIR is None:
-        return warning("Anchor", "LEDGER_ANCHOR_DIR does not say where anchors are kept.", advice)
+        return warning("Anchor", "LEDGER_ANCHOR_DIR does not name the folder of anchors.", advice)
     newest = newest_anchor()
     if newest is None:
         return warning("Anchor", f"There is no anchor in {settings.ANCHOR_DIR}.", advice)
@@ -127,8 +130,8 @@ def anchor(connection: BaseDatabaseWrapper) -> Finding:
     return warning("Anchor", text, advice) if age > ANCHOR_LATE else ok("Anchor", text)
 
 
-def suspended(connection: BaseDatabaseWrapper) -> Finding:
-    """Whether subscriptions wait for a person."""
+def suspended(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check whether billing of subscriptions is suspended until a person resumes it."""
     waiting = SuspendedBilling.objects.filter(resumed_at=None)[:1_000].count()
     if waiting:
         noun = "subscription is" if waiting == 1 else "subscriptions are"
@@ -138,14 +141,56 @@ def suspended(connection: BaseDatabaseWrapper) -> Finding:
     return ok("Billing", "No subscription is suspended.")
 
 
-def disk(connection: BaseDatabaseWrapper) -> Finding:
-    """How much disk space the embedded server has. The disk of another machine is unknown."""
+WEBHOOKS = """
+    SELECT count(*) FILTER (WHERE w.disabled_because <> %s),
+        count(*) FILTER (WHERE w.disabled_at IS NULL AND p.failing_since < clock_timestamp() - %s),
+        count(*)
+    FROM ledger_webhook AS w LEFT JOIN ledger_webhook_pace AS p ON p.webhook_id = w.id
+    WHERE w.removed_at IS NULL
+"""
+FAILING_LONG = timedelta(hours=1)
+
+
+def signals(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Whether the ledger has disabled a webhook, or a receiver has not answered for an hour."""
+    [(disabled, failing, known)] = fetch_rows(lambda *row: row, WEBHOOKS, [BY_REQUEST, FAILING_LONG])
+    if disabled or failing:
+        return warning(
+            "Signals",
+            f"Of {known} webhooks the ledger disabled {disabled}, and {failing} failed for more than an hour.",
+            "`GET /v1/webhooks` says why; enable one by PATCH when its receiver is back, and it gets what was kept.",
+        )
+    return ok("Signals", f"Of {known} webhooks none fails." if known else "There is no webhook.")
+
+
+OVERDUE_RECURRING_GRANTS = """
+    SELECT count(*), min(next_at)
+    FROM ledger_recurring_grant
+    WHERE next_at < clock_timestamp() - %s
+"""
+
+
+def recurring_grants(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Whether a recurring grant has been due for an hour."""
+    [(overdue, since)] = fetch_rows(lambda *row: row, OVERDUE_RECURRING_GRANTS, [FAILING_LONG])
+    if overdue:
+        noun = "recurring grant is" if overdue == 1 else "recurring grants are"
+        return warning(
+            "Recurring grants",
+            f"{overdue} {noun} overdue, the first since {since:%Y-%m-%d %H:%M} UTC.",
+            "Run `manage.py make_recurring_grants`: it names the accounts that fail, and why.",
+        )
+    return ok("Recurring grants", "None is overdue.")
+
+
+def disk(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check the free disk space of the embedded server. The disk of another machine is unknown."""
     if not settings.EMBEDDED_SERVER:
         return ok("Disk", "Unknown: this is not the embedded server. Watch the disk on its machine.")
     usage = shutil.disk_usage(settings.DATA_DIR)
     share = usage.free / usage.total
     text = f"{usage.free / 2**30:,.1f} GiB of {usage.total / 2**30:,.1f} are free at {settings.DATA_DIR}."
-    advice = "Free some space: PostgreSQL stops when the disk is full, and starts again when there is room."
+    advice = "Free some space: PostgreSQL stops when the disk is full, and starts again when there is space."
     if share < DISK_FAILED:
         return failed("Disk", text, advice)
     return warning("Disk", text, advice) if share < DISK_WARNING else ok("Disk", text)
@@ -173,14 +218,14 @@ def tasks_as_json() -> list[dict[str, Any]]:
     ]
 
 
-TONES = {State.WARNING: "warning", State.FAILED: "danger"}
+TONES = {CheckState.WARNING: "warning", CheckState.FAILED: "danger"}
 
 
 def disk_attention(request: Any) -> list[Attention]:
     """Warn operators who may see locks of low disk space; nothing if there is enough, or if the disk is another machine's."""
-    if not request.user.has_perm("ledger.view_locks"):
+    if not request.user.has_perm(VIEW_LOCKS):
         return []
     found = disk(connection)
-    if found.state is State.OK:
+    if found.state is CheckState.OK:
         return []
     return [Attention(tone=TONES[found.state], text=f"{found.check}: {found.text} {found.advice}")]

@@ -1,1 +1,1 @@
-"""The people who use the admin: their login, their roles, and the look of their pages."""
+"""The people who use the admin: their login, their roles, and the design of their pages."""

@@ -1,4 +1,4 @@
-"""Operators and their groups, in the look of the other pages."""
+"""Operators and their groups, in the design of the other pages."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from ledger.admin.kit.columns import Column, NamedColumns
-from ledger.staff_log import record
+from ledger.operators.staff_log import record
 
 admin.site.index_template = "admin/ledger/home/home.html"
 admin.site.unregister(User)
@@ -27,7 +27,7 @@ admin.site.unregister(Group)
 admin.site.unregister(TOTPDevice)
 admin.site.unregister(StaticDevice)
 
-# As the sidebar and the docs call them. Migrations do not know these names.
+# With the names of the sidebar and the docs. Migrations do not know these names.
 NAMES: Final[dict[type[Model], str]] = {User: "operator", AccessAttempt: "failed login"}
 for model, name in NAMES.items():
     model._meta.verbose_name, model._meta.verbose_name_plural = name, f"{name}s"
@@ -46,7 +46,7 @@ class OperatorAdmin(DjangoUserAdmin, NamedColumns):
     list_display = ("username", "roles", "is_active", "is_staff", "is_superuser", "last_login")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """With the groups, by one query more."""
+        """Return the operators with their groups, by one query more."""
         found: QuerySet[User] = super().get_queryset(request).prefetch_related("groups")
         return found
 
@@ -58,7 +58,7 @@ class ListWithActions(NamedColumns):
     """A list whose ticked rows can be deleted together."""
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponseBase | None:
-        """Carry out the action; a ticked row whose key is not a number, which no page sends, is a 400."""
+        """Execute the action; a ticked row whose key is not a number, which no page sends, is a 400."""
         try:
             response: HttpResponseBase | None = super().response_action(request, queryset)
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""How the operators' pages look: their name, colours and sidebar."""
+"""The design of the operators' pages: their name, colours and sidebar."""
 
 from functools import cache
 from typing import Any, Final
@@ -8,13 +8,15 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse, reverse_lazy
 
+from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
+
 
 def _page(title: str, icon: str, url: str, permission: str) -> dict[str, Any]:
     def is_permitted(request: HttpRequest) -> bool:
         return request.user.has_perm(permission)
 
     def is_shown(request: HttpRequest) -> bool:
-        """Whether of all pages of the sidebar this one's address is the longest that the request's begins with."""
+        """Return whether this page of the sidebar has the longest address with which the request's begins."""
         return reverse(f"admin:{url}") == max(filter(request.path.startswith, _addresses()), key=len, default="")
 
     link = reverse_lazy(f"admin:{url}")
@@ -27,7 +29,7 @@ def _addresses() -> tuple[str, ...]:
 
 
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:
-    """The list of a model, for those who may view its rows."""
+    """Return the list of a model, for operators who may view its rows."""
     app, name = model.split(".")
     return _page(title, icon, f"{app}_{name}_changelist", f"{app}.view_{name}")
 
@@ -43,8 +45,8 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Credit types", "toll", "ledger.credittype"),
             _list("Rates", "price_check", "ledger.ratelisting"),
             _list("Batches", "stacks", "ledger.batchlisting"),
-            _page("Month-end", "calendar_month", "ledger_month_end", "ledger.view_dailytotal"),
-            _page("Current locks", "lock", "ledger_locks", "ledger.view_locks"),
+            _page("Month-end", "calendar_month", "ledger_month_end", VIEW_DAILYTOTAL),
+            _page("Current locks", "lock", "ledger_locks", VIEW_LOCKS),
         ],
     },
     {
@@ -113,5 +115,5 @@ UNFOLD: Final[dict[str, Any]] = {
 
 
 def environment(request: HttpRequest) -> list[str]:
-    """The text and colour of the badge at the top of each page: whether this ledger is live or a test. UNFOLD["ENVIRONMENT"]."""
+    """Return the badge at the top of each page: whether this ledger is live or a test. UNFOLD["ENVIRONMENT"]."""
     return ["LIVE", "danger"] if settings.LEDGER_ENVIRONMENT == "live" else ["TEST", "warning"]

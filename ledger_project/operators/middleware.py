@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 
-from ledger import staff_log
 from ledger.api.kit.reading.requests import request_id
+from ledger.operators import staff_log
 from ledger_project.operators.login import two_step
 from ledger_project.operators.preferences import time_zone
 
@@ -20,7 +20,7 @@ PAGES = "/admin/"
 
 
 class OperatorMiddleware:
-    """Comes behind the middleware of sessions, logins, django-otp and messages. Concerns only the admin's pages."""
+    """Runs behind the middleware of sessions, logins, django-otp and messages. Concerns only the admin's pages."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -30,7 +30,7 @@ class OperatorMiddleware:
         if not request.path_info.startswith(PAGES):
             return self.get_response(request)
         response = self._page(request)
-        # Django leaves out some pages, those on which passwords are typed among them.
+        # Django leaves out some pages, such as those with password fields.
         response.headers.setdefault("Cache-Control", "no-store")
         return response
 
@@ -46,13 +46,13 @@ class OperatorMiddleware:
                 return self.get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> None:
-        """Make a 400 of a page whose address has a value that the database cannot hold, such as NUL in `?username=`."""
+        """Respond with 400 to a page whose address has a value that the database cannot store, such as NUL in `?username=`."""
         is_page = request.path_info.startswith(PAGES) and request.method in ("GET", "HEAD")
         if is_page and isinstance(exception, DataError):
-            raise BadRequest("The address has a value that the database cannot hold.") from exception
+            raise BadRequest("The address has a value that the database cannot store.") from exception
 
     def _owed(self, request: HttpRequest) -> HttpResponse | None:
-        """Where this session has to go first; None if it may see the page.
+        """Return the page that this session has to use first; None if it may see the requested page.
 
         After an operator has turned two-step login on, older sessions have to log in again, with a code.
         An operator who must turn it on sees only that page.

@@ -19,7 +19,7 @@ UTC = "UTC"
 
 @cache
 def zones() -> list[str]:
-    """The zones that can be chosen: UTC, and those named after a place."""
+    """Return the zones to choose from: UTC, and those named after a place."""
     return [UTC, *sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/"))]
 
 
@@ -37,7 +37,7 @@ class PreferencesForm(forms.Form):
 
 def page(request: HttpRequest) -> HttpResponse:
     """Show the form, or store the choice."""
-    # Here, so that a command, which reads this module too, does not load the admin's pages.
+    # Imported here, so that a command, which reads this module too, does not load the admin's pages.
     from ledger.admin.kit.pages import form_page
 
     form = PreferencesForm(request.POST or None, initial={"time_zone": zone_of(request)})

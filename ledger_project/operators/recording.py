@@ -7,11 +7,10 @@ from django.contrib.auth.signals import user_logged_in, user_logged_out, user_lo
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_save
 from django.http import HttpRequest
 
-from ledger.models import ApiKey
-from ledger.staff_log import record
+from ledger.operators.staff_log import record
 from ledger_project.operators.preferences import remember
 
-TOLD = ("username", "is_active", "is_staff", "is_superuser", "email", "first_name", "last_name")
+RECORDED_FIELDS = ("username", "is_active", "is_staff", "is_superuser", "email", "first_name", "last_name")
 """Fields whose changes the staff log records with the old and the new value."""
 VERBS = {"post_add": "added", "post_remove": "removed", "pre_clear": "removed all"}
 
@@ -27,7 +26,6 @@ def connect() -> None:
     pre_save.connect(before_group, sender=Group)
     post_save.connect(after_group, sender=Group)
     post_delete.connect(group_deleted, sender=Group)
-    post_save.connect(key_created, sender=ApiKey)
     for through in (User.groups.through, User.user_permissions.through, Group.permissions.through):
         m2m_changed.connect(permissions_changed, sender=through)
 
@@ -62,8 +60,8 @@ def logged_out(sender: Any, request: HttpRequest, user: User | None, **more: Any
 
 def before_operator(sender: Any, instance: User, update_fields: Any = None, **more: Any) -> None:
     """Keep the present values. A login saves only its time."""
-    asked = set(TOLD if update_fields is None else update_fields) & set(TOLD)
-    stored = User.objects.filter(pk=instance.pk).values(*sorted(asked)).first() if instance.pk and asked else None
+    changing = set(RECORDED_FIELDS if update_fields is None else update_fields) & set(RECORDED_FIELDS)
+    stored = User.objects.filter(pk=instance.pk).values(*sorted(changing)).first() if instance.pk and changing else None
     instance._before = stored or {}  # type: ignore[attr-defined]
 
 
@@ -115,13 +113,6 @@ def permissions_changed(sender: Any, instance: Any, action: str, model: Any, pk_
     record(None, "permissions-changed", about=about, details=f"{VERBS[action]} {model._meta.verbose_name_plural}: {others}")
 
 
-def key_created(sender: Any, instance: ApiKey, created: bool, **more: Any) -> None:
-    """Record a new API key, whether an operator made it or `serve`; the button that revokes a key records that itself."""
-    if created:
-        confined = f", confined to {instance.holder_id}" if instance.holder_id else ""
-        record(None, "key-created", about=f"key {instance.name}", details=f"{', '.join(instance.scopes)}{confined}")
-
-
 def _name(row: Any) -> str:
-    """A permission's name in the code, the usual name of other rows."""
+    """The name of a row: of a permission as in the code, of any other row as text."""
     return f"{row.content_type.app_label}.{row.codename}" if hasattr(row, "codename") else str(row)

@@ -1,4 +1,4 @@
-"""Roles: groups that a new ledger has, and exactly what each may do. docs/ADMIN.md shows them.
+"""Roles: groups that a new ledger has, and exactly what each may do. docs/how-to/admin.md shows them.
 
 A migration makes them once. From then on operators change them: no later migration changes what a group may do.
 """
@@ -6,8 +6,8 @@ A migration makes them once. From then on operators change them: no later migrat
 from typing import Any, Final
 
 from billing import permissions as billing_permissions
-from ledger import permissions as credit_permissions
-from ledger.permissions import EVERYONE, Permission
+from ledger.operators import permissions as credit_permissions
+from ledger.operators.permissions import EVERYONE, Permission
 
 ACCESS: Final = tuple(
     Permission(name)
@@ -25,8 +25,8 @@ ACCESS: Final = tuple(
 )
 PERMISSIONS: Final = (*credit_permissions.PERMISSIONS, *billing_permissions.PERMISSIONS, *ACCESS)
 ROLES: Final[dict[str, frozenset[str]]] = {
-    **{role: frozenset(row.name for row in PERMISSIONS if role in row.roles) for role in EVERYONE},
-    "administrator": frozenset(row.name for row in PERMISSIONS),
+    **{role: frozenset(row for row in PERMISSIONS if role in row.roles) for role in EVERYONE},
+    "administrator": frozenset(row for row in PERMISSIONS),
 }
 
 

@@ -1,1 +1,1 @@
-"""What `manage.py serve` is made of."""
+"""The parts of `manage.py serve`."""

@@ -30,12 +30,12 @@ from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
 from ledger import services
-from ledger.checks import verify_database
+from ledger.database.checks import verify_database
 from ledger.database.cluster import NoCluster, on_cluster
 from ledger.database.lock_names import MIGRATION
 from ledger.database.locks import lock_number
 from ledger.database.schema_versions import verify_schema
-from ledger.errors import Invalid, UnsafeDatabase
+from ledger.errors import Invalid, KeyNameTaken, UnsafeDatabase
 from ledger.models import SCOPES, ApiKey
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import changed_since_prepared, record_catalogue
@@ -65,7 +65,7 @@ def use_database(url: str) -> BaseDatabaseWrapper:
 
 @contextmanager
 def connected_as_owner() -> Iterator[BaseDatabaseWrapper]:
-    """For the block, Django's default connection is the owner's; afterwards the application's again."""
+    """For the block, Django's default connection uses the owner's role; afterwards the application's again."""
     connection = connections[DEFAULT_DB_ALIAS]
     before = dict(connection.settings_dict)
     try:
@@ -76,7 +76,7 @@ def connected_as_owner() -> Iterator[BaseDatabaseWrapper]:
 
 
 def migrate_and_grant_rights(
-    connection: BaseDatabaseWrapper, *, verbosity: int = 1, tell: Callable[[str], None] = logger.info
+    connection: BaseDatabaseWrapper, *, verbosity: int = 1, report: Callable[[str], None] = logger.info
 ) -> int:
     """Migrate, then give the application's rights and the timeouts; or raise, with whole migrations applied or not.
 
@@ -87,7 +87,7 @@ def migrate_and_grant_rights(
     Args:
         connection: the owner's, straight to PostgreSQL: a pooler in transaction mode does not keep the lock that is used here.
         verbosity: as for `migrate`.
-        tell: gets a line for each table and function that was distributed.
+        report: gets a line for each table and function that was distributed.
 
     Returns:
         The number of migrations that were applied.
@@ -109,7 +109,7 @@ def migrate_and_grant_rights(
         # By another connection the process may know it already; another machine may have prepared it meanwhile.
         verify_schema(connection)
         applied = _migrate(connection, verbosity)
-        are_functions_replaced = _distribute(connection, set_settings, tell)
+        are_functions_replaced = _distribute(connection, set_settings, report)
         provision(connection)
         if applied or are_functions_replaced or changed_since_prepared(connection) is None:
             record_catalogue(connection)
@@ -125,7 +125,7 @@ def migrate_and_grant_rights(
 
 @on_cluster("distribution.prepare")
 def _distribute(
-    connection: BaseDatabaseWrapper, set_settings: Callable[[BaseDatabaseWrapper], None], tell: Callable[[str], None]
+    connection: BaseDatabaseWrapper, set_settings: Callable[[BaseDatabaseWrapper], None], report: Callable[[str], None]
 ) -> bool:
     """Distribute the ledger over the nodes of a cluster, and return whether functions of the database were replaced."""
     return False
@@ -160,9 +160,9 @@ SETTINGS = {
 
 
 @on_cluster("distribution.placed")
-def _placed(wanted: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def _placed(base: dict[str, str], timeouts: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the settings of the database, and those of the application's role in it."""
-    return wanted | timeouts, {}
+    return base | timeouts, {}
 
 
 SETTINGS_OF_DATABASE, SETTINGS_OF_ROLE = _placed(SETTINGS, TIMEOUTS)
@@ -179,7 +179,7 @@ SEQUENCE_KIND = "S"
 
 
 def provision(connection: BaseDatabaseWrapper) -> None:
-    """Give the application's role its rights and the database its settings, or raise and change nothing.
+    """Give the application's role its rights and the database its settings, or raise an exception and change nothing.
 
     The role gets the rights of `rights.RIGHTS` on tables, SELECT on views, and no right on tables that are not named there. The
     function revokes rights given by hand. Idempotent. New connections see the settings, the given one does not.
@@ -282,6 +282,10 @@ def prepare(server: postgres.Server | None) -> "Secrets":
         raise NotPrepared(f"{error}.") from error
     except Invalid as error:
         raise NotPrepared(f"LEDGER_BOOTSTRAP_API_KEY {error.facts['detail']}") from error
+    except KeyNameTaken as error:
+        raise NotPrepared(
+            f"LEDGER_BOOTSTRAP_API_KEY is the key {error.facts['ref']}, which is revoked or has expired."
+        ) from error
     except ProgrammingError as error:
         raise NotPrepared(f"The database is not prepared: run `manage.py prepare_database` as its owner. {error}") from error
     connections.close_all()
@@ -306,7 +310,7 @@ OPERATOR = "admin"
 
 @dataclass(frozen=True)
 class Secrets:
-    """Secrets that are shown once, because they are stored only as hashes. None for a secret that existed before."""
+    """Secrets that `serve` shows once, because the ledger stores only their hashes. None for a secret that existed before."""
 
     operator: str
     admin_password: str | None
@@ -333,13 +337,13 @@ def seed() -> Secrets:
 
 
 def _password_for_operator() -> str | None:
-    """A new password, if there is no superuser."""
+    """Return a new password, if there is no superuser."""
     has_operator = get_user_model().objects.filter(is_superuser=True).exists()
     return None if has_operator else secrets.token_urlsafe(15)
 
 
 def ensure_bootstrap_key() -> None:
-    """Have the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens if no key is set or it exists."""
+    """Ensure the key of LEDGER_BOOTSTRAP_API_KEY, with all scopes; nothing happens if no key is set or it exists."""
     given = settings.LEDGER_BOOTSTRAP_API_KEY
     if given and services.find_api_key(given) is None:
         services.create_api_key(
@@ -348,7 +352,7 @@ def ensure_bootstrap_key() -> None:
 
 
 def _make_api_key(is_unused: bool) -> str | None:
-    """Have the key of LEDGER_BOOTSTRAP_API_KEY; without one given, make the first key and return it."""
+    """Ensure the key of LEDGER_BOOTSTRAP_API_KEY; without one given, make the first key and return it."""
     ensure_bootstrap_key()
     if is_unused and not settings.LEDGER_BOOTSTRAP_API_KEY:
         return services.create_api_key(name="first", scopes=SCOPES, actor="serve")[1]
@@ -374,10 +378,10 @@ def refuse_unsafe_database() -> None:
     """Check the database once, or raise, so that the process does not start.
 
     A process starts without a reachable database: `/readyz` says so, and requests get 503 until it is back. The first
-    connection then checks it, see ledger.checks.
+    connection then checks it, see ledger.database.checks.
 
     Raises:
-        ledger.errors.UnsafeDatabase: as `ledger.checks.verify_database` says; `lock_timeout` included.
+        ledger.errors.UnsafeDatabase: as `ledger.database.checks.verify_database` says; `lock_timeout` included.
     """
     try:
         verify_database(connection, needs_lock_timeout=True)

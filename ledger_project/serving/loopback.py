@@ -1,6 +1,6 @@
-"""`localhost` is 127.0.0.1 and [::1]: the web server listens on the first, and connections to the second are passed on to it.
+"""`localhost` is 127.0.0.1 and [::1]: the web server listens on the first; this module passes connections to the second on to it.
 
-A web server takes one address. The one that would have both is that of every network, which nobody shall reach a trial at.
+A web server takes one address. Only the address of all networks includes both, and a trial must not be reachable from them.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ PIECE_BYTES = 64 * 1024
 
 @contextmanager
 def also_on_ipv6(port: int) -> Iterator[None]:
-    """For the block, pass connections to this port of [::1] on to 127.0.0.1; where there is none, or it is taken, do nothing."""
+    """Inside the block, pass connections to this port of [::1] on to 127.0.0.1; not without IPv6, or if the port is taken."""
     loop, begun, stop = asyncio.new_event_loop(), Event(), asyncio.Event()
     thread = Thread(target=loop.run_until_complete, args=[_listen(port, begun, stop)], name="ipv6-loopback", daemon=True)
     thread.start()

@@ -15,22 +15,22 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from ledger_project.serving import postgres, supervisor
+from ledger_project.serving import postgres, supervisor, timetable_worker
 from ledger_project.serving.loopback import also_on_ipv6
+from ledger_project.serving.postgres.credentials import free_port
 from ledger_project.serving.supervisor import Signals, Stop, WebServer
-from ledger_project.serving.timetable_worker import TimetableWorker
 from ledger_project.serving.web import (
     BASE_DIR,
+    PROGRAM,
     SERVED_BY,
     SHUTDOWN_TIMEOUT_S,
-    command_from_environment,
     held_back_until_prepared,
-    port_from_environment,
+    ports_from_environment,
 )
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM}
 SERVES = "LEDGER_SERVES_DATA_DIR"
-"""In the environment of our web processes: names the owner, in case they outlive us."""
+"""The variable in the environment of our web processes that names the owner, in case they outlive us."""
 
 
 class StartRefused(Exception):
-    """It cannot be started like this; the message says what to do."""
+    """`serve` cannot start like this; the message says what to do."""
 
 
 def main() -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP; return the exit code: 0, or 1 if it cannot be started like this."""
+    """Serve until SIGINT, SIGTERM or SIGHUP; return the exit code: 0, or 1 if it cannot start like this."""
     try:
         serve(postgres.data_dir_from_environment())
     except (StartRefused, postgres.EmbeddedPostgresError) as refusal:
@@ -72,29 +72,31 @@ def serve(data_dir: Path) -> None:
     """Start everything, keep it running until a signal comes, stop everything.
 
     Raises:
-        StartRefused: another `serve` is here, the port is taken, or the database is not to be used like this.
+        StartRefused: another `serve` runs, another program uses the port, or the database may not be used like this.
         EmbeddedPostgresError: PostgreSQL cannot be started.
         WebServerDoesNotStay: see `supervisor.keep_running`.
     """
     if refusal := refusal_of_bootstrap_key():
         raise StartRefused(refusal)
+    has_timetable = _has_timetable()
     signals = Signals()
     server = None if os.environ.get("DATABASE_URL") else postgres.Server(data_dir)
     with suppress(Stop), _only_one_of_us(data_dir):
         _end_stale_web_processes(data_dir)
-        port = _free_port()
+        port, pages_port = _free_ports()
         with (
             _stopped_at_the_end(server, signals),
             held_back_until_prepared(data_dir / "preparing.lock") as gate,
-            _web_server(data_dir, port, signals) as web,
+            _web_server(data_dir, port, pages_port, signals) as web,
             also_on_ipv6(port),
+            also_on_ipv6(pages_port),
         ):
             with gate:
                 if server is not None:
                     with signals.held_back():
                         server.start()
-                _announce(_prepare(server), port)
-            with _worker(data_dir, signals) as worker:
+                _announce(_prepare(server), port, pages_port)
+            with _worker(data_dir, signals) if has_timetable else nullcontext() as worker:
                 supervisor.keep_running(web, None if server is None else supervisor.Database(server), worker)
 
 
@@ -111,9 +113,9 @@ def _prepare(server: postgres.Server | None) -> "Secrets":
         raise StartRefused(str(error)) from error
 
 
-def _announce(made: "Secrets", port: int) -> None:
-    address = f"http://{HOST}:{port}"
-    lines = [f"REST      {address}/v1/", f"Docs      {address}/docs", f"Admin     {address}/admin/"]
+def _announce(made: "Secrets", port: int, pages_port: int) -> None:
+    pages = f"http://{HOST}:{pages_port}"
+    lines = [f"REST      http://{HOST}:{port}/v1/", f"Docs      {pages}/docs", f"Admin     {pages}/admin/"]
     if made.admin_password:
         lines.append(f"Login     {made.operator} / {made.admin_password}    (shown once)")
     else:
@@ -141,6 +143,14 @@ def refusal_of_bootstrap_key() -> str:
     return f"LEDGER_BOOTSTRAP_API_KEY has {len(given)} characters: a key needs at least {MIN_KEY_CHARACTERS}."
 
 
+def _has_timetable() -> bool:
+    """Return whether to start a worker of the timetable."""
+    try:
+        return timetable_worker.is_wanted()
+    except ValueError as error:
+        raise StartRefused(str(error)) from None
+
+
 @contextmanager
 def _only_one_of_us(data_dir: Path) -> Iterator[None]:
     """Refuse a second `serve` on the same data directory. The lock ends with the process, however that ends."""
@@ -153,21 +163,38 @@ def _only_one_of_us(data_dir: Path) -> Iterator[None]:
         yield
 
 
-def _free_port() -> int:
-    """The port of the environment, or raise if another program uses it."""
+def _free_ports() -> tuple[int, int]:
+    """Return the ports of calls and of pages; raise an exception if another program uses one that the environment names.
+
+    If it names none for pages, that is the next one, or any other free port.
+    """
     try:
-        port = port_from_environment()
+        port, pages_port = ports_from_environment()
     except ValueError as error:
-        raise StartRefused(f"PORT is not a number: {error}") from None
+        raise StartRefused(str(error)) from None
+    _ensure_free(port, "PORT")
+    if port != pages_port:
+        try:
+            _ensure_free(pages_port, "LEDGER_PAGES_PORT")
+        except StartRefused:
+            if os.environ.get("LEDGER_PAGES_PORT"):
+                raise
+            pages_port = free_port()
+    return port, pages_port
+
+
+def _ensure_free(port: int, variable: str) -> None:
+    """Raise an exception if another program uses the port that this variable of the environment names."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise StartRefused(f"Port {port} is not available ({error.strerror}). Choose another: make run PORT=8001") from None
+            raise StartRefused(
+                f"Port {port} is not available ({error.strerror}). Choose another: make run {variable}=8010"
+            ) from None
         except OverflowError:
-            raise StartRefused(f"PORT is {port}: use 1 to 65535.") from None
-    return port
+            raise StartRefused(f"{variable} is {port}: use 1 to 65535.") from None
 
 
 def _end_stale_web_processes(data_dir: Path) -> None:
@@ -200,7 +227,7 @@ def _marked_processes(mark: bytes) -> list[int]:
 def _stopped_at_the_end(server: postgres.Server | None, signals: Signals) -> Iterator[None]:
     """Stop the embedded server after the block, whether it came up or failed."""
     if server is not None:
-        # Made now, because a web process that reads the settings would wait for them until the server exists.
+        # Makes them now, because a web process that reads the settings would wait for them until the server exists.
         server.credentials  # noqa: B018 - makes server.json
         postgres.secret_key(server.data_dir)
     try:
@@ -212,17 +239,13 @@ def _stopped_at_the_end(server: postgres.Server | None, signals: Signals) -> Ite
 
 
 @contextmanager
-def _web_server(data_dir: Path, port: int, signals: Signals) -> Iterator[WebServer]:
-    """For the block, the web server runs in a separate process group, which is gone afterwards."""
+def _web_server(data_dir: Path, port: int, pages_port: int, signals: Signals) -> Iterator[WebServer]:
+    """For the block, the web server runs in a separate process group, which ends with the block."""
     os.environ.setdefault("LEDGER_METRICS_TOKEN", postgres.metrics_token(data_dir))
     os.environ.setdefault("LEDGER_METRICS_DIR", str(data_dir / "metrics"))
     # It works in the project's folder, whatever folder we were called from.
-    os.environ |= {"LEDGER_HOST": HOST, "PORT": str(port), "LEDGER_DATA_DIR": str(data_dir)}
-    try:
-        command = command_from_environment()
-    except ValueError as error:
-        raise StartRefused(str(error)) from error
-    web = WebServer(command, environment=os.environ | _marks(data_dir), folder=BASE_DIR)
+    os.environ |= {"LEDGER_HOST": HOST, "PORT": str(port), "LEDGER_PAGES_PORT": str(pages_port), "LEDGER_DATA_DIR": str(data_dir)}
+    web = WebServer(PROGRAM, environment=os.environ | _marks(data_dir), folder=BASE_DIR)
     try:
         yield web
     finally:
@@ -231,10 +254,10 @@ def _web_server(data_dir: Path, port: int, signals: Signals) -> Iterator[WebServ
 
 
 @contextmanager
-def _worker(data_dir: Path, signals: Signals) -> Iterator[TimetableWorker]:
+def _worker(data_dir: Path, signals: Signals) -> Iterator[timetable_worker.TimetableWorker]:
     """For the block, a process runs the tasks of the timetable; it logs what fails, unless the environment sets a level."""
     environment = {"LEDGER_LOG_LEVEL": "WARNING"} | os.environ | _marks(data_dir)
-    worker = TimetableWorker(environment=environment, folder=BASE_DIR)
+    worker = timetable_worker.TimetableWorker(environment=environment, folder=BASE_DIR)
     try:
         yield worker
     finally:
@@ -243,5 +266,5 @@ def _worker(data_dir: Path, signals: Signals) -> Iterator[TimetableWorker]:
 
 
 def _marks(data_dir: Path) -> dict[str, str]:
-    """What the environment of our processes says of us."""
+    """Return the variables about us in the environment of our processes."""
     return {SERVES: str(data_dir.resolve()), SERVED_BY: str(os.getpid())}

@@ -20,11 +20,11 @@ from ledger_project.serving.web import SHUTDOWN_TIMEOUT_S
 
 
 class Stop(BaseException):
-    """SIGINT, SIGTERM or SIGHUP came."""
+    """The process received SIGINT, SIGTERM or SIGHUP."""
 
 
 class Signals:
-    """Raises `Stop` at the first SIGINT, SIGTERM or SIGHUP; a second one does not interrupt the stopping."""
+    """Raises `Stop` at the first SIGINT, SIGTERM or SIGHUP; a second one does not interrupt the stop."""
 
     def __init__(self) -> None:
         """Listen from now on."""
@@ -70,7 +70,7 @@ class WebServer:
         """Start it.
 
         Args:
-            command: what to run; environment: all of its environment variables; folder: where it works.
+            command: its program with arguments; environment: all of its environment variables; folder: its working directory.
         """
         self._command = command
         self._environment = environment
@@ -162,8 +162,8 @@ class Database:
         self._failures += 1
 
 
-def keep_running(web: WebServer, database: Database | None, worker: TimetableWorker) -> None:
-    """Start again what ends, for ever: a signal, or a web server that does not stay, ends this by an exception.
+def keep_running(web: WebServer, database: Database | None, worker: TimetableWorker | None) -> None:
+    """Restart ended processes, for ever: a signal, or a web server that does not stay, ends this by an exception.
 
     Raises:
         WebServerDoesNotStay: see `WebServer.restart_ended`.
@@ -176,7 +176,8 @@ def keep_running(web: WebServer, database: Database | None, worker: TimetableWor
         if database is not None and database.ensure_running():
             # Its workers know the old address.
             web.restart()
-        worker.ensure_running()
+        if worker is not None:
+            worker.ensure_running()
 
 
 def _pause_s(failures_before: int) -> float:

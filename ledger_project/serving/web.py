@@ -1,11 +1,12 @@
-"""The web server: which program the application runs on, with which limits, and how it becomes that program.
+"""The web server: its program, its limits, and how a process becomes that program.
 
     python -m ledger_project.serving.web
     python -m ledger_project.serving.web granian ledger_project.asgi:application --interface asgi ...
 
-Without arguments, LEDGER_HOST, PORT and LEDGER_WEB_WORKERS say how. The process loads the application before
-it becomes the server, so the forked workers need not: that saves a second of CPU for each, and they share its memory, with two
-workers a quarter of the total (docs/PERFORMANCE.md). It prepares and starts nothing else; `manage.py serve` does that.
+Without arguments it is two servers, one for calls and one for pages, which has a lower priority. LEDGER_HOST, PORT,
+LEDGER_WEB_WORKERS, LEDGER_PAGES_PORT and LEDGER_PAGES_WORKERS configure them. The process loads the applications before it forks
+the servers and they their workers, so none of them need: that saves a second of CPU for each, and they share its memory
+(docs/explanation/performance.md). It prepares and starts nothing else; `manage.py serve` does that.
 """
 
 import atexit
@@ -20,15 +21,19 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import IO
+
+from ledger_project.serving import pages_server
 
 BASE_DIR = Path(__file__).resolve().parents[2]
 
-WORKERS = 2
-CONNECTIONS_TO_DATABASE = 28
-"""The most that a process opens: committer, keys, balances, 8 waiters, 17 threads, and one for /metrics (ADR 0020, 0037)."""
+CALLS, PAGES = "ledger_project.asgi:calls", "ledger_project.asgi:application"
+WORKERS, PAGES_WORKERS = 2, 1
+CONNECTIONS_TO_DATABASE = 29
+"""The most that a process opens: committer, keys, their use, balances, 8 waiters, 17 threads, /metrics (ADR 0020, 0037, 0073)."""
 BACKLOG = 1024
 CONNECTIONS = 8192
 """Open connections per process, slow and idle ones included: each costs some memory and no thread."""
@@ -36,7 +41,7 @@ HTTP1_BUFFER_BYTES = 64 * 1024
 HEADER_TIMEOUT_MS = 10_000
 SHUTDOWN_TIMEOUT_S = 5
 COLLECT_EVERY = 10_000
-"""After how many new objects the garbage collector of a worker looks for cycles among them."""
+"""The number of new objects after which the garbage collector of a worker looks for cycles among them."""
 GRANIAN_LOG_CONFIG = Path(__file__).with_name("granian_log.json")
 """Sends the server's own log lines to the root logger; see `ledger_project.logs`."""
 
@@ -49,18 +54,17 @@ COUNTS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 PREPARED_WHEN_FREE = "LEDGER_PREPARED_WHEN_FREE"
 """In the environment of web processes that start before their database is prepared: the file that is locked until then."""
 PROGRAM = [sys.executable, "-m", "ledger_project.serving.web"]
-APPLICATION = "ledger_project.asgi:application"
 
 
-def command(*, port: int, host: str = "127.0.0.1", workers: int = WORKERS) -> list[str]:
-    """Return the command line by which granian serves `ledger_project.asgi`.
+def command(*, port: int, host: str = "127.0.0.1", workers: int = WORKERS, application: str = PAGES) -> list[str]:
+    """Return the command line by which granian serves an application of `ledger_project.asgi`.
 
     Args:
         port: TCP port to listen on; host: the address.
-        workers: processes.
+        workers: processes; application: CALLS, or PAGES, which can do everything.
     """
     return [
-        *PROGRAM, "granian", APPLICATION, "--interface", "asgi",
+        *PROGRAM, "granian", application, "--interface", "asgi",
         "--host", host, "--port", str(port), "--workers", str(workers), "--loop", "uvloop",
         "--backlog", str(BACKLOG), "--backpressure", str(CONNECTIONS), "--http", "1", "--no-ws",
         "--http1-buffer-size", str(HTTP1_BUFFER_BYTES), "--http1-header-read-timeout", str(HEADER_TIMEOUT_MS),
@@ -69,68 +73,121 @@ def command(*, port: int, host: str = "127.0.0.1", workers: int = WORKERS) -> li
     ]  # fmt: skip
 
 
-def port_from_environment() -> int:
-    """The port of the environment.
+def ports_from_environment() -> tuple[int, int]:
+    """Return the ports of the environment, for calls and for pages; one port where no process is for calls alone.
 
     Raises:
-        ValueError: PORT is not a number.
+        ValueError: a variable is not a number.
     """
-    return int(os.environ.get("PORT") or 8000)
+    port = _number("PORT", 8000)
+    return port, _number("LEDGER_PAGES_PORT", port + 1) if workers_from_environment()[0] else port
 
 
-def workers_from_environment() -> int:
-    """The number of processes of the environment.
+def workers_from_environment() -> tuple[int, int]:
+    """Return the numbers of processes of the environment, for calls and for pages.
 
     Raises:
-        ValueError: LEDGER_WEB_WORKERS is not a number.
+        ValueError: a variable is not a number, or both are 0.
     """
-    return int(os.environ.get("LEDGER_WEB_WORKERS") or WORKERS)
+    workers = _number("LEDGER_WEB_WORKERS", WORKERS), _number("LEDGER_PAGES_WORKERS", PAGES_WORKERS)
+    if min(workers) < 0 or not any(workers):
+        raise ValueError("LEDGER_WEB_WORKERS and LEDGER_PAGES_WORKERS leave no process that serves.")
+    return workers
 
 
-def command_from_environment() -> list[str]:
-    """The command line for the environment.
+def _number(variable: str, default: int) -> int:
+    text = os.environ.get(variable) or str(default)
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{variable} is not a number: {text!r}.") from None
+
+
+def commands_from_environment() -> list[list[str]]:
+    """Return the command lines of the servers for calls and for pages; of one, if the environment gives the other no process.
 
     Raises:
         ValueError: a number is invalid.
     """
-    return command(
-        host=os.environ.get("LEDGER_HOST") or "127.0.0.1",
-        port=port_from_environment(),
-        workers=workers_from_environment(),
-    )
+    host = os.environ.get("LEDGER_HOST") or "127.0.0.1"
+    servers = zip((CALLS, PAGES), ports_from_environment(), workers_from_environment(), strict=True)
+    return [command(host=host, port=port, workers=workers, application=name) for name, port, workers in servers if workers]
 
 
 @contextmanager
 def held_back_until_prepared(file: Path) -> Iterator[IO[str]]:
-    """For the block, web processes that are started wait. Closing what it yields, or the end of this process, lets them go."""
+    """For the block, new web processes wait. Closing what it yields, or the end of this process, lets them go."""
     with file.open("a") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         os.environ[PREPARED_WHEN_FREE] = str(file)
         yield gate
 
 
-def end_with_parent() -> None:
-    """In a child, ask the kernel for SIGTERM when the parent ends, even by SIGKILL. Linux only; elsewhere nothing happens."""
+def end_with(parent: int) -> None:
+    """In a child, ask the kernel for SIGTERM when the parent ends, even by SIGKILL (Linux only); exit if it has ended already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit("The process that started this one has ended.")
 
 
 def main() -> None:
-    """Load the application, then become the named module, with the arguments behind it."""
+    """Load the applications, then become the named module, with the arguments behind it, or the servers of the environment."""
     parent = os.environ.get(SERVED_BY)
     if parent:
-        end_with_parent()
-        if os.getppid() != int(parent):
-            sys.exit("The process that started this one has ended.")
+        end_with(int(parent))
+    commands = [sys.argv[1:]]
     if not sys.argv[1:]:
-        sys.argv += command_from_environment()[len(PROGRAM) :]
+        os.environ["LEDGER_PAGES_PORT"] = str(ports_from_environment()[1])
+        commands = [each[len(PROGRAM) :] for each in commands_from_environment()]
         os.chdir(BASE_DIR)
     share_counts()
     # Workers that are not forked share nothing.
     if multiprocessing.get_start_method() == "fork":
         load_application()
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    if len(commands) == 1:
+        become(commands[0])
+    else:
+        serve_together(*commands)
+
+
+def become(arguments: list[str]) -> None:
+    """Run a module with its arguments as the program of this process."""
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+def serve_together(calls: list[str], pages: list[str]) -> None:
+    """Run both servers in child processes until one ends or a signal comes; then end both, and exit as the first did."""
+    address = " ".join(pages[pages.index(option) + 1] for option in ("--host", "--port"))
+    os.environ[pages_server.ADDRESS] = address
+    children = [_forked(calls, {}), _forked(pages, {pages_server.IS_FOR_PAGES: "yes"})]
+
+    def end_children(*received: int | FrameType | None) -> None:
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end_children)
+    first, status = os.wait()
+    children.remove(first)
+    end_children()
+    for child in children:
+        os.waitpid(child, 0)
+    sys.exit(abs(os.waitstatus_to_exitcode(status)))
+
+
+def _forked(arguments: list[str], environment: dict[str, str]) -> int:
+    """Return the number of a child process that becomes this program, with more environment, and ends with this process."""
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        end_with(parent)
+        os.environ |= environment
+        become(arguments)
+        sys.exit()
+    return child
 
 
 def share_counts() -> None:

@@ -1,1 +1,1 @@
-"""What `manage.py work` is made of: the timetable, and a worker that does its tasks."""
+"""The parts of `manage.py work`: the timetable, and a worker that runs its tasks."""

@@ -1,13 +1,14 @@
-"""The timetable of all workers: which tasks are due, how often, and who runs them. docs/OPERATIONS.md shows it.
+"""The timetable of all workers: the tasks, how often each is due, and who runs it. docs/how-to/operations/tasks.md shows it.
 
-Tasks of every worker share their work by skipping what is locked or done. A task of one worker is taken by the first that comes
-when it is due; `billing_scheduledtask` keeps when that is. Both are safe on any number of machines.
+Workers share a task of every worker by skipping what is locked or done. The first worker that comes when a task of one worker is
+due takes it; `billing_scheduledtask` stores the due time. Both kinds are safe on any number of machines.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+SOON_S: Final = 5
 MINUTE_S: Final = 60
 HOUR_S: Final = 60 * MINUTE_S
 DAY_S: Final = 24 * HOUR_S
@@ -19,12 +20,12 @@ class Task:
 
     Args:
         command, arguments: as after `manage.py`.
-        every_s: how long after one start the next one is due.
-        by_every_worker: each worker does it; else one of them at a time, on whichever machine.
-        retry_s: of a task of one worker: how long after its worker's last sign of life it is due again, if it failed or the
+        every_s: the time from one start to the next due time.
+        by_every_worker: each worker runs it; otherwise one worker at a time, on any machine.
+        retry_s: of a task of one worker: the time from its worker's last sign of life until it is due again, if it failed or the
             worker ended in the middle.
-        passing: exit codes beside 0 that the next run makes good.
-        what: for the reader of the timetable.
+        passing: exit codes beside 0 after which the next run does the rest.
+        what: the effect, for readers of the timetable.
     """
 
     command: str
@@ -42,20 +43,23 @@ class Task:
 
 
 SOME_LEFT: Final = frozenset({3, 4})
-"""Some failed, or only busy ones are left: see `expire_credits` and `generate_invoices`."""
+"""Some subscriptions or accounts failed, or only busy ones are left: see `expire_credits` and `generate_invoices`."""
 
 TIMETABLE: Final = (
+    Task("make_recurring_grants", "Make the recurring grants that are due", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
+    Task("deliver_signals", "Send what happened to webhooks", SOON_S, by_every_worker=True, passing=SOME_LEFT),
     Task("generate_invoices", "Generate the due invoices", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
-    Task("update_totals", "Add new entries to the totals of days, and close months that are over", MINUTE_S, passing=SOME_LEFT),
+    Task("update_totals", "Add new entries to the totals of days, and close months that have ended", MINUTE_S, passing=SOME_LEFT),
     Task("usage_partitions", "Create the usage table's coming partitions", DAY_S),
+    Task("deliver_signals", "Look for entries without signals, and delete old signals", DAY_S, arguments=("--all-accounts",)),
     Task("audit_ledger", "Check every law of the ledger", DAY_S),
     Task("generate_invoices", "Check that billing is consistent", DAY_S, arguments=("--check",)),
 )
 
 
 def named(names: Sequence[str]) -> tuple[Task, ...]:
-    """The tasks of these names, all where none is given, in the order of the timetable.
+    """Return the tasks of these names, or all tasks without names, in the order of the timetable.
 
     Raises:
         ValueError: the timetable has no task of a name.
@@ -69,9 +73,9 @@ def named(names: Sequence[str]) -> tuple[Task, ...]:
 
 def how_often(task: Task) -> str:
     """When a task is due, for people."""
-    return {MINUTE_S: "every minute", HOUR_S: "every hour", DAY_S: "every day"}[task.every_s]
+    return {SOON_S: "every 5 seconds", MINUTE_S: "every minute", HOUR_S: "every hour", DAY_S: "every day"}[task.every_s]
 
 
 def performer(task: Task) -> str:
-    """Who does a task."""
+    """Return who runs a task, in words."""
     return "every worker" if task.by_every_worker else "one worker"

@@ -18,15 +18,15 @@ from django.db import DatabaseError, InterfaceError, close_old_connections, conn
 from ledger_project.work.timetable import MINUTE_S, Task
 
 LOOK_EVERY_S = MINUTE_S
-"""How often a worker asks whether a task of one worker is due."""
+"""How often a worker checks whether a task of one worker is due."""
 ROUNDS_WITHOUT_DATABASE = 5
 SIGNS_OF_LIFE = 4
-"""How often a worker extends its hold on a task within `retry_s`: it may miss three times."""
+"""How often a worker renews its claim on a task within `retry_s`: three renewals may fail."""
 SIGNALLED = 128
 FAILED = 1
 
-# One statement, so that of several workers one gets the task, however close they come. It is due again `retry_s` after the last
-# sign of life of its worker, or when it has succeeded.
+# One statement, so that only one of several workers gets the task. The task is due again `retry_s` after its worker's last sign
+# of life, or at the next time after a success.
 TAKE = """
     INSERT INTO billing_scheduledtask AS task (name, due_at, started_at, host)
     VALUES (%(name)s, clock_timestamp() + %(retry)s * interval '1 s', clock_timestamp(), %(host)s)
@@ -48,7 +48,7 @@ FINISH = """
     WHERE name = %(name)s AND started_at = %(started_at)s
 """
 
-# Of a task of every worker: how it went last, in whichever worker. When it is due, each worker knows by itself.
+# The last result of a task of every worker, by any worker. Each worker itself knows when it is due.
 NOTE = """
     INSERT INTO billing_scheduledtask AS task (name, due_at, started_at, finished_at, exit_code, succeeded_at, host, executions,
         failures, seconds)
@@ -65,15 +65,15 @@ log = logging.getLogger(__name__)
 
 
 class DatabaseGone(Exception):
-    """The database was unreachable for several rounds. Its address may have changed, so the worker must be started again."""
+    """The database was unreachable for several rounds. Its address may have changed, so the worker must start again."""
 
 
 class Worker:
     """Runs tasks when they are due.
 
     Args:
-        tasks: which of the timetable.
-        stop: set to end it after the task that it is at.
+        tasks: the tasks of the timetable that it runs.
+        stop: set to end it after its current task.
     """
 
     def __init__(self, tasks: Sequence[Task], stop: threading.Event | None = None) -> None:
@@ -94,7 +94,7 @@ class Worker:
             self.stop.wait(max(min(self._looks_at.values()) - time.monotonic(), 0))
 
     def do_what_is_due(self) -> None:
-        """Go through the timetable once. What fails is logged and comes again; nothing keeps the other tasks from their turn.
+        """Go through the timetable once. A failure is logged and the task comes again; no task keeps the others from their turn.
 
         Raises:
             DatabaseGone: see there.
@@ -107,7 +107,7 @@ class Worker:
                 self._do(task)
                 self._rounds_without_database = 0
             except (DatabaseError, InterfaceError) as error:
-                log.error("%s could not be done: %s", task.name, error)
+                log.error("%s failed: %s", task.name, error)
                 self._count_a_round_without_database()
             finally:
                 if not connection.in_atomic_block:
@@ -130,28 +130,28 @@ class Worker:
             _finish(task, started_at, code)
 
     def _run(self, task: Task) -> int:
-        """Run the command, log how it went, and return its exit code."""
-        said = StringIO()
+        """Run the command, log its result, and return its exit code."""
+        output = StringIO()
         began = time.monotonic()
-        code = self._exit_code(task, said)
+        code = self._exit_code(task, output)
         facts = {"exit_code": code, "seconds": round(time.monotonic() - began, 3)}
         if code == 0 or code in task.passing:
-            log.info("%s: done", task.name, extra={"facts": facts})
+            log.log(logging.INFO if task.every_s >= MINUTE_S else logging.DEBUG, "%s: done", task.name, extra={"facts": facts})
         elif code > SIGNALLED:
             log.info("%s: stopped by a signal", task.name, extra={"facts": facts})
             self.stop.set()
         else:
-            log.error("%s: failed\n%s", task.name, said.getvalue().strip(), extra={"facts": facts})
+            log.error("%s: failed\n%s", task.name, output.getvalue().strip(), extra={"facts": facts})
         return code
 
-    def _exit_code(self, task: Task, said: StringIO) -> int:
+    def _exit_code(self, task: Task, output: StringIO) -> int:
         self._is_at_work = True
         try:
-            call_command(task.command, *task.arguments, stdout=said, stderr=said)
+            call_command(task.command, *task.arguments, stdout=output, stderr=output)
         except SystemExit as ended:
             return ended.code if isinstance(ended.code, int) else FAILED
         except CommandError as error:
-            said.write(str(error))
+            output.write(str(error))
             return int(error.returncode)
         except KeyboardInterrupt:
             return SIGNALLED + signal.SIGINT
@@ -166,7 +166,7 @@ class Worker:
 
     @contextmanager
     def stopped_by_signals(self) -> Iterator[None]:
-        """For the block, SIGINT and SIGTERM set `stop`; a task that does not listen to them itself is interrupted."""
+        """While the block runs, SIGINT and SIGTERM set `stop`; a task that does not handle them itself is interrupted."""
 
         def receive(number: int, frame: FrameType | None) -> None:
             self.stop.set()
@@ -184,7 +184,7 @@ class Worker:
 
 
 def _take(task: Task) -> Any:
-    """When this worker took a task of one worker, or None while it is not due or another worker has it."""
+    """Return when this worker took a task of one worker; None if it is not due or another worker has it."""
     with connection.cursor() as cursor:
         cursor.execute(TAKE, {"name": task.name, "retry": task.retry_s, "host": socket.gethostname()[:255]})
         (taken_at,) = cursor.fetchone() or (None,)
@@ -193,7 +193,7 @@ def _take(task: Task) -> Any:
 
 @contextmanager
 def _kept(task: Task, started_at: Any) -> Iterator[None]:
-    """For the block, no other worker takes the task, however long it takes: a thread gives signs of life."""
+    """While the block runs, no other worker takes the task: a thread gives signs of life."""
     has_ended = threading.Event()
 
     def keep() -> None:
@@ -201,7 +201,7 @@ def _kept(task: Task, started_at: Any) -> Iterator[None]:
             try:
                 _keep(task, started_at)
             except (DatabaseError, InterfaceError) as error:
-                log.warning("%s: the worker could not say that it is still at it: %s", task.name, error)
+                log.warning("%s: the worker could not renew its claim: %s", task.name, error)
             finally:
                 connection.close()
 
@@ -215,19 +215,19 @@ def _kept(task: Task, started_at: Any) -> Iterator[None]:
 
 
 def _keep(task: Task, started_at: Any) -> None:
-    """Have the task due `retry_s` from now, unless another worker has taken it."""
+    """Make the task due `retry_s` from now, unless another worker has taken it."""
     with connection.cursor() as cursor:
         cursor.execute(KEEP, {"name": task.name, "started_at": started_at, "retry": task.retry_s})
 
 
 def _finish(task: Task, started_at: Any, code: int) -> None:
-    """Note how it ended, and when it is due again: after `every_s` when it went well, else at most `retry_s` from now."""
+    """Record its result and its next due time: after `every_s` if it succeeded, else at most `retry_s` from now."""
     with connection.cursor() as cursor:
         cursor.execute(FINISH, _ending(task, started_at, code))
 
 
 def _note(task: Task, started_at: datetime, code: int) -> None:
-    """Note how a task of every worker ended here."""
+    """Record the result of a task of every worker in this worker."""
     with connection.cursor() as cursor:
         cursor.execute(NOTE, {**_ending(task, started_at, code), "host": socket.gethostname()[:255]})
 

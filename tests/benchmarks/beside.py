@@ -10,6 +10,7 @@ a busy machine; requests a second are shown beside it. The ratios are the median
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -40,6 +41,7 @@ SPEND: dict[str, Any] = {
     "body": '{"amount":120,"reason":"chat completion","reference":"req_{number}"}',
 }
 GET = {"method": "GET"}
+ADMIN = re.compile(r"^Admin +(http\S+)/admin/$", re.MULTILINE)
 
 
 def _batch_of_spends(size: int) -> dict[str, Any]:
@@ -112,6 +114,11 @@ class Side:
             except OSError:
                 time.sleep(0.1)
         raise RuntimeError((self.folder / "log").read_text())
+
+    @property
+    def pages_url(self) -> str:
+        """Where its pages are, by what it has printed; older checkouts serve all at one port."""
+        return ADMIN.findall((self.folder / "log").read_text())[0]
 
     def furnish(self) -> None:
         """Three lots for each holder, and a history for some."""

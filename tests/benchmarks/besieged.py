@@ -96,7 +96,8 @@ def main() -> None:
             side.furnish()
             url = f"http://127.0.0.1:{side.port}"
             if HAS_PROXY:
-                url = f"https://127.0.0.1:{stack.enter_context(nginx(side.port)).https_port}"
+                proxy = stack.enter_context(nginx(side.port, PAGES_PORT=side.pages_url.rsplit(":", 1)[1]))
+                url = f"https://127.0.0.1:{proxy.https_port}"
             measure(url)
             sys.stdout.write(
                 f"8 clients over {HOLDERS:,} holders{', through nginx' if HAS_PROXY else ''}, medians of {ROUNDS} rounds of "
@@ -117,7 +118,7 @@ def in_turns(side: Side, kind: str, url: str) -> tuple[tuple[float, float], tupl
     with ExitStack() as stack:
         if kind == "wait":
             stack.enter_context(lock_kept(side))
-        stack.enter_context(misbehaving(kind, url))
+        stack.enter_context(misbehaving(kind, side.pages_url if kind == "guess" and not HAS_PROXY else url))
         return quiet, measure(url)
 
 

@@ -7,6 +7,7 @@ turn from a thousand holders, which is what fills an index least.
 """
 
 import argparse
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,7 @@ def measure(connection: psycopg.Connection[Any]) -> EntrySize:
 
 def main() -> None:
     """The command line."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
     parser = argparse.ArgumentParser()
     parser.add_argument("--dsn", required=True)
     parser.add_argument("--entries", type=int, default=100_000)

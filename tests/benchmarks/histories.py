@@ -21,8 +21,8 @@ from typing import Any
 import psycopg
 
 from ledger import rules
-from ledger.entry_rows import COLUMNS, copy_line
-from ledger.rules import Account, Entry, GrantRequest, RefundRequest, SpendRequest
+from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
+from ledger.rules.budgets import encode_budgets
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
@@ -50,7 +50,7 @@ class History:
 
     def __init__(self, holder_id: str, credit_type: str, seed: int) -> None:
         self.random = random.Random(f"{seed}/{holder_id}")
-        self.account = Account(holder_id, credit_type, START_US)
+        self.account = AccountState(holder_id, credit_type, START_US)
         self.openings: dict[int, Lot] = {}
         self.last_spend: Entry | None = None
 
@@ -131,12 +131,17 @@ def row(entry: Entry) -> tuple[object, ...]:
         entry.recorded_at,
         *entry[17:20],
         *(encode_json(value) if value else None for value in entry[20:24]),
+        entry.requested,
+        encode_budgets(entry.budgets) if entry.budgets else None,
         entry.digest,
     )
 
 
 def store(connection: psycopg.Connection[Any], entries: Iterable[Entry]) -> None:
     """Store entries by one COPY, in the order given."""
+    # Here, because Django's settings are not set when a benchmark starts.
+    from ledger.entries.rows import COLUMNS, copy_line
+
     with connection.cursor() as cursor, cursor.copy(f"COPY ledger_entry ({COLUMNS}) FROM STDIN") as copy:
         copy.write("".join(map(copy_line, entries)))
 
@@ -166,6 +171,7 @@ def load_in_parallel(dsn: str, *, holders: int, entries: int, processes: int, fi
 
 def main() -> None:
     """The command line."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ledger_project.settings")
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--dsn", default=os.environ.get("DATABASE_URL"))
     parser.add_argument("--holders", type=int, default=1_000)

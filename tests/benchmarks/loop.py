@@ -32,28 +32,28 @@ def measured() -> dict[str, float]:
     from ledger_project.serving.application import application
 
     loop = asyncio.new_event_loop()
-    loop.run_until_complete(_respond(application, next(_requests("GET", "/v1/holders/customer-0/balance", 1))))
+    loop.run_until_complete(respond(application, next(requests("GET", "/v1/holders/customer-0/balance", 1))))
     found = {}
     for name, call in CALLS.items():
-        outcome = _outcome(loop, application, call)
-        real, application._queued = application._queued, outcome
+        outcome = outcome_of(loop, application, call)
+        real, application.outcome = application.outcome, outcome
         try:
-            found[name] = _least(loop, application, _requests(*call, OFTEN))
+            found[name] = _least(loop, application, requests(*call, OFTEN))
             if "%d" in call[1]:
-                found[f"{name}, a path not seen before"] = _least(loop, application, _requests(*call, MANY))
+                found[f"{name}, a path not seen before"] = _least(loop, application, requests(*call, MANY))
         finally:
-            application._queued = real
+            application.outcome = real
     loop.run_until_complete(application.close())
     loop.close()
     return found
 
 
-def _outcome(loop: asyncio.AbstractEventLoop, application: Any, call: tuple[str, str]) -> Any:
+def outcome_of(loop: asyncio.AbstractEventLoop, application: Any, call: tuple[str, str]) -> Any:
     """Return what answers as the queue does, with the outcome of one such call."""
     from ledger.api.kit.authentication import LOOKUPS
 
     found: list[Any] = []
-    real = application._queued
+    real = application.outcome
 
     async def remembered(queue: Any, asked: Any) -> Any:
         found.append(await real(queue, asked))
@@ -63,15 +63,15 @@ def _outcome(loop: asyncio.AbstractEventLoop, application: Any, call: tuple[str,
         # A key is looked up again every two seconds.
         return await real(queue, asked) if queue is LOOKUPS else found[-1]
 
-    application._queued = remembered
+    application.outcome = remembered
     try:
-        loop.run_until_complete(_respond(application, next(_requests(*call, 1))))
+        loop.run_until_complete(respond(application, next(requests(*call, 1))))
     finally:
-        application._queued = real
+        application.outcome = real
     return answered
 
 
-def _requests(method: str, path: str, holders: int) -> Iterator[tuple[dict[str, Any], bytes]]:
+def requests(method: str, path: str, holders: int) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield requests without end, each of the next holder; as dictionaries that ASGI takes, with their bodies."""
     for number in count():
         body = BODY % number if method == "POST" else b""
@@ -91,7 +91,7 @@ def _requests(method: str, path: str, holders: int) -> Iterator[tuple[dict[str, 
         }, body  # fmt: skip
 
 
-async def _respond(application: Any, request: tuple[dict[str, Any], bytes]) -> None:
+async def respond(application: Any, request: tuple[dict[str, Any], bytes]) -> None:
     scope, body = request
     statuses = []
 
@@ -113,7 +113,7 @@ def _least(loop: asyncio.AbstractEventLoop, application: Any, requests: Iterator
     async def one_round(prepared: list[Any]) -> float:
         start = time.thread_time()
         for request in prepared:
-            await _respond(application, request)
+            await respond(application, request)
         return (time.thread_time() - start) / len(prepared) * 1e6
 
     return min(loop.run_until_complete(one_round(list(islice(requests, TIMES)))) for _ in range(ROUNDS))

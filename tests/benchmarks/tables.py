@@ -1,4 +1,4 @@
-"""The published tables of results: all rows in docs/PERFORMANCE.md, and a selection in README.md."""
+"""The published tables of results: all rows in docs/explanation/performance.md, and a selection in README.md."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -24,7 +24,7 @@ REDEFINED: Final = {
 
 
 def full_table(found: Sequence[Result]) -> str:
-    """Every result, as docs/PERFORMANCE.md shows it."""
+    """Every result, as docs/explanation/performance.md shows it."""
     lines = ["| what | relative to | aim | measured | |", "|---|---|---|---|---|"]
     for each in found:
         remark = "; ".join(filter(None, [_redefined(each), each.context]))
@@ -82,7 +82,7 @@ def placed(page: str, content: str) -> str:
 def pages(report: dict[str, Any]) -> dict[str, str]:
     """Page, by its path in the repository -> what stands between its marks."""
     found = results(report)
-    return {"docs/PERFORMANCE.md": f"{described(report)}\n\n{full_table(found)}", "README.md": brief_table(found)}
+    return {"docs/explanation/performance.md": f"{described(report)}\n\n{full_table(found)}", "README.md": brief_table(found)}
 
 
 def _aim(result: Result) -> str:

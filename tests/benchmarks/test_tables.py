@@ -1,4 +1,4 @@
-"""The tables in README.md and docs/PERFORMANCE.md are what was measured, misses included."""
+"""The tables in README.md and docs/explanation/performance.md are what was measured, misses included."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.benchmarks.server import ROOT
 REPORT = json.loads((ROOT / "docs" / "bench.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/PERFORMANCE.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/explanation/performance.md"])
 def test_each_page_shows_the_table_that_bench_json_gives(name: str) -> None:
     page = (ROOT / name).read_text()
     assert tables.placed(page, tables.pages(REPORT)[name]) == page

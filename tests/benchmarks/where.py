@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ledger.database.statements import fetch_value
 from tests.benchmarks.measuring import cpu_of_process_us
 from tests.benchmarks.server import KEY, ROOT, BenchmarkServer
 
@@ -115,11 +114,12 @@ def _parts() -> dict[str, float]:
     """CPU of the parts of a spend, in this process alone."""
     from django.db import connection, transaction
 
-    from ledger import entry_rows, rules
-    from ledger.api import request_schemas, response_schemas
+    from ledger import rules
     from ledger.api.kit.reading import parsing
     from ledger.api.kit.writing import rendering
-    from ledger.rules import Account, Lot, SpendRequest
+    from ledger.api.schemas import request_schemas, response_schemas
+    from ledger.entries import rows
+    from ledger.rules import AccountState, Lot, SpendRequest
     from ledger.rules.lots import decode, encode
 
     body = b'{"amount":120,"reason":"chat completion","reference":"req_1"}'
@@ -131,7 +131,7 @@ def _parts() -> dict[str, float]:
 
     request = read()
     lots = (Lot(1, 10**12, 1), Lot(2, 10**12, 1, None, 50), Lot(3, 10**12, 1, None, 100, "promotional"))
-    account = Account("where-1", "credits", 1_700_000_000_000_000, 7, 3 * 10**12, 0, lots)
+    account = AccountState("where-1", "credits", 1_700_000_000_000_000, 7, 3 * 10**12, 0, lots)
     entry = rules.spend(account, request)[-1]
     connection.ensure_connection()
     driver = connection.connection.pgconn
@@ -144,7 +144,7 @@ def _parts() -> dict[str, float]:
         "read the body: bytes, object, request": _least(lambda number: read(), 2_000),
         "rules: lots, next entry, both digests": _least(lambda number: rules.spend(account, request), 2_000),
         "state from JSON and to JSON": _least(lambda number: decode(encode(lots)), 2_000),
-        "the entry as parameters": _least(lambda number: entry_rows.parameters(entry), 2_000),
+        "the entry as parameters": _least(lambda number: rows.parameters(entry), 2_000),
         "the answer": _least(lambda number: rendering.json_response(response_schemas.EntrySerializer.body(entry)), 2_000),
         "Django's atomic() without a statement": _least(lambda number: _nothing_in_a_transaction(), 2_000),
         "… with BEGIN and COMMIT": _least(begin_and_commit, 1_000),
@@ -250,6 +250,7 @@ def _together() -> dict[str, float]:
 
 def _bounds() -> dict[str, float]:
     """What the log takes of each spend, and how long a group keeps its locks."""
+    from ledger.database.statements import fetch_value
 
     def written() -> float:
         return fetch_value(float, "SELECT pg_current_wal_insert_lsn() - '0/0'")

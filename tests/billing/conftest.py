@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.ledger.api.conftest import ApiClient, _forget_keys, make_api
+from tests.ledger.api.conftest import ApiClient, _forget_keys, make_api, way
 
-__all__ = ["_forget_keys", "make_api"]
+__all__ = ["_forget_keys", "make_api", "way"]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from decimal import Decimal
 import time_machine
 
 from billing.documents import credit_notes
-from billing.documents.credit_notes import IssuedNote, LineCredit
+from billing.documents.credit_notes import CreditLine, IssuedNote
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
@@ -44,7 +44,7 @@ def billed_with_everything() -> tuple[Invoice, Invoice, IssuedNote]:
     with time_machine.travel(datetime.now(UTC) - timedelta(days=60), tick=False):
         [made] = generate_in(ref=subscription.ref, options=Options(as_of=at(2, 2))).invoices
         [draft] = generate_in(ref=subscription.ref, options=Options(as_of=at(3, 2), finalize=False)).invoices
-    line = LineCredit(1, 1000)
+    line = CreditLine(position=1, amount_minor=1000)
     note = credit_notes.issue(
         invoice_id=made.invoice_id, lines=[line], reason="goodwill", actor="admin:mara", idempotency_key="goodwill"
     )

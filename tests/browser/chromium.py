@@ -36,7 +36,7 @@ FLAGS = [
     "--hide-scrollbars",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 SIDEBAR_FROM_PX = 1280
 
 

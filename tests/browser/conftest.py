@@ -1,6 +1,6 @@
 """Jobs that people do in Chromium, and the ledger's clock for histories that a browser looks at.
 
-The pictures of the docs are made by the jobs: LEDGER_PICTURES=docs/images, see docs/ADMIN.md.
+The pictures of the docs are made by the jobs: LEDGER_PICTURES=docs/images, see docs/how-to/admin.md.
 """
 
 import os

@@ -4,7 +4,7 @@ import random
 from datetime import datetime
 
 from ledger import rules
-from ledger.rules import Account, Entry, GrantRequest, RefundRequest, SpendRequest
+from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
 from ledger.rules.instants import DAY_US, from_us, to_us
 
 HOUR_US = 3_600 * 1_000_000
@@ -14,7 +14,7 @@ HOURS_BETWEEN = 3.5
 def some_weeks(holder_id: str, *, start: datetime, end: datetime) -> list[Entry]:
     """Return entries of one account between two times, made by the rules. The same arguments give the same entries."""
     dice = random.Random(holder_id)
-    account, made = Account(holder_id, "credits", to_us(start)), list[Entry]()
+    account, made = AccountState(holder_id, "credits", to_us(start)), list[Entry]()
     openings: dict[int, rules.Lot] = {}
     refundable: Entry | None = None
     while (now_us := account.now_us + int(dice.expovariate(1 / HOURS_BETWEEN) * HOUR_US) + 1) < to_us(end):

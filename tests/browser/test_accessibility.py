@@ -75,6 +75,7 @@ def ledger_pages() -> dict[str, str]:
         "entry": f"/admin/ledger/entrylisting/{quote('acme-gmbh/credits/3')}/change/",
         "refusal": f"/admin/ledger/refusallisting/{refusal}/change/",
         "form": f"/admin/ledger/account/{quote('acme-gmbh/credits')}/grant/",
+        "form of a link": f"/admin/ledger/account/{quote('acme-gmbh/credits')}/page-link/",
         "month-end": "/admin/ledger/account/month-end/?month=" + f"{datetime.now(UTC):%Y-%m}",
         "staff log": "/admin/ledger/staffevent/",
         "customers": "/admin/billing/customer/",
@@ -194,7 +195,7 @@ def test_the_documentation_does_not_violate_wcag_aa_and_has_the_look_that_the_re
         found = violations_of_api_docs(visit)
         return found, visit.page.evaluate("document.documentElement.classList.contains('dark-mode')")
 
-    assert chromium.visit(f"{web.url}/docs", look, theme=theme, width=width) == ([], theme == "dark")
+    assert chromium.visit(f"{web.url}/docs/api", look, theme=theme, width=width) == ([], theme == "dark")
 
 
 def test_the_links_of_the_documentation_lead_somewhere_and_its_calls_come_in_the_order_of_learning(server_processes, chromium):
@@ -206,8 +207,8 @@ def test_the_links_of_the_documentation_lead_somewhere_and_its_calls_come_in_the
         tags = visit.page.eval_on_selector_all("h3.opblock-tag", "each => each.map(one => one.dataset.tag)")
         return [(link, visit.page.request.get(link).status) for link in links], tags
 
-    links, tags = chromium.visit(f"{web.url}/docs", look)
+    links, tags = chromium.visit(f"{web.url}/docs/api", look)
     assert {link.removeprefix(web.url) for link, _ in links} >= {"/v1/", "/v1/schema"}
     assert {status for _, status in links} == {200}
-    assert tags[:5] == ["Credits", "History", "Holds", "Rates", "Batches"]
+    assert tags[:6] == ["Credits", "Budgets", "History", "Holds", "Rates", "Batches"]
     assert tags.index("Batches") < tags.index("Catalogue") < tags.index("Invoices") < tags.index("Operation")

@@ -78,7 +78,7 @@ def test_why_was_she_refused_at_14_03(ada, do):
     def job(visit: Visit) -> None:
         visit.click(visit.link("Latest refusals"))
         visit.click(visit.page.get_by_role("link", name=re.compile(r"14:03:\d\d")).first)
-        assert "Refused: 700 asked, 262 spendable. 60 are held until" in visit.text
+        assert "Refused: 700 requested, 262 spendable. 60 are held until" in visit.text
         assert "1,000 start on 1 Jan" in visit.text
         assert "Short by 438." in visit.text
 
@@ -149,7 +149,10 @@ def test_what_is_stuck_right_now(do):
 
     def job(visit: Visit) -> None:
         stuck = visit.page.locator(".attention a").first
-        assert f"1 subscription is suspended from billing until somebody looks, such as {subscription.ref}" in stuck.inner_text()
+        assert (
+            f"1 subscription is suspended from billing until a person resumes it, such as {subscription.ref}"
+            in stuck.inner_text()
+        )
         visit.click(stuck)
         assert "amount-unusual" in visit.text
 

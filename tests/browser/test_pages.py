@@ -24,7 +24,7 @@ from tests.ledger.admin.admin_site import operator
 pytestmark = pytest.mark.django_db
 
 PICTURES = os.environ.get("LEDGER_PICTURES")
-"""A directory for the screenshots of the docs; see docs/ADMIN.md."""
+"""A directory for the screenshots of the docs; see docs/how-to/admin.md."""
 REQUESTED_BUT_NOT_SERVED = {"/favicon.ico", "/admin/jsi18n/"}
 
 

@@ -8,17 +8,15 @@ import pytest
 from credit_ledger.attempts import Again, Attempts, Done, Lost, Retries
 from credit_ledger.call import Answer, Call
 from credit_ledger.generated import calls
+from credit_ledger.problem import OutcomeUnknown, Problem, Unreachable
 from credit_ledger.problems import (
     HolderBusy,
     IdempotencyKeyReused,
     InsufficientCredits,
     InternalError,
     InvoiceGenerationBusy,
-    OutcomeUnknown,
-    Problem,
     ServerBusy,
     Unauthenticated,
-    Unreachable,
 )
 
 LOST = Lost("cut", may_be_stored=True)

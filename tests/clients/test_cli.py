@@ -8,11 +8,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from credit_ledger import Client, Retries
+from credit_ledger import Client, InsufficientCredits, Retries
 from credit_ledger.cli import app, followed
 from tests.clients.conftest import RunningServer
 from tests.clients.losing_proxy import Do, LosingProxy
-from tests.conftest import free_port
+from tests.ports import free_port
 
 Run = Callable[..., Result]
 
@@ -121,10 +121,22 @@ def test_tail_shows_each_entry_once(client: Client, new_holder: Callable[[], str
     holder = new_holder()
     client.grant(holder, amount=100)
     client.spend(holder, amount=1)
+    shown = followed(client, holder, lines=1)
+    assert next(shown)["sequence"] == 2
+    client.spend(holder, amount=1)
+    client.grant(new_holder(), amount=1)
+    client.spend(holder, amount=1)
+    assert [entry["sequence"] for entry in islice(shown, 2)] == [3, 4]
 
-    def wait() -> None:
-        client.spend(holder, amount=1)
-        client.spend(holder, amount=1)
 
-    shown = islice(followed(client, holder, None, lines=1, wait=wait), 5)
-    assert [entry["sequence"] for entry in shown] == [2, 3, 4, 5, 6]
+def test_tail_without_a_holder_follows_all_of_them(client: Client, new_holder: Callable[[], str]) -> None:
+    holders = [new_holder(), new_holder()]
+    shown = followed(client, None, lines=1, refusals=True)
+    before = next(shown)
+    for holder in holders:
+        client.grant(holder, amount=1)
+    with pytest.raises(InsufficientCredits):
+        client.spend(holders[0], amount=2)
+    ids = [entry["id"] for entry in islice(shown, 3)]
+    assert ids == [f"{holders[0]}/credits/1", f"{holders[1]}/credits/1", f"{holders[0]}/credits/2"]
+    assert before["id"] not in ids

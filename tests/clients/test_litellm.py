@@ -64,7 +64,7 @@ def test_calls_are_charged(python: Path, running_server: RunningServer) -> None:
 
 @pytest.mark.slow
 def test_the_program_of_the_page_charges(python: Path, running_server: RunningServer, tmp_path: Path) -> None:
-    page = (CLIENT.parents[1] / "docs/CLIENTS.md").read_text()
+    page = (CLIENT.parents[1] / "docs/how-to/clients.md").read_text()
     program = page[page.index("# charged.py") :].partition("```")[0]
     (tmp_path / "charged.py").write_text(program.replace('"jane"', f'"jane-{token_hex(4)}"'))
     printed = run(

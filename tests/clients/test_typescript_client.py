@@ -16,7 +16,7 @@ from credit_ledger import Client
 from ledger_project.api.documents import openapi_document
 from tests.clients.conftest import RunningServer
 from tests.clients.losing_proxy import Do, LosingProxy
-from tests.conftest import free_port
+from tests.ports import free_port
 
 SOURCES = Path(generate.__file__).parent
 NO_REGISTRY = re.compile("ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ERR_SOCKET_TIMEOUT")
@@ -133,7 +133,7 @@ def test_what_follows_each_answer(package: Package) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["calls", "pages", "hold"])
+@pytest.mark.parametrize("name", ["calls", "pages", "hold", "follow", "large"])
 def test_calls_lists_and_holds(scenario: Scenario, name: str) -> None:
     scenario.run(name)
 

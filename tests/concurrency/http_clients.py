@@ -90,7 +90,7 @@ class HttpClient:
         content = json.dumps(body).encode()
         headers = self._headers(key) | {"Host": address.netloc, "Content-Length": str(len(content))}
         head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        wire = socket.create_connection((str(address.hostname), address.port or 80), timeout=10)
+        wire = socket.create_connection((str(address.hostname), address.port or 80), timeout=60)
         wire.sendall(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + content[:cut_after_bytes])
         return wire
 

@@ -14,8 +14,8 @@ from ledger import reads, services
 from ledger.database.load import batch_slots
 from ledger.database.locks import WAIT_MANY
 from ledger.errors import HolderBusy
-from ledger.lock_report import current_locks, known_names
 from ledger.models import Batch
+from ledger.reads.lock_report import current_locks, known_names
 from ledger.rules import GrantRequest
 from ledger_project.serving.postgres import Server
 

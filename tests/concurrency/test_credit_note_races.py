@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from billing.documents import credit_notes, invoices
-from billing.documents.credit_notes import LineCredit
+from billing.documents import credit_notes, invoice_locks, invoices
+from billing.documents.credit_notes import CreditLine
 from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
 from billing.generator.options import Options
 from billing.generator.run import generate
@@ -34,7 +34,9 @@ def invoice_of_ten(*, is_paid: bool) -> int:
 def issue_note_of_six(invoice_id: int) -> CreditNote:
     """Issue a credit note of 6.00."""
     with transaction.atomic():
-        return credit_notes.issue_in(invoice_id=invoice_id, lines=[LineCredit(1, 600)], reason="race", actor="test")
+        return credit_notes.issue_in(
+            invoice_id=invoice_id, lines=[CreditLine(position=1, amount_minor=600)], reason="race", actor="test"
+        )
 
 
 def credited_minor(invoice_id: int) -> int:
@@ -87,7 +89,7 @@ def test_of_two_credit_notes_at_the_same_time_one_is_busy(committed_db: None, ru
 @pytest.mark.parametrize("is_paid", [False, True])
 def test_without_the_lock_the_database_refuses_the_second(committed_db: None, run_threads: Any, is_paid: bool) -> None:
     invoice_id = invoice_of_ten(is_paid=is_paid)
-    with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
+    with mock.patch.object(invoice_locks, "try_advisory_lock", no_lock), both_have_looked():
         results = run_threads(lambda index: issue_note_of_six(invoice_id), 2)
     assert sorted(type(each).__name__ for each in results) == ["CreditExceedsInvoice", "CreditNote"], results
     [refused] = [each for each in results if isinstance(each, CreditExceedsInvoice)]
@@ -117,7 +119,7 @@ def test_control_without_lock_and_trigger_more_is_credited_than_was_billed(
         return issue_note_of_six(invoice_id)
 
     try:
-        with mock.patch.object(credit_notes, "try_advisory_lock", no_lock), both_have_looked():
+        with mock.patch.object(invoice_locks, "try_advisory_lock", no_lock), both_have_looked():
             results = run_threads(credit, 2)
         assert [type(each).__name__ for each in results] == ["CreditNote", "CreditNote"], results
         (credited,) = owner.execute(f"SELECT sum(amount_minor) FROM {schema}.billing_creditnote").fetchone() or (0,)

@@ -13,10 +13,10 @@ from django.db import OperationalError, connection, transaction
 from ledger import journal, reads, services
 from ledger.database import locks
 from ledger.database.load import pacing
-from ledger.database.load.pacing import giving_way
+from ledger.database.load.pacing import yielding_to_quick_work
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.transactions import in_transaction
-from ledger.entry_rows import COLUMNS
+from ledger.entries.rows import COLUMNS
 from ledger.errors import HolderBusy
 from ledger.rules import GrantRequest
 from tests.benchmarks.histories import row
@@ -107,7 +107,7 @@ def test_the_pieces_of_a_batch_that_gives_way_wait_no_longer_together_than_one_s
         return execute(sql, params, *rest)
 
     requests = grant_requests(100, new_holder)
-    with connection.execute_wrapper(note), giving_way(lambda: True):
+    with connection.execute_wrapper(note), yielding_to_quick_work(lambda: True):
         services.batch(requests, mode="each", idempotency_key=requests[0].holder_id)
     in_all_ms = 1000 * locks.wait_seconds(100)
     assert left == [f"{in_all_ms - waited_ms:.0f}ms" for waited_ms in (0, 125, 250, 375)]

@@ -17,10 +17,9 @@ from django.db import connection, connections
 
 from billing.documents import finalisation, invoices
 from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
-from billing.generator.difference import store
+from billing.generator.difference import due_drafts, store
 from billing.generator.options import Options, Scope
 from billing.generator.run import generate as generator
-from billing.generator.run import steps
 from billing.generator.run.steps import GenerationResult
 from billing.generator.state import allowances
 from billing.models import Claim, Invoice, Line, Subscription
@@ -320,11 +319,11 @@ def start_generate_invoices(*arguments: str, **more: str) -> subprocess.Popen[st
     )  # fmt: skip
 
 
-def test_two_commands_of_two_workers_share_200_subscriptions(committed_db: None, raw_connection: Connect) -> None:
+def test_two_commands_of_two_workers_share_80_subscriptions(committed_db: None, raw_connection: Connect) -> None:
     plan = PlanFactory(prices=[recurring(timing="arrears"), metered()]).code
     customer = CustomerFactory().ref
     refs = []
-    for _ in range(200):
+    for _ in range(80):
         subscription = SubscriptionFactory(plan=plan, customer=customer)
         use(subscription, "10", at(1, 5))
         refs.append(subscription.ref)
@@ -334,11 +333,11 @@ def test_two_commands_of_two_workers_share_200_subscriptions(committed_db: None,
     answers = [each.communicate(timeout=HANGS_S) for each in commands]
     assert [each.returncode for each in commands] == [0, 0], answers
     summaries = [json.loads(out) for out, _ in answers]
-    assert sum(one["outcomes"]["finalised"] for one in summaries) == 200
-    assert sum(one["lines"] for one in summaries) == 400
-    assert sum(one["money"].get("EUR", {}).get("total_minor", 0) for one in summaries) == 200 * 1020
-    assert Invoice.objects.filter(subscription_ref__in=refs, total_minor=1020, state="open").count() == 200
-    assert Line.objects.filter(invoice__subscription_ref__in=refs).count() == 400
+    assert sum(one["outcomes"]["finalised"] for one in summaries) == 80
+    assert sum(one["lines"] for one in summaries) == 160
+    assert sum(one["money"].get("EUR", {}).get("total_minor", 0) for one in summaries) == 80 * 1020
+    assert Invoice.objects.filter(subscription_ref__in=refs, total_minor=1020, state="open").count() == 80
+    assert Line.objects.filter(invoice__subscription_ref__in=refs).count() == 160
     assert numbers_are_gapless(raw_connection(autocommit=True))
 
 
@@ -420,7 +419,7 @@ def granting_twice(run_threads: Any, subscription: Any, bill: Callable[[int], An
         both_have_read.wait(30)
         return granted
 
-    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(steps, "read_granted", together):
+    with mock.patch.object(generator, "try_advisory_lock", no_lock), mock.patch.object(due_drafts, "read_granted", together):
         results: list[Any] = run_threads(bill, 2)
     return results
 

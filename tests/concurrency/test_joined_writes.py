@@ -191,6 +191,22 @@ def test_a_hold_its_capture_and_the_booking_of_what_is_due_share_the_callers_tra
     assert (keys(other, ada), reads.balance(ada).balance) == (["h", "c"], 80)
 
 
+@pytest.mark.parametrize("is_joined", [True, False], ids=["joined", "control: in a transaction of its own"])
+def test_reads_see_what_the_callers_transaction_has_written_and_other_sessions_do_not(ada, is_joined):
+    def seen() -> tuple[int, int, int]:
+        found = reads.balance(ada)
+        return found.balance, len(reads.entries(ada)), len(reads.page_of_holds(found))
+
+    def hold() -> None:
+        services.hold(holder_id=ada, amount=30, idempotency_key="h")
+
+    with rolled_back():
+        hold() if is_joined else elsewhere(hold)
+        assert seen() == (70, 2, 1)
+        assert elsewhere(seen) == ((100, 1, 0) if is_joined else (70, 2, 1))
+    assert seen() == ((100, 1, 0) if is_joined else (70, 2, 1))
+
+
 def test_a_rate_and_a_spend_by_it_share_the_callers_transaction(ada):
     code = f"rate-{uuid.uuid4().hex[:12]}"
 
@@ -435,7 +451,7 @@ def test_two_holders_are_locked_in_the_order_of_their_numbers_or_an_error_names_
         spend_of_each(holders[::-1])  # both are locked by now
     with pytest.raises(LocksOutOfOrder) as out_of_order, transaction.atomic():
         spend_of_each(holders[::-1])
-    assert out_of_order.value.facts["holders"] == holders
+    assert out_of_order.value.facts["locks"] == [holder_key(holder) for holder in holders]
     assert [len(keys(other, holder)) for holder in holders] == [2, 2]
     with transaction.atomic():
         services.transfer(holder_id=holders[1], to=holders[0], amount=1, idempotency_key="t")
@@ -468,6 +484,23 @@ def test_the_order_counts_for_what_is_locked_now(new_holder):
         services.spend(holder_id=first, amount=1, idempotency_key="in the next transaction")
 
 
+def test_transactions_of_a_test_case_count_as_transactions(new_holder):
+    """What the first has locked says nothing of the second, although the server frees no lock before the test ends."""
+    first, second = in_order(new_holder)
+    test_case = transaction.atomic()
+    test_case._from_testcase = True  # as Django's TestCase does
+    with suppress(Failed), test_case:
+        with transaction.atomic():
+            services.spend(holder_id=second, amount=1, idempotency_key="s")
+        with transaction.atomic(), services.holder_lock(first):
+            services.spend(holder_id=first, amount=1, idempotency_key="s")
+        with transaction.atomic():
+            services.spend(holder_id=second, amount=1, idempotency_key="t")
+            with pytest.raises(LocksOutOfOrder):
+                services.spend(holder_id=first, amount=1, idempotency_key="t")
+        raise Failed
+
+
 def test_holders_that_are_locked_together_are_written_to_in_any_order(run_threads, new_holder):
     holders = in_order(new_holder)
 
@@ -480,7 +513,7 @@ def test_holders_that_are_locked_together_are_written_to_in_any_order(run_thread
 
 
 def test_control_two_orders_deadlock_which_is_an_error_that_says_to_repeat_the_transaction(run_threads, new_holder, monkeypatch):
-    monkeypatch.setattr(transactions, "ensure_order", lambda holders: None)
+    monkeypatch.setattr(transactions, "ensure_order", lambda names: None)
     holders = in_order(new_holder)
     both_have_one = threading.Barrier(2)
 
@@ -493,6 +526,50 @@ def test_control_two_orders_deadlock_which_is_an_error_that_says_to_repeat_the_t
     assert (sqlstate(error.__cause__), error.facts["what_to_do"]) == ("40P01", "repeat the transaction")
     assert error.facts["holder_id"] in holders
     assert [reads.balance(holder).balance for holder in holders] == [99, 99], "one has written to both, the other to none"
+
+
+@pytest.mark.parametrize(
+    "goes_on", [False, True], ids=["the caller repeats the transaction", "control: the caller repeats the write"]
+)
+def test_a_deadlock_by_a_lock_of_the_callers_own_says_to_repeat_the_transaction(other, order, ada, raw_connection, goes_on):
+    """The caller has a row and waits for the holder, whom another session has locked, and which waits for the row.
+
+    The control writes again with the row still locked: the same deadlock again, which ends either of the two.
+    """
+    update = f"UPDATE {order.table} SET number = number + 1 WHERE number >= 100"
+    other.execute(f"INSERT INTO {order.table} VALUES (100)")
+    foreign, sessions = raw_connection(), Future[int]()
+    foreign.execute("SET LOCAL lock_timeout = 0")
+    lock_holder(foreign, ada)
+
+    @transaction.atomic
+    def buy() -> None:
+        order()
+        with connection.cursor() as cursor:
+            cursor.execute(update)
+        if not sessions.done():
+            sessions.set_result(nodes.session_id())
+        if goes_on:
+            with pytest.raises(SequenceTaken):
+                services.spend(holder_id=ada, amount=10, idempotency_key="s")
+        services.spend(holder_id=ada, amount=10, idempotency_key="s")
+
+    with thread() as submit, ThreadPoolExecutor(1) as pool:
+        buying = submit(buy)
+        wait_until_waiting(other, sessions.result(30))
+        updating = pool.submit(foreign.execute, update)
+        ended = [error for error in (buying.exception(30), updating.exception(30)) if error is not None]
+    if goes_on:
+        foreign.rollback()
+        assert [sqlstate(error.__cause__ or error) for error in ended] == ["40P01"]
+        return
+    (deadlock,) = ended
+    assert isinstance(deadlock, SequenceTaken)
+    assert (sqlstate(deadlock.__cause__), deadlock.facts["what_to_do"]) == ("40P01", "repeat the transaction")
+    assert (orders(other, order), keys(other, ada)) == (1, []), "only the row that was there before"
+    foreign.rollback()
+    buy()
+    assert (orders(other, order), keys(other, ada)) == (2, ["s"])
 
 
 # Isolation -------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
 
     with transaction.atomic(), advisory_lock(lock_name):
         waiting = pool.submit(wait_for_it)
-        assert started.wait(10)
+        assert started.wait(60)
         wait_until_waiting(observer, sessions[0])
         seen = observer.execute(
             "SELECT classid::bigint << 32 | objid::bigint, mode, granted, waitstart IS NOT NULL FROM pg_locks"
@@ -84,7 +84,7 @@ def test_a_waiting_session_is_in_pg_locks_and_continues_when_the_lock_is_free(
             pids,
         ).fetchall()
         order.append("first")
-    waiting.result(10)
+    waiting.result(60)
 
     assert seen == [(lock_number(lock_name), "ExclusiveLock", False, True)]
     assert order == ["first", "second"]
@@ -267,11 +267,11 @@ def test_kill_9_of_the_process_that_holds_a_lock_frees_it_for_the_waiting_sessio
         with transaction.atomic(), pytest.raises(LockBusy), try_advisory_lock(lock_name):
             pytest.fail("the holder is alive")
         waiting = pool.submit(wait_for_it)
-        assert started.wait(10)
+        assert started.wait(60)
         wait_until_waiting(observer, sessions[0])
         assert observer.execute("SELECT pg_blocking_pids(%s)", pids).fetchone() == ([backend],)
 
         process.kill()
 
-        assert waiting.result(15) == "had it"
-        assert process.wait(10) == -9
+        assert waiting.result(60) == "had it"
+        assert process.wait(60) == -9

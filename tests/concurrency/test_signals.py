@@ -32,12 +32,13 @@ def test_a_signal_ends_a_run_after_the_current_subscription(
     run_id = uuid.uuid4()
     holder, observer = raw_connection("owner"), raw_connection("owner", autocommit=True)
     # Each worker is stopped at the last step of its first subscription: somebody holds the row of the series.
+    holder.execute("SET idle_in_transaction_session_timeout = 0")
     holder.execute("INSERT INTO billing_numberseries VALUES ('INV', 0) ON CONFLICT DO NOTHING")
     holder.commit()
     holder.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV' FOR UPDATE")
     process = start_generate_invoices(
         "--as-of", "2026-01-01", "--plan", plan, "--workers", str(workers), "--run-id", str(run_id), "--format", "json",
-        "--no-progress",
+        "--no-progress", PGOPTIONS="-c lock_timeout=0 -c statement_timeout=0",
     )  # fmt: skip
     try:
         while observer.execute(WAITING).fetchone() != (workers,) and process.poll() is None:

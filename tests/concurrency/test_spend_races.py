@@ -18,7 +18,14 @@ import pytest
 from django.utils import timezone
 
 from ledger import services
-from ledger.errors import HoldClosed, IdempotencyKeyReused, InsufficientCredits, RefundExceedsSpend, RevocationExceedsGrant
+from ledger.errors import (
+    BudgetExceeded,
+    HoldClosed,
+    IdempotencyKeyReused,
+    InsufficientCredits,
+    RefundExceedsSpend,
+    RevocationExceedsGrant,
+)
 from ledger.rules import Entry
 from tests.concurrency.race_harness import BROKEN, NO_LOCK, RaceSchema
 
@@ -311,6 +318,43 @@ def overdraft_is_not_overdrawn(outcome: RaceOutcome) -> None:
     assert outcome.schema.refusals(outcome.holder) == [("b", "insufficient-credits")]
 
 
+# Two partial spends ----------------------------------------------------------------------------------
+
+
+def two_partial_spends(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two partial spends of 7 for 10 credits."""
+    services.grant(holder_id=holder, amount=10, idempotency_key="grant")
+    spend = partial(services.spend, holder_id=holder, amount=7, partial=True)
+    return schema.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
+
+
+def second_gets_the_rest(outcome: RaceOutcome) -> None:
+    """The first spends 7; the second gets the 3 that are left."""
+    assert [(each.amount, each.requested) for each in (outcome.first, outcome.second)] == [(-7, 7), (-3, 7)]
+    assert outcome.entries == [(1, "grant", 10, 10), (2, "spend", -7, 3), (3, "spend", -3, 0)]
+    assert outcome.schema.refusals(outcome.holder) == []
+
+
+# Two spends within a budget for one ------------------------------------------------------------------
+
+
+def two_spends_within_a_budget_for_one(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two spends of 10 for 100 credits and a budget of 15 a month."""
+    services.grant(holder_id=holder, amount=100, idempotency_key="grant")
+    services.set_budget(holder_id=holder, budget="monthly", limit=15, window="month", idempotency_key="budget")
+    spend = partial(services.spend, holder_id=holder, amount=10)
+    return schema.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
+
+
+def second_exceeds_the_budget(outcome: RaceOutcome) -> None:
+    """The first spends; the second is refused by what the first has used."""
+    assert (outcome.first.amount, outcome.first.budgets[0].used("")) == (-10, 10)
+    assert isinstance(outcome.second, BudgetExceeded)
+    assert [outcome.second.facts[fact] for fact in ("limit", "used", "remaining", "requested")] == [15, 10, 5, 10]
+    assert outcome.entries == [(1, "grant", 100, 100), (2, "adjust", 0, 100), (3, "spend", -10, 90)]
+    assert outcome.schema.refusals(outcome.holder) == [("b", "budget-exceeded")]
+
+
 # The earlier refunds of a spend are read in a later statement than the account. So a request that has waited for the first one
 # sees its refund, even with the other broken locks.
 ONLY_WITHOUT_WAITING = ("no lock",)
@@ -328,6 +372,8 @@ RACES = {
     "capture and release": Race(capture_and_release, captured_is_not_released, 30),
     "hold and spend": Race(hold_and_spend, what_is_held_is_not_spent, -10),
     "two spends on an overdraft": Race(two_spends_on_an_overdraft, overdraft_is_not_overdrawn, -16),
+    "two partial spends": Race(two_partial_spends, second_gets_the_rest, -4),
+    "two spends within a budget for one": Race(two_spends_within_a_budget_for_one, second_exceeds_the_budget, 80),
     "purchase announced twice": Race(purchase_announced_twice, credited_once, 60),
 }
 

@@ -1,5 +1,7 @@
 """What goes wrong between a client and the ledger, over HTTP, against two servers: nothing is taken twice, none is lost.
 
+Each story is told of two processes of the front, and of two of a WSGI server that serves Django's own views.
+
 The stories of Peachjar's credit ledger. Where two requests have to be there at the same moment, a gate holds the holder's lock
 until they are seen to wait for it.
 """
@@ -20,8 +22,9 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import services
 from ledger.database.locks import holder_key, lock_number
+from ledger_project.serving.web import command
 from tests.concurrency.http_clients import HttpClient, Response, hang_up
-from tests.conftest import WebProcess, on_committed_database, web_servers
+from tests.conftest import WebProcess, on_committed_database, web_servers, wsgi_command
 from tests.nodes import lock_holder, waiting_for_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
@@ -29,15 +32,18 @@ SCOPES = ("ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger
 CROWD = 50
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[command, pytest.param(wsgi_command, marks=pytest.mark.slow)], ids=["front", "wsgi"])
 def two_servers(
-    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[..., list[WebProcess]]]:
     """Two web processes for all the stories, with a thread for each of the crowd; and a way to start another."""
     with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
         with on_committed_database():
-            both = start(2)
-        yield lambda more=0: start(more) if more else both
+            both = start(2, way=request.param)
+        yield lambda more=0: start(more, way=request.param) if more else both
 
 
 @pytest.fixture
@@ -270,8 +276,9 @@ def test_a_client_that_gives_up_and_retries_elsewhere_while_the_first_still_runs
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
 
     with story.gate() as wait_for:
-        with pytest.raises(TimeoutError):
-            clients[0].post(story.spends, {"amount": 30}, key="order 7", timeout_s=0.3)
+        given_up = clients[0].send_and_keep_open(story.spends, {"amount": 30}, key="order 7")
+        wait_for(1)
+        hang_up(given_up)
         retry = pool.submit(clients[1].post, story.spends, {"amount": 30}, key="order 7")
         wait_for(2)
     response = retry.result(60)

@@ -58,7 +58,7 @@ def test_transfers_deadlock_unless_they_lock_in_the_order_of_the_numbers(
         with connection.cursor() as cursor:
             try:
                 cursor.execute(WAIT_FOR_HOLDER, [lock_number(holder_key(request.holder_id)), request.holder_id])
-                both_have_one.wait(10)
+                both_have_one.wait(60)
                 cursor.execute(WAIT_FOR_HOLDER, [lock_number(holder_key(request.to)), request.to])
             except OperationalError as error:
                 deadlocks.append(str(sqlstate(error)))

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 NGINX_PATH = f"{os.environ['PATH']}:/usr/sbin"
 IS_THERE = shutil.which("nginx", path=NGINX_PATH) is not None and shutil.which("openssl") is not None
@@ -34,7 +36,7 @@ class Proxy:
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of the answer over HTTPS."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.https_port, context=TRUSTING, timeout=20)
+        connection = http.client.HTTPSConnection("127.0.0.1", self.https_port, context=TRUSTING, timeout=60)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             response = connection.getresponse()
@@ -49,19 +51,13 @@ class Proxy:
         return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
 
 
-def _free_port() -> int:
-    """A port of the loopback that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def nginx(web_port: int, change: Callable[[str], str] = lambda text: text, **more: str) -> Iterator[Proxy]:
     """For the block, nginx as its image runs it; with another configuration where a control wants that.
 
     Args:
-        web_port: of the web server on the loopback; more: environment variables instead of those for one such server.
+        web_port: of the web server on the loopback, which does everything.
+        more: environment variables instead of those for one such server.
     """
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
@@ -69,7 +65,7 @@ def nginx(web_port: int, change: Callable[[str], str] = lambda text: text, **mor
         shutil.copy(ROOT / "deploy/nginx" / name, folder)
     template = folder / "nginx.conf"
     template.write_text(change(template.read_text()))
-    proxy = Proxy(_free_port(), _free_port(), web_port)
+    proxy = Proxy(free_port(), free_port(), web_port)
     environment = {
         "PATH": NGINX_PATH,
         "NGINX_DIR": str(folder / "run"),
@@ -78,6 +74,7 @@ def nginx(web_port: int, change: Callable[[str], str] = lambda text: text, **mor
         "NGINX_HTTP_PORT": str(proxy.http_port),
         "WEB_HOST": "127.0.0.1",
         "WEB_PORT": str(web_port),
+        "PAGES_PORT": str(web_port),
         "NGINX_PUBLIC_PORT": str(proxy.https_port),
         **more,
     }
@@ -141,7 +138,7 @@ def name_server() -> Iterator[Names]:
 
 def _wait_until_ready(proxy: Proxy, process: subprocess.Popen[bytes], log: Path) -> None:
     """Return as soon as the proxy answers; fail with its log when it ends first."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not _answers(proxy):
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(log.read_text())

@@ -112,7 +112,7 @@ def call(url: str, path: str, key: str = "", body: dict[str, Any] | None = None)
     request.add_header("Idempotency-Key", key)
     request.add_header("Content-Type", "application/json")
     try:
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, json.loads(response.read())
     except urllib.error.HTTPError as error:
         return error.code, json.loads(error.read())

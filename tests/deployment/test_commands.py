@@ -19,7 +19,7 @@ from billing.management.run_texts import amount, run_text
 from ledger.management.commands import expire_credits
 from ledger.management.examples import CommandWithExamples
 from ledger.models import CreditType
-from ledger.services.expiration import Summary
+from ledger.services.expiration import ExpirationSummary
 from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 
 OURS = ("ledger", "billing", "ledger_project", "ledger_project.operators")
@@ -125,7 +125,7 @@ def test_the_timetable_and_the_partitions_are_printed_as_json(db: None) -> None:
 def test_expirations_are_printed_in_sentences() -> None:
     assert re.fullmatch(r"Nothing is due: looked at 0 accounts in 0\.\d s\.\n", printed_by("expire_credits"))
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
-    due = Summary(due=2)
+    due = ExpirationSummary(due=2)
     due.add_credits("usd_cents", expired=120_034)
     due.add_credits("credits", expired=1, released=30)
     text = "2 accounts due: 1 credit, 1,200.34 USD to expire, 30 credits to release. Nothing was written (dry run)."
@@ -135,12 +135,12 @@ def test_expirations_are_printed_in_sentences() -> None:
 
 @pytest.mark.django_db
 def test_what_is_left_of_a_run_of_expirations_is_printed() -> None:
-    summary = Summary(booked=2, entries=3, busy=1, failed=1, limit_reached=True, failures=["ada: no"])
+    summary = ExpirationSummary(booked=2, entries=3, busy=1, failed=1, limit_reached=True, failures=["ada: no"])
     summary.add_credits("credits", expired=1_500)
     assert expire_credits._as_text(summary, dry_run=False).splitlines() == [
         "Booked 3 entries for 2 accounts in 0.0 s. Expired: 1,500 credits. Released from holds: nothing.",
         "1 account busy; the next run books them.",
-        "The limit was reached; the next run goes on.",
+        "The limit was reached; the next run continues.",
         "Failed: ada: no",
     ]
 
@@ -164,7 +164,7 @@ def test_the_text_of_a_run_of_the_generator_is_in_words_and_money() -> None:
     assert explained[0] == f"Subscription   {refs[0]}, as of 2026-01-15 00:00:00 UTC"
     assert any(line.startswith("Billed         from 2026-01-01 00:00 to 2026-02-01 00:00 UTC: ") for line in explained)
     assert explained[-1].startswith(f"Lock           invoice_gen/{refs[0]}, number ")
-    assert printed_by("generate_invoices", "--check").endswith("Clean: what was billed comes out again.\n")
+    assert printed_by("generate_invoices", "--check").endswith("Clean: the bills follow from the stored data.\n")
 
 
 @pytest.mark.django_db

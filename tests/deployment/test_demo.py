@@ -1,6 +1,5 @@
 """The demo data: a little of everything that can happen, made once."""
 
-import time
 from collections import Counter
 from io import StringIO
 from unittest import mock
@@ -13,7 +12,7 @@ from django.utils import timezone
 from billing.documents.printing.printed import invoice_pdf
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.generator.run.due import DueWalk, Filter
+from billing.generator.run.due import DueFilter, DueWalk
 from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import reads, services
 from ledger.database.statements import fetch_value
@@ -37,17 +36,14 @@ def row_counts() -> dict[str, int]:
     return {table: fetch_value(int, f"SELECT count(*) FROM {table}") for table in tables}
 
 
-def test_the_demonstration_is_made_within_seconds_and_summed_up() -> None:
+def test_the_demonstration_is_made_and_summed_up() -> None:
     before = row_counts()["ledger_entry"]
-    started = time.monotonic()
     text = printed_by_demo()
-    took_s = time.monotonic() - started
 
     assert text == (
         "Demo data: 25 holders with 85 entries and 2 refusals; 12 subscriptions, 1 invoice; "
         "manage.py generate_invoices bills the others\n"
     )
-    assert took_s < 30
     assert row_counts()["ledger_entry"] - before == 85 + 2
 
 
@@ -56,10 +52,10 @@ def test_made_again_it_leaves_what_is_billed_undue() -> None:
     now = timezone.now()
     generate.generate(ref="SUB-1001", options=Options(as_of=now))
     cursor = Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001")
-    assert "SUB-1001" not in list(DueWalk(Filter(as_of=now)))
+    assert "SUB-1001" not in list(DueWalk(DueFilter(as_of=now)))
 
     seed_demo()
-    assert "SUB-1001" not in list(DueWalk(Filter(as_of=now)))
+    assert "SUB-1001" not in list(DueWalk(DueFilter(as_of=now)))
     assert Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001") == cursor
 
 

@@ -1,16 +1,22 @@
 """The links in the README and under docs/ lead to files and headings, and the files and functions that the pages name exist."""
 
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.urls import resolve
+
+from ledger import conf
+from ledger.api.kit.writing.problems import problems_by_slug
 
 ROOT: Path = settings.BASE_DIR
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+LINK = re.compile(r"\]\((?!https?:|/)([^)#\s]*)(?:#([^)\s]+))?\)")
+ADDRESS = re.compile(r"\]\((/[^)#\s]*)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NAMED_FILE = re.compile(r"`((?:ledger|billing|ledger_project|tests|docs|deploy)/[\w./-]*)`")
 NAMED_MODULE = re.compile(r"`(\w+\.py)`")
@@ -36,6 +42,13 @@ def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert list(dead_links(page)) == []
 
 
+def test_every_link_to_an_address_of_the_server_leads_to_a_page() -> None:
+    addresses = {address for page in PAGES for address in ADDRESS.findall(page.read_text())}
+    assert "/docs/api" in addresses
+    for address in addresses:
+        resolve(address)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_named_file_exists(page: Path) -> None:
     # `ledger/42` is the name of a lock: the name of a file has a suffix, the name of a folder ends in a slash.
@@ -51,14 +64,32 @@ def test_every_module_named_without_its_folder_exists_somewhere(page: Path) -> N
 
 
 def test_the_functions_that_the_architecture_names_are_in_their_files() -> None:
-    named = NAMED_FUNCTION.findall((ROOT / "docs" / "ARCHITECTURE.md").read_text())
-    assert ("billing/rating/periods.py", "add_months") in named
+    named = NAMED_FUNCTION.findall((ROOT / "docs" / "explanation" / "architecture.md").read_text())
+    assert ("ledger/periods.py", "add_months") in named
     missing = [
         (file, name)
         for file, name in named
         if not re.search(rf"^(?:def |class )?{name}\b", (ROOT / file).read_text(), re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_the_generated_pages_have_every_setting_command_and_problem() -> None:
+    spec = importlib.util.spec_from_file_location("generated_pages", ROOT / "docs" / "site" / "generated_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    names = {each.name for each in conf.SETTINGS}
+    assert {row.split("`")[1] for row in pages.settings().splitlines()[2:]} == names
+    commands = set(re.findall(r"^## (\S+)$", pages.commands(), re.MULTILINE))
+    statuses = {slug: {error_class.answer.status for error_class in classes} for slug, classes in problems_by_slug().items()}
+    sections = re.findall(r"^## (\S+)\n\n\*\*(\d{3}) · ", pages.problems(), re.MULTILINE)
+    assert {slug: {int(status)} for slug, status in sections} == statuses
+    assert {"audit_ledger", "generate_invoices", "serve", "doctor"} <= commands
+    assert "| `shortfall` | integer | How many credits are missing. |" in pages.problems()
+    for name in pages.PAGES:
+        assert f"<!-- generated: {name} -->" in (ROOT / "docs" / "reference" / f"{name}.md").read_text()
 
 
 def test_control_a_dead_link_is_found(tmp_path: Path) -> None:

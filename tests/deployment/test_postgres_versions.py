@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from ledger import checks
+from ledger.database import checks
 from ledger_project.serving import bootstrap
 from ledger_project.serving.postgres import Server
 from tests.conftest import database_url, web_servers
@@ -23,9 +23,12 @@ ON_RECORD = {"Timetable", "Audit", "Anchor"}
 """What doctor warns of where no worker has run yet."""
 
 
-@pytest.fixture(scope="module", params=[15, 16, 17, WITH_PIP])
+@pytest.fixture(scope="module", params=[15, 16, 17, pytest.param(WITH_PIP, marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server of this version, prepared, with the demo data; skipped where its programs are missing."""
+    """A server of this version, prepared, with the demo data; skipped where its programs are missing.
+
+    All other tests use the version that comes with pip.
+    """
     programs = programs_of(request.param)
     if request.param != WITH_PIP and not programs.exists():
         pytest.skip(f"no PostgreSQL {request.param} in {programs}: apt install postgresql-{request.param}")
@@ -93,16 +96,18 @@ def test_serve_refuses_it(old_server: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 AS_IF_OLD = """
-from ledger import checks
+from ledger.database import checks
 checks.OLDEST_VERSION = 99
-import ledger_project.asgi
+import ledger_project.{entry_point}
 """
 
 
-def test_a_web_process_does_not_start_on_it(committed_db: None) -> None:
+@pytest.mark.parametrize("entry_point", ["asgi", "wsgi"])
+def test_a_web_process_does_not_start_on_it(committed_db: None, entry_point: str) -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": database_url("application")}
     environment["DJANGO_SETTINGS_MODULE"] = "ledger_project.settings"
-    done = subprocess.run([sys.executable, "-c", AS_IF_OLD], cwd=ROOT, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", AS_IF_OLD.format(entry_point=entry_point)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     (sentence,) = done.stderr.splitlines()
     assert sentence.startswith("The web process does not start: this database is refused. PostgreSQL ")

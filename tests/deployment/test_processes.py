@@ -26,8 +26,9 @@ from django.db import connection
 
 from billing.models import ScheduledTask
 from ledger import services
-from ledger_project.serving.postgres import Account
-from tests.conftest import WebProcess, database_url, free_port
+from ledger_project.serving.postgres import SystemAccount
+from tests.conftest import WebProcess, database_url
+from tests.ports import free_port
 
 pytestmark = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no pgbouncer: apt install pgbouncer")
 
@@ -39,7 +40,7 @@ def pgbouncer(committed_db: None) -> Iterator[str]:
     """PgBouncer before the test database, started by the script that its image runs; gives the application's URL through it."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
-    account = Account.choose()
+    account = SystemAccount.choose()
     os.chown(folder, account.uid, account.gid)
     port = free_port()
     wanted = psycopg.conninfo.conninfo_to_dict(database_url("application"))

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from django.db import connection
 
-from ledger.api import health
+from ledger.api.calls import health
 from ledger_project.monitoring import server_checks
-from ledger_project.monitoring.findings import State
+from ledger_project.monitoring.findings import CheckState
 from ledger_project.serving.postgres import Server
 from tests.asgi_client import AsgiClient
 from tests.billing.factories import metered, recurring
@@ -127,11 +127,11 @@ def test_a_server_that_was_made_read_only_is_ready_for_reads_only(read_only: Non
 
 def test_doctor_says_that_it_takes_no_writes(read_only: None) -> None:
     found = server_checks.writes(connection)
-    assert (found.state, found.text) == (State.FAILED, f"Every write gets 503: {READ_ONLY}.")
+    assert (found.state, found.text) == (CheckState.FAILED, f"Every write gets 503: {READ_ONLY}.")
 
 
 def test_control_the_tests_server_takes_writes(committed_db: None) -> None:
-    assert server_checks.writes(connection).state is State.OK
+    assert server_checks.writes(connection).state is CheckState.OK
     assert AsgiClient(on_this_connection=True).get("/readyz?reads_only=true").status_code == 200
 
 

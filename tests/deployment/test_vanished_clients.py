@@ -42,7 +42,7 @@ PREPARED = """
 import json, os, shutil, subprocess, sys, threading, time
 from pathlib import Path
 import psycopg
-from ledger_project.serving.postgres import Account, Server
+from ledger_project.serving.postgres import SystemAccount, Server
 
 server = Server(sys.argv[1]).start()
 os.environ |= {"DATABASE_URL": server.owner_url, "DJANGO_SETTINGS_MODULE": "ledger_project.settings", "SECRET_KEY": "x"}
@@ -76,7 +76,7 @@ os._exit(0)
 """
 
 VANISH_FROM_PGBOUNCER = """
-kept, account, bouncers = server.credentials, Account.choose(), []
+kept, account, bouncers = server.credentials, SystemAccount.choose(), []
 
 
 def through_pgbouncer(port, change=lambda script: script):

@@ -26,7 +26,7 @@ SETTINGS: Final = {
     "max_prepared_transactions": "200",
     "max_connections": "200",
     "shared_buffers": "128MB",
-    # Citus takes workers' sessions that wait for a lock for deadlocked: docs/OPERATIONS.md, "More than one machine".
+    # Citus takes workers' sessions that wait for a lock for deadlocked: docs/how-to/operations/cluster.md.
     "citus.distributed_deadlock_detection_factor": "-1",
     "citus.node_connection_timeout": "10s",
     # A crash in the second phase of a COMMIT leaves holders locked for no longer than this.

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import yaml
 
-from ledger_project.serving.postgres.account import Account
+from ledger_project.serving.postgres.account import SystemAccount
 from tests.benchmarks.server import ROOT
 
 FILE: Final = ROOT / "deploy/citus/docker-compose.yml"
@@ -126,7 +126,7 @@ class Composed:
             return subprocess.Popen(
                 self._in_container(name, command), cwd=self._folder if self._is_node(name) else ROOT,
                 env=self._environment(name), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                **(Account.choose().process_options if self._is_node(name) else {}),
+                **(SystemAccount.choose().process_options if self._is_node(name) else {}),
             )  # fmt: skip
 
     def _conditions(self, name: str) -> dict[str, str]:
@@ -170,7 +170,7 @@ class Composed:
         As in docker-entrypoint.sh of docker-library/postgres: passwords over TCP, a server that listens on its socket only, the
         scripts in the order of their names.
         """
-        account = Account.choose()
+        account = SystemAccount.choose()
         environment = {"POSTGRES_USER": "postgres", **self._environment(name), "PGHOST": str(self._folder / name)}
         environment |= {"PGDATA": str(self._data(name)), "PGPASSWORD": environment["POSTGRES_PASSWORD"]}
         parent = self._data(name).parent

@@ -16,7 +16,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not CITUS:
         for item in items:
             if item.path.is_relative_to(HERE):
-                item.add_marker(pytest.mark.skip(reason="needs a Citus cluster: set LEDGER_TEST_CITUS, see docs/OPERATIONS.md"))
+                item.add_marker(
+                    pytest.mark.skip(reason="needs a Citus cluster: set LEDGER_TEST_CITUS, see docs/how-to/operations/cluster.md")
+                )
 
 
 @pytest.fixture

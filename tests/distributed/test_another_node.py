@@ -1,4 +1,4 @@
-"""A node that is added to a running cluster by the commands of docs/OPERATIONS.md takes its part of the shards, under load."""
+"""A node that is added to a running cluster by the commands of docs/how-to/operations/cluster.md gets shards under load."""
 
 import re
 import tempfile
@@ -29,8 +29,8 @@ SHARDS_OF += " FROM pg_dist_shard WHERE logicalrelid = 'ledger_entry'::regclass)
 
 
 def documented() -> list[str]:
-    """The statements of "Adding a node" in docs/OPERATIONS.md, in their order."""
-    text = (ROOT / "docs/OPERATIONS.md").read_text()
+    """The statements of "Adding a node" in docs/how-to/operations/cluster.md, in their order."""
+    text = (ROOT / "docs/how-to/operations/cluster.md").read_text()
     (paragraph,) = re.findall(r"^- \*\*Adding a node\*\*.*?(?=^- \*\*)", text, re.MULTILINE | re.DOTALL)
     return re.findall(r"`(SELECT [^`]+|manage\.py \w+)`", paragraph)
 

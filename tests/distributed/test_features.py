@@ -15,7 +15,7 @@ from ledger.api.kit import authentication
 from ledger.models import SCOPES
 from ledger_project.monitoring import gauges
 from ledger_project.monitoring.examination import examine
-from ledger_project.monitoring.findings import State
+from ledger_project.monitoring.findings import CheckState
 from tests.asgi_client import AsgiClient
 from tests.distributed.test_locks_of_all_nodes import address, shard_node
 from tests.ledger.admin.admin_site import operator
@@ -105,11 +105,11 @@ def test_what_has_expired_is_booked(as_application, new_holder):
 
 
 def test_the_doctor_finds_no_mistake(as_application):
-    assert [each for each in examine() if each.state == State.FAILED] == []
+    assert [each for each in examine() if each.state == CheckState.FAILED] == []
 
 
 def test_the_doctor_counts_the_connections_that_go_to_a_worker(as_application, monkeypatch):
-    monkeypatch.setenv("LEDGER_WEB_WORKERS", "3")
+    monkeypatch.setenv("LEDGER_WEB_WORKERS", "2")
     (found,) = [each for each in examine() if each.check == "Connections"]
     assert f"3 web processes need at most {3 * (28 + 9)}" in found.text
 
@@ -127,9 +127,9 @@ def test_the_doctor_finds_a_trigger_that_is_off_on_one_shard(cluster, holder):
             (found,) = [each for each in examine() if each.check == "Triggers"]
         finally:
             superuser.execute(f"ALTER TABLE {shard} ENABLE ALWAYS TRIGGER {trigger}")
-        assert (found.state, f"append_only of {shard} on {address(node)}" in found.text) == (State.FAILED, True)
+        assert (found.state, f"append_only of {shard} on {address(node)}" in found.text) == (CheckState.FAILED, True)
     (found,) = [each for each in examine() if each.check == "Triggers"]
-    assert found.state == State.OK
+    assert found.state == CheckState.OK
 
 
 def test_metrics_have_all_numbers(as_application):

@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from ledger.database.locks import holder_key, lock_number
-from ledger.lock_report import SessionLock, current_locks
+from ledger.reads.lock_report import SessionLock, current_locks
 from ledger_project.serving import postgres
 from tests import nodes
 from tests.conftest import wait_until_waiting

@@ -7,9 +7,9 @@ from django.core.management import call_command
 from django.db import connection
 
 from ledger import reads, services
-from ledger.checks import verify_database
 from ledger.cluster.checks import verify_cluster
 from ledger.cluster.distribution import distribute
+from ledger.database.checks import verify_database
 from ledger.database.cluster import REPLACED, NoCluster
 from ledger.errors import UnsafeDatabase
 from ledger_project.serving.bootstrap import provision

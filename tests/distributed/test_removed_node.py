@@ -9,10 +9,10 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 
 from ledger import reads, services
-from ledger.api.health import forget_checks, readiness
-from ledger.checks import verify_database
+from ledger.api.calls.health import forget_checks, readiness
 from ledger.cluster.distribution import distribute
 from ledger.cluster.nodes import Node as Place
+from ledger.database.checks import verify_database
 from ledger.database.locks import sqlstate
 from ledger.errors import UnsafeDatabase
 from ledger_project.serving.bootstrap import provision

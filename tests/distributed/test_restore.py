@@ -1,4 +1,4 @@
-"""A cluster is restored from base backups and archived logs, to a restore point of all nodes, as docs/OPERATIONS.md says."""
+"""A cluster is restored from base backups and archived logs, to a point of all nodes: docs/how-to/operations/backup.md."""
 
 import os
 import re

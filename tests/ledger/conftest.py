@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from ledger import journal
 from ledger.rules.instants import DAY_US
+from ledger.testing.clocks import set_server_clock
 from tests import nodes
 
 
@@ -34,17 +34,4 @@ def server_clock(db: None) -> Callable[[str], None]:
     """`server_clock("1 day")`: from now on the server's clock is so much ahead for this session; `server_clock("0")` mends it."""
     if nodes.cluster:
         pytest.skip("on one node only: a session sets the clock of its own server")
-    with connection.cursor() as cursor:
-        cursor.execute("CREATE SCHEMA wrong_clock")
-
-    def set_to(ahead: str) -> None:
-        with connection.cursor() as cursor:
-            for clock in ("clock_timestamp", "statement_timestamp", "transaction_timestamp"):
-                cursor.execute(
-                    f"CREATE OR REPLACE FUNCTION wrong_clock.{clock}() RETURNS timestamptz LANGUAGE sql VOLATILE"
-                    f" RETURN pg_catalog.{clock}() + interval '{ahead}'"
-                )
-            # What stands before pg_catalog in the search path is found before PostgreSQL's own.
-            cursor.execute("SET LOCAL search_path = wrong_clock, pg_catalog, public")
-
-    return set_to
+    return lambda ahead: set_server_clock(f"pg_catalog.{{clock}}() + interval '{ahead}'")

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -11,15 +11,20 @@ from ledger.errors import (
     CaptureExceedsHold,
     EntryNotFound,
     HoldClosed,
+    HolderFrozen,
     InsufficientCredits,
+    LotClosed,
     NotAHold,
+    NothingToVoid,
     NotRefundable,
+    NotReversible,
     NotRevocable,
     RefundExceedsSpend,
     Refused,
+    ReversalExceedsTransfer,
     RevocationExceedsGrant,
 )
-from ledger.rules import Account, Entry, Lot
+from ledger.rules import KINDS, AccountState, Entry, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import in_burn_order
@@ -36,7 +41,7 @@ class LedgerUnderTest(Protocol):
     now_us: int
 
     def execute(self, request: rules.Request) -> Sequence[Entry]: ...
-    def account(self, holder_id: str) -> Account: ...
+    def account(self, holder_id: str) -> AccountState: ...
     def entry(self, holder_id: str, sequence: int) -> Entry | None: ...
 
 
@@ -49,9 +54,11 @@ class RulesLedger:
         self.entries: dict[str, list[Entry]] = {}
         self.in_order: list[Entry] = []
 
-    def account(self, holder_id: str) -> Account:
-        empty = Account(holder_id, "credits", self.now_us)
-        return empty.after_all(self.entries.get(holder_id, []))
+    def account(self, holder_id: str) -> AccountState:
+        entries = self.entries.get(holder_id, [])
+        changes = [entry.freezes for entry in entries if entry.freezes is not None]
+        empty = AccountState(holder_id, "credits", self.now_us, is_frozen=bool(changes and changes[-1]))
+        return empty.after_all(entries)
 
     def entry(self, holder_id: str, sequence: int) -> Entry | None:
         entries = self.entries.get(holder_id, [])
@@ -65,6 +72,10 @@ class RulesLedger:
                 given, arrived = rules.transfer(account, self.account(request.to), request)
                 self._keep([*given, *arrived])
                 return given
+            if isinstance(request, rules.ReversalRequest):
+                given, taken = self._reverse(account, request)
+                self._keep([*given, *taken])
+                return given
             entries = self._decide(account, request)
         except Refused as refusal:
             if not refusal.passes:
@@ -73,7 +84,7 @@ class RulesLedger:
         self._keep(entries)
         return entries
 
-    def _decide(self, account: Account, request: rules.Request) -> list[Entry]:
+    def _decide(self, account: AccountState, request: rules.Request) -> list[Entry]:
         match request:
             case rules.GrantRequest():
                 return rules.grant(account, request)
@@ -91,23 +102,50 @@ class RulesLedger:
                 return rules.release(account, request, **self._of_hold(account.holder_id, request.hold))
             case rules.ExtendRequest():
                 return rules.extend(account, request, **self._of_hold(account.holder_id, request.hold))
-            case rules.IncomingTransfersRequest():
-                return rules.set_incoming_transfers(account, request)
-            case rules.OverdraftRequest():
-                return rules.set_overdraft(account, request)
-        raise TypeError(request)
+            case rules.ReissueRequest():
+                return rules.reissue(account, request, opening=self.entry(account.holder_id, request.lot))
+            case rules.FreezeRequest():
+                changes = sum(entry.freezes is not None for entry in self.entries.get(account.holder_id, []))
+                return rules.set_frozen(account, request, changes=changes)
+            case _:
+                return request.decision(account, request)
 
-    def _refund(self, account: Account, request: rules.RefundRequest) -> list[Entry]:
+    def _refund(self, account: AccountState, request: rules.RefundRequest) -> list[Entry]:
         entries = self.entries.get(account.holder_id, [])
         spend = self.entry(account.holder_id, request.spend)
         refunds = [entry for entry in entries if entry.kind == "refund" and entry.refers_to == request.spend]
-        openings = {entry.sequence: entry.lots for entry in entries if entry.kind in ("grant", "transfer_in", "refund")}
+        openings = {entry.sequence: entry.lots for entry in entries if KINDS[entry.kind].opens_lots}
         terms = {number: _lot_of(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)}
         return rules.refund(
             account, request, spend=spend, refunded=sum(refund.amount for refund in refunds), terms=terms,
             later=entries[request.spend:],
             expired_lot_policy=self.policy, new_lot_days=NEW_LOT_DAYS,
         )  # fmt: skip
+
+    def _reverse(self, account: AccountState, request: rules.ReversalRequest) -> tuple[list[Entry], list[Entry]]:
+        other = self.entries.get(request.to, [])
+        arrivals = [
+            entry
+            for entry in other
+            if entry.kind == "transfer_in" and entry.refers_to is None and entry.counterpart is not None
+            and (entry.counterpart["holder_id"], entry.counterpart["sequence"]) == (account.holder_id, request.transfer)
+        ]  # fmt: skip
+        back = [entry for entry in other if entry.kind == "transfer_out" and entry.refers_to is not None]
+        openings = {entry.sequence: entry.lots for entry in self.entries.get(account.holder_id, [])}
+        return rules.reverse(
+            account,
+            self.account(request.to),
+            request,
+            transfer=self.entry(account.holder_id, request.transfer),
+            arrivals=arrivals,
+            reversed_before={
+                arrival.sequence: sum(-entry.amount for entry in back if entry.refers_to == arrival.sequence)
+                for arrival in arrivals
+            },
+            terms={
+                number: _lot_of(lots, number) for number, lots in openings.items() if any(lot.grant == number for lot in lots)
+            },
+        )
 
     def _of_hold(self, holder_id: str, hold: int) -> dict[str, Entry | None]:
         closing = [entry for entry in self.entries.get(holder_id, []) if entry.refers_to == hold]
@@ -124,6 +162,15 @@ def _lot_of(lots: Sequence[Lot], grant: int) -> Lot:
     return next(lot for lot in lots if lot.grant == grant)
 
 
+@dataclass
+class Sent:
+    """A part of a transfer: the lot that it came from, the one in which it arrived, and how much was not reversed."""
+
+    lot: int
+    into: int
+    left: int
+
+
 class RandomHistory:
     """Sends the same requests to a ledger and to the model, and compares the ledger with the model after each.
 
@@ -136,8 +183,11 @@ class RandomHistory:
         self.models = {holder: ModelAccount() for holder in holders}
         self.new_lot_for_us = NEW_LOT_DAYS * DAY_US if opens_new_lots else None
         self.heads = dict.fromkeys(holders, (0, GENESIS))
+        self.frozen: set[str] = set()
         self.requests: list[rules.Request] = []
         self.refusal: Refused | None = None
+        self.sent: dict[tuple[str, int], tuple[str, list[Sent]]] = {}
+        """By sender and number of a transfer: who got it, and its parts in order."""
 
     # Steps
 
@@ -164,12 +214,14 @@ class RandomHistory:
         model.repay(now_us)
         self.check(holder)
 
-    def spend(self, holder: str, amount: int) -> None:
+    def spend(self, holder: str, amount: int, *, partial: bool = False) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        predicted = None if amount <= model.available(now_us) else InsufficientCredits
-        if entry := self._execute(rules.SpendRequest, predicted, holder, amount=amount):
+        spent = min(amount, model.available(now_us)) if partial else amount
+        predicted = self._unless_frozen(holder, None if 0 < spent <= model.available(now_us) else InsufficientCredits)
+        if entry := self._execute(rules.SpendRequest, predicted, holder, amount=amount, partial=partial):
             model.catch_up(now_us)
-            assert _units_drawn(entry) == model.spend(entry.sequence, amount, now_us)
+            assert _units_drawn(entry) == model.spend(entry.sequence, spent, now_us)
+            assert (entry.amount, entry.requested) == (-spent, amount if partial else None)
         elif isinstance(self.refusal, InsufficientCredits):
             sufficient_us = model.sufficient_from(amount, now_us)
             assert self.refusal.facts["available"] == model.available(now_us)
@@ -215,10 +267,42 @@ class RandomHistory:
             model.revoke(grant, amount or left)
         self.check(holder)
 
+    def void(self, holder: str) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        if self._execute(rules.VoidRequest, None if model.as_of(now_us).lots else NothingToVoid, holder):
+            model.catch_up(now_us)
+            model.void()
+        self.check(holder)
+
+    def reissue(self, holder: str, lot: int, *, expires_in_us: int | None, priority: int | None) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        there = model.as_of(now_us).lots
+        terms = model.terms.get(lot)
+        if lot in there and terms is not None:
+            # A request that changes nothing is invalid, which is tested elsewhere.
+            priority = (priority or 0) + 1 if priority == terms.priority else priority
+            expires_in_us = None if expires_in_us is None else max(terms.effective_us - now_us, 0) + expires_in_us
+        predicted = EntryNotFound if self.ledger.entry(holder, lot) is None else None if lot in there else LotClosed
+        expires_us = None if expires_in_us is None else now_us + expires_in_us
+        entry = self._execute(
+            rules.ReissueRequest, predicted, holder, lot=lot, priority=priority,
+            expires_at=None if expires_us is None else from_us(expires_us),
+        )  # fmt: skip
+        if entry and terms is not None:
+            model.catch_up(now_us)
+            renewed = replace(
+                terms,
+                expires_us=terms.expires_us if expires_us is None else expires_us,
+                priority=terms.priority if priority is None else priority,
+            )
+            model.reissue(entry.sequence, lot, renewed)
+            model.grants.add(entry.sequence)
+        self.check(holder)
+
     def hold(self, holder: str, amount: int, expires_in_us: int) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
         expires_us = now_us + expires_in_us
-        predicted = None if amount <= model.own_available(now_us) else InsufficientCredits
+        predicted = self._unless_frozen(holder, None if amount <= model.own_available(now_us) else InsufficientCredits)
         if entry := self._execute(rules.HoldRequest, predicted, holder, amount=amount, expires_at=from_us(expires_us)):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
@@ -231,6 +315,8 @@ class RandomHistory:
         wanted = held if amount is None else amount
         if predicted is None and wanted > held and not beyond:
             predicted = CaptureExceedsHold
+        elif predicted is None and wanted > held and holder in self.frozen:
+            predicted = HolderFrozen
         elif predicted is None and wanted > held + model.own_available(now_us):
             predicted = InsufficientCredits
         entry = self._execute(
@@ -266,20 +352,56 @@ class RandomHistory:
         model.overdraft = limit
         self.check(holder)
 
+    def freeze(self, holder: str, *, frozen: bool) -> None:
+        self._execute(rules.FreezeRequest, None, holder, frozen=frozen)
+        self.models[holder].catch_up(self.ledger.now_us)
+        (self.frozen.add if frozen else self.frozen.discard)(holder)
+        assert self.ledger.account(holder).is_frozen == frozen
+        self.check(holder)
+
     def transfer(self, holder: str, to: str, amount: int) -> None:
         now_us, source, target = self.ledger.now_us, self.models[holder], self.models[to]
-        predicted = None if amount <= source.own_available(now_us) else InsufficientCredits
+        beyond = InsufficientCredits if amount > source.own_available(now_us) else HolderFrozen if to in self.frozen else None
+        predicted = self._unless_frozen(holder, beyond)
         if entry := self._execute(rules.TransferRequest, predicted, holder, to=to, amount=amount):
             source.catch_up(now_us)
             terms = dict(source.terms)
             units = source.take(amount, now_us)
             assert _units_drawn(entry) == units
             source.flows["departed"] += amount
-            self._arrive(to, target, units, terms)
+            self.sent[holder, entry.sequence] = to, self._arrive(to, target, units, terms)
         self.check(holder)
         self.check(to)
 
-    def _arrive(self, to: str, target: ModelAccount, units: list[int], terms: dict[int, Terms]) -> None:
+    def reverse(self, holder: str, transfer: int, amount: int | None) -> None:
+        now_us, source = self.ledger.now_us, self.models[holder]
+        to, parts = self.sent.get((holder, transfer), (next(each for each in self.holders if each != holder), []))
+        target = self.models[to]
+        there, plan, wanted = dict(target.as_of(now_us).lots), [], amount
+        for part in reversed(parts):
+            taken = min(part.left, there.get(part.into, 0), part.left if wanted is None else wanted)
+            there[part.into] = there.get(part.into, 0) - taken
+            wanted = None if wanted is None else wanted - taken
+            plan.append((part, taken))
+        predicted: type[Refused] | None = None
+        if self.ledger.entry(holder, transfer) is None:
+            predicted = EntryNotFound
+        elif not parts:
+            predicted = NotReversible
+        elif sum(taken for _, taken in plan) < (amount or 1):
+            predicted = ReversalExceedsTransfer
+        if self._execute(rules.ReversalRequest, predicted, holder, transfer=transfer, to=to, amount=amount):
+            source.catch_up(now_us)
+            target.catch_up(now_us)
+            for part, taken in plan:
+                target.send_back(part.into, taken)
+                source.get_back(part.lot, taken)
+                part.left -= taken
+            source.repay(now_us)
+        self.check(holder)
+        self.check(to)
+
+    def _arrive(self, to: str, target: ModelAccount, units: list[int], terms: dict[int, Terms]) -> list[Sent]:
         now_us = self.ledger.now_us
         target.catch_up(now_us)
         # The last entries of the target: one per lot, perhaps followed by a repayment.
@@ -288,16 +410,22 @@ class RandomHistory:
         entry = self.ledger.entry(to, last)
         assert entry is not None
         first = last - len(parts) + (0 if entry.kind == "adjust" else 1)
+        sent: list[Sent] = []
         for offset, lot in enumerate(parts):
             number, amount = first + offset, units.count(lot)
             into = target.receive(number, amount, terms[lot])
             arrived = self.ledger.entry(to, number)
             assert arrived is not None
             assert arrived.drawn == (() if into == number else ((into, amount),))
+            sent.append(Sent(lot, into, amount))
         target.flows["arrived"] += len(units)
         target.repay(now_us)
+        return sent
 
     # Comparison
+
+    def _unless_frozen(self, holder: str, predicted: type[Refused] | None) -> type[Refused] | None:
+        return HolderFrozen if holder in self.frozen else predicted
 
     def _no_hold(self, holder: str, hold: int) -> type[Refused] | None:
         entry = self.ledger.entry(holder, hold)
@@ -324,7 +452,7 @@ class RandomHistory:
             return None
         return next(entry for entry in entries if entry.idempotency_key == request.idempotency_key)
 
-    def _check_refusal(self, before: Account, request: rules.Request) -> None:
+    def _check_refusal(self, before: AccountState, request: rules.Request) -> None:
         """Assert that the refusal is the account's next entry and that nothing else about the account has changed."""
         after = self.ledger.account(before.holder_id)
         entry = self.ledger.entry(before.holder_id, before.sequence + 1)
@@ -357,7 +485,7 @@ class RandomHistory:
         assert entry is not None
         return terms if terms.effective_us > entry.recorded_us else replace(terms, effective_us=0)
 
-    def _check_chain(self, holder: str, account: Account) -> None:
+    def _check_chain(self, holder: str, account: AccountState) -> None:
         number, digest = self.heads[holder]
         for sequence in range(number + 1, account.sequence + 1):
             entry = self.ledger.entry(holder, sequence)
@@ -376,7 +504,7 @@ class RandomHistory:
             (
                 lambda: self.wait(chance.choice((1, HOUR_US, 7 * HOUR_US, DAY_US))),
                 lambda: self._random_grant(chance, holder),
-                lambda: self.spend(holder, chance.randint(1, 40)),
+                lambda: self.spend(holder, chance.randint(1, 40), partial=chance.random() < 0.2),
                 lambda: self.refund(
                     holder, self._some(chance, holder, self._refundable(holder)), chance.choice((None, chance.randint(1, 20)))
                 ),
@@ -395,10 +523,23 @@ class RandomHistory:
                 lambda: self.extend(
                     holder, self._some(chance, holder, self.models[holder].holds), chance.choice((1, HOUR_US, DAY_US))
                 ),
+                lambda: self.void(holder),
+                lambda: self.reissue(
+                    holder,
+                    self._some(chance, holder, self.models[holder].lots),
+                    expires_in_us=chance.choice((None, HOUR_US, DAY_US + 1, 3 * DAY_US)),
+                    priority=chance.choice((10, 50, 200)),
+                ),
+                lambda: self.reverse(
+                    holder,
+                    self._some(chance, holder, [number for sender, number in self.sent if sender == holder][-5:]),
+                    chance.choice((None, chance.randint(1, 20))),
+                ),
                 lambda: self.overdraft(holder, chance.choice((0, 10, 50))),
+                lambda: self.freeze(holder, frozen=holder not in self.frozen and chance.random() < 0.5),
                 lambda: self.transfer(holder, chance.choice([h for h in self.holders if h != holder]), chance.randint(1, 30)),
             ),
-            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.3, 3),
+            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.2, 1.5, 2, 0.3, 2, 3),
         )[0]()
 
     def _random_grant(self, chance: random.Random, holder: str) -> None:

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from ledger import journal, rules
 from ledger.database.locks import holder_lock
 from ledger.database.statements import fetch_value
-from ledger.rules import Account, GrantRequest
+from ledger.rules import AccountState, GrantRequest
 from ledger.rules.instants import SECOND_US, to_us
 from tests.benchmarks.histories import store
 
@@ -18,19 +18,19 @@ pytestmark = pytest.mark.django_db
 REQUEST = GrantRequest(holder_id="ada", idempotency_key="g", amount=10)
 
 
-def open_waiting() -> Account:
+def open_waiting() -> AccountState:
     """Open the account, waiting for its lock; return its state."""
     with transaction.atomic(), journal.open([REQUEST]) as accounts:
         return accounts.account("ada", "credits").state
 
 
-def open_trying() -> Account:
+def open_trying() -> AccountState:
     """Open the account if its lock is free; return its state."""
     with transaction.atomic(), journal.open([REQUEST], wait=False) as accounts:
         return accounts.account("ada", "credits").state
 
 
-def read_under_lock() -> Account:
+def read_under_lock() -> AccountState:
     """Read the account under its lock; return its state."""
     with transaction.atomic(), holder_lock("ada") as lock:
         return journal.read(lock, "ada", "credits").state
@@ -41,7 +41,7 @@ ways = pytest.mark.parametrize("opened", [open_waiting, open_trying, read_under_
 
 def store_first_entry(recorded_us: int) -> None:
     """Give the account a first entry of that instant, past the journal and the trigger."""
-    entries = rules.grant(Account("ada", "credits", recorded_us), REQUEST)
+    entries = rules.grant(AccountState("ada", "credits", recorded_us), REQUEST)
     with trigger_off():
         store(connection.connection, entries)
 
@@ -63,7 +63,7 @@ def start_of_transaction_us() -> int:
 @ways
 @pytest.mark.parametrize("has_entries", [True, False])
 def test_the_time_of_an_opening_is_the_clock_and_not_the_start_of_the_transaction(
-    opened: Callable[[], Account], has_entries: bool
+    opened: Callable[[], AccountState], has_entries: bool
 ) -> None:
     started_us = start_of_transaction_us()
     if has_entries:
@@ -73,7 +73,7 @@ def test_the_time_of_an_opening_is_the_clock_and_not_the_start_of_the_transactio
 
 
 @ways
-def test_after_the_clock_was_set_back_no_entry_is_recorded_before_the_last_one(opened: Callable[[], Account]) -> None:
+def test_after_the_clock_was_set_back_no_entry_is_recorded_before_the_last_one(opened: Callable[[], AccountState]) -> None:
     started_us = start_of_transaction_us()
     ahead_us = started_us + 3_600 * SECOND_US
     store_first_entry(ahead_us)

@@ -6,8 +6,14 @@ from django.db import connection
 
 pytestmark = pytest.mark.django_db
 
-BY_HOLDER = ("ledger_entry",)
+BY_HOLDER = ("ledger_entry", "ledger_recurring_grant")
 """The tables that can be distributed by holder."""
+OF_SIGNALS = {
+    "ledger_webhook", "ledger_webhook_change", "ledger_webhook_pace", "ledger_webhook_turn", "ledger_signal",
+    "ledger_signal_feed",
+    "ledger_signal_position", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
+}  # fmt: skip
+"""The tables of signals on their way; the coordinator of a cluster has them."""
 SUMS = {"ledger_daily_total", "ledger_expiring_total", "ledger_month_close"}
 """What all accounts add up to."""
 
@@ -26,10 +32,10 @@ def ledger_tables() -> set[str]:
 
 def test_the_ledger_has_these_tables():
     counted = SUMS | {"ledger_total_state"}
-    people = {"ledger_api_key", "ledger_staff_event", "ledger_operator"}
+    people = {"ledger_api_key", "ledger_key_request", "ledger_staff_event", "ledger_operator"}
     assert (
         ledger_tables()
-        == {"ledger_entry", "ledger_credit_type", "ledger_rate", "ledger_batch", "ledger_register"} | people | counted
+        == {*BY_HOLDER, "ledger_credit_type", "ledger_rate", "ledger_batch", "ledger_register"} | people | counted | OF_SIGNALS
     )
 
 
@@ -45,12 +51,14 @@ def test_every_unique_index_of_a_distributed_table_contains_the_holder():
         list(BY_HOLDER),
     )
     assert found == [
+        ("ledger_entry", "ledger_entry_freeze", ["holder_id", "int4"]),
         ("ledger_entry", "ledger_entry_key", ["holder_id", "ledger_key_hash"]),
         ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),
+        ("ledger_recurring_grant", "ledger_recurring_grant_pkey", ["holder_id", "credit_type", "name"]),
     ]
 
 
-def test_every_index_begins_with_the_holder_except_five_for_operators():
+def test_every_index_begins_with_the_holder_except_five_for_operators_and_what_is_due():
     found = rows(
         """
         SELECT i.indexrelid::regclass::text
@@ -61,13 +69,15 @@ def test_every_index_begins_with_the_holder_except_five_for_operators():
         """,
         list(BY_HOLDER),
     )
-    # Lists over all holders: newest entries, entries by reference, newest refusals, refusals by request, grants that start.
+    # Lists over all holders: newest entries, entries by reference, newest refusals, refusals by request, grants that start, and
+    # recurring grants that are due.
     assert found == [
         ("ledger_entry_recorded_at",),
         ("ledger_entry_reference",),
         ("ledger_entry_refused_at",),
         ("ledger_entry_refused_request",),
         ("ledger_entry_scheduled",),
+        ("ledger_recurring_grant_due",),
     ]
 
 
@@ -102,7 +112,7 @@ def test_no_database_sequence_identity_or_default_fills_a_column_of_an_entry():
         JOIN pg_depend d ON d.objid = s.oid AND d.refobjid = ANY(%s::regclass[])
         WHERE s.relkind = 'S'
         """,
-        sorted(ledger_tables() - {"ledger_api_key", "ledger_staff_event"}),
+        sorted(ledger_tables() - {"ledger_api_key", "ledger_staff_event", *OF_SIGNALS}),
     )
     assert owned == []
 
@@ -133,7 +143,7 @@ def test_every_trigger_of_an_append_only_table_is_enabled_always_and_fires_per_s
         WHERE NOT tgisinternal AND tgname IN ('append_only', 'follows')
         """
     )
-    assert {table for table, name, _, _ in found if name == "append_only"} >= {*BY_HOLDER, "ledger_rate", "ledger_batch"}
+    assert {table for table, name, _, _ in found if name == "append_only"} >= {"ledger_entry", "ledger_rate", "ledger_batch"}
     assert [(table, name) for table, name, enabled, _ in found if enabled != "A"] == []
     for table, name, _, definition in found:
         assert "FOR EACH STATEMENT" in definition
@@ -155,9 +165,9 @@ def test_the_table_of_entries_has_these_checks_and_all_are_enforced():
     assert found == [
         (f"ledger_entry_{name}", True)
         for name in (
-            "amounts_in_limits", "digest_is_sha256", "first_starts_at_0", "held_by_holds", "key_has_its_request",
-            "never_overspent", "numbered_from_1", "overdraft_positive", "refers_to_an_earlier", "refusal_says_why",
-            "sign_fits_kind", "texts_in_limits",
+            "amounts_in_limits", "at_most_as_requested", "digest_is_sha256", "first_starts_at_0", "held_by_holds",
+            "key_has_its_request", "never_overspent", "numbered_from_1", "overdraft_positive", "refers_to_an_earlier",
+            "refusal_says_why", "sign_fits_kind", "texts_in_limits",
         )
     ]  # fmt: skip
 
@@ -180,6 +190,9 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_slot": "i",
         "ledger_sequence_at": "s",
         "ledger_movements": "s",
+        "ledger_recorded": "s",
+        "ledger_referenced": "s",
+        "ledger_signal_is_wanted": "s",
         "ledger_state_parts": "s",
         "ledger_shown_units": "s",
     }

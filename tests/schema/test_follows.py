@@ -10,9 +10,9 @@ from django.db import Error, connection, transaction
 from ledger import rules, services
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import DOES_NOT_FOLLOW
-from ledger.entry_rows import COLUMNS
+from ledger.entries.rows import COLUMNS
 from ledger.models import Entry as StoredEntry
-from ledger.rules import Account, Entry, GrantRequest, Hold, Lot, SpendRequest
+from ledger.rules import AccountState, Entry, GrantRequest, Hold, Lot, SpendRequest
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import to_us
 from tests import nodes
@@ -43,7 +43,7 @@ def copy_entries(*entries: Entry) -> None:
 @pytest.fixture
 def history() -> Sequence[Entry]:
     """A grant of 100 and two spends of 10 of the holder ada, made by the rules and not stored."""
-    account = Account("ada", "credits", to_us(services.grant(holder_id="bob", amount=1, idempotency_key="g").recorded_at))
+    account = AccountState("ada", "credits", to_us(services.grant(holder_id="bob", amount=1, idempotency_key="g").recorded_at))
     common: dict[str, Any] = {"holder_id": "ada", "actor": "key:test"}
     entries = rules.grant(account, GrantRequest(**common, idempotency_key="1", amount=100))
     for key in ("2", "3"):

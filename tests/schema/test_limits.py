@@ -1,35 +1,36 @@
 """The database enforces the limits of the rules: it refuses longer texts and larger amounts from every writer."""
 
+import re
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from billing.orders import coupons, customers, plans, subscriptions
 from ledger import reads, values
 from ledger.database.locks import sqlstate
 from ledger.database.statements import fetch_value
-from ledger.entry_rows import COLUMNS
-from ledger.rules import MAX_AMOUNT, MAX_BALANCE, Account, Entry, Lot
+from ledger.entries.rows import COLUMNS
+from ledger.records import declared_fields
+from ledger.rules import MAX_AMOUNT, MAX_BALANCE, AccountState, Entry, Lot, RateRequest, SpendRequest
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import to_us
-from ledger.values import encode_json
+from ledger.values import Choice, Number, Text, encode_json
 from tests.benchmarks.histories import row
 
 pytestmark = pytest.mark.django_db
 
 LENGTHS = {
-    "holder_id": 64,
-    "credit_type": 32,
-    "idempotency_key": 255,
-    "actor": values.MAX_ACTOR_CHARACTERS,
-    "reason": values.MAX_REASON_CHARACTERS,
-    "reference": values.MAX_REFERENCE_CHARACTERS,
+    field.name: field.value.most
+    for field in declared_fields(SpendRequest)
+    if isinstance(field.value, Text) and field.name in COLUMNS.split(", ")
 }
+"""The columns of an entry that a request declares, and the most characters of each."""
 
 
 def grant_entry(holder: str, amount: int = 5, /, **values: Any) -> Entry:
     """Return a grant as a holder's first entry, not stored, with some columns set to other values."""
-    account = Account(holder, "credits", to_us(reads.balance("nobody").as_of))
+    account = AccountState(holder, "credits", to_us(reads.balance("nobody").as_of))
     entry = account.next_entry("grant", amount, lots=(Lot(1, amount, 0),))
     return entry._replace(idempotency_key="k", request_digest=bytes(8))._replace(**values).sealed(GENESIS)
 
@@ -73,30 +74,82 @@ def test_amounts_and_balances_have_limits():
     insert_entry(grant_entry("ada", MAX_AMOUNT))
     assert_refused(grant_entry("bob", MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
     assert_refused(grant_entry("bob", overdraft=MAX_AMOUNT + 1), "ledger_entry_amounts_in_limits")
+    assert_refused(grant_entry("bob", requested=MAX_AMOUNT), "ledger_entry_at_most_as_requested")
     assert str(MAX_BALANCE) in definition("ledger_entry_amounts_in_limits")
 
 
-def test_the_table_of_rates_has_the_limits_of_the_rules():
+def test_the_declared_texts_of_an_entry_are_these():
+    assert LENGTHS.keys() == {"holder_id", "credit_type", "idempotency_key", "actor", "reason", "reference"}
+
+
+def test_the_table_of_rates_has_the_limits_of_its_declaration():
     found = definition("ledger_rate_texts_in_limits", of="ledger_rate")
-    for column, most in (
-        ("credit_type", LENGTHS["credit_type"]),
-        ("code", 64),
-        ("idempotency_key", LENGTHS["idempotency_key"]),
-        ("published_by", values.MAX_ACTOR_CHARACTERS),
-        ("published_because", values.MAX_REASON_CHARACTERS),
-    ):
-        assert f"(char_length({column}) <= {most})" in found
+    columns = {"actor": "published_by", "reason": "published_because"}
+    texts = {field.name: field.value.most for field in declared_fields(RateRequest) if isinstance(field.value, Text)}
+    for name, most in texts.items():
+        assert f"(char_length({columns.get(name, name)}) <= {most})" in found
+    assert found.count("char_length") == len(texts)
 
 
-def test_the_patterns_of_the_rules_have_the_same_limits():
-    for pattern, most in (
-        (values.HOLDER_ID, LENGTHS["holder_id"]),
-        (values.CREDIT_TYPE, LENGTHS["credit_type"]),
-        (values.IDEMPOTENCY_KEY, LENGTHS["idempotency_key"]),
-        (values.RATE_CODE, 64),
-    ):
-        assert pattern.fullmatch("a" * most)
-        assert not pattern.fullmatch("a" * (most + 1))
+def test_the_table_of_credit_types_takes_the_codes_that_requests_take():
+    assert f"^{values.CREDIT_TYPE.pattern}$" in definition("ledger_credit_type_code_fits", of="ledger_credit_type")
+
+
+@pytest.mark.parametrize("declared", [SpendRequest, RateRequest], ids=lambda each: each.__name__)
+def test_a_pattern_has_the_limit_of_its_text(declared):
+    for field in declared_fields(declared):
+        if isinstance(field.value, Text) and field.value.pattern:
+            assert re.fullmatch(field.value.pattern, "a" * field.value.most)
+            assert not re.fullmatch(field.value.pattern, "a" * (field.value.most + 1))
+
+
+# Billing ---------------------------------------------------------------------------------------------
+
+DECLARED = {
+    "billing_customer": customers.NewCustomer,
+    "billing_plan": plans.NewPlan,
+    "billing_coupon": coupons.NewCoupon,
+    "billing_subscription": subscriptions.NewSubscription,
+    "billing_charge": subscriptions.NewCharge,
+}
+SIZES = """
+SELECT column_name, coalesce(character_maximum_length, numeric_precision - numeric_scale)
+FROM information_schema.columns WHERE table_name = %s AND (character_maximum_length IS NOT NULL OR data_type = 'numeric')
+"""
+YEARS = "SELECT conrelid::regclass::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE conname LIKE 'billing%_years'"
+
+
+@pytest.mark.parametrize("table", DECLARED)
+def test_a_column_of_billing_has_the_size_of_its_declared_field(table):
+    with connection.cursor() as cursor:
+        cursor.execute(SIZES, [table])
+        sizes = dict(cursor.fetchall())
+    compared = 0
+    for field in declared_fields(DECLARED[table]):
+        size = sizes.get(field.name)
+        match field.value:
+            case Text() if size is not None:
+                assert size == field.value.most, field.name
+            case Choice() if size is not None:
+                assert size >= max(map(len, field.value.choices)), field.name
+            case Number() if size is not None:
+                assert field.value.most < 10**size, field.name
+            case _:
+                continue
+        compared += 1
+    assert compared >= 1
+
+
+def test_the_times_of_billing_lie_in_the_declared_years():
+    with connection.cursor() as cursor:
+        cursor.execute(YEARS)
+        found = dict(cursor.fetchall())
+    assert len(found) >= 5
+    for table, text in found.items():
+        assert {int(year) for year in re.findall(r"'(\d{4})-01-01", text)} == {
+            values.EARLIEST_YEAR,
+            values.LATEST_YEAR + 1,
+        }, table
 
 
 def definition(constraint: str, *, of: str = "ledger_entry") -> str:

@@ -26,7 +26,7 @@ COLUMNS = """
 DIFFERENCES = {
     "ledger": [
         "ALTER TABLE ledger_batch ADD COLUMN extra integer",
-        "ALTER TABLE ledger_api_key ALTER COLUMN prefix TYPE varchar(10)",
+        "ALTER TABLE ledger_api_key ALTER COLUMN created_by TYPE varchar(210)",
         "ALTER TABLE ledger_entry ALTER COLUMN reason DROP NOT NULL",
         "ALTER TABLE ledger_entry ALTER COLUMN reason SET DEFAULT ''",
         "ALTER TABLE ledger_api_key RENAME COLUMN prefix TO beginning",

@@ -27,7 +27,7 @@ def grant_one_each(holders: int) -> None:
     services.batch(grants, mode="each", idempotency_key="import")
 
 
-def spend(key: str) -> Sequence[services.Outcome]:
+def spend(key: str) -> Sequence[services.OperationOutcome]:
     """Spend SPENDS times from one holder, in one batch."""
     spends = [SpendRequest(holder_id="h1", amount=1, idempotency_key=f"{key}-{n}", actor="x") for n in range(SPENDS)]
     return services.batch(spends, mode="each", idempotency_key=key).outcomes

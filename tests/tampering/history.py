@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -17,12 +18,22 @@ from billing.metering import partitions
 from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
-from ledger import services, staff_log
-from ledger.entry_rows import copy_line
+from ledger import services
+from ledger.entries.rows import copy_line
 from ledger.errors import InsufficientCredits
 from ledger.journal import COPY
 from ledger.models import CreditType, Operator
+from ledger.operators import staff_log
 from ledger.rules import GrantRequest, SpendRequest
+from ledger.services.api_keys import KeyCall, change_once, keys, last_use
+from ledger.signals.webhooks import (
+    WebhookChangeRequest,
+    WebhookRequest,
+    WebhookRotationRequest,
+    change_webhook,
+    create_webhook,
+    rotate_secret,
+)
 from ledger.totals import close_months, count_entries
 from ledger_project.work.worker import NOTE
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
@@ -36,6 +47,7 @@ def make_history() -> None:
     _earlier_weeks()
     _credits()
     _operators()
+    _webhooks()
     _usage_that_was_dropped()
     _two_sellers()
     _billed_customer()
@@ -73,6 +85,16 @@ def _credits() -> None:
     services.set_overdraft(**holder, limit=50, idempotency_key="10")
     with suppress(InsufficientCredits):
         services.spend(**holder, amount=10**6, idempotency_key="11")
+    for label in ("member", "project"):
+        setting = {"budget": label, "limit": 900, "window": "month", "by": "label", "label": label}
+        services.set_budget(**holder, **setting, idempotency_key=label)
+    for interval in ("day", "month"):
+        services.set_recurring_grant(
+            **holder, recurring_grant=interval, interval=interval, amount=1, expiry="never", idempotency_key=interval
+        )
+    services.grant_due_period(holder_id=holder["holder_id"])
+    for key in ("12", "13"):
+        services.spend(**holder, amount=3, idempotency_key=key, partial=True, metadata={"member": key})
     for key in ("b1", "b2"):
         requests = [
             SpendRequest(holder_id="ada", amount=2, idempotency_key=f"{key}-1", actor="key:shop"),
@@ -83,14 +105,33 @@ def _credits() -> None:
 
 
 def _operators() -> None:
-    services.create_api_key(name="shop", scopes=["ledger:spend"], actor="admin:mara")
-    services.create_api_key(name="till", scopes=["ledger:read"], holder_id="bob", actor="admin:mara")
+    shop, secret = services.create_api_key(name="shop", scopes=["ledger:spend"], actor="admin:mara")
+    till, _ = services.create_api_key(name="till", scopes=["ledger:read"], holder_id="bob", actor="admin:mara")
+    last_use.record_uses(connection, [shop.pk, till.pk])
+    for name in ("made-1", "made-2"):
+        call = KeyCall("keys", keys.key_digest(secret), "", "key:shop", name, {"name": name}, request_id=f"req_{name}")
+        change_once(call, partial(_another_key, name), lambda made: {"id": made.pk})
     for action, about in (("login", "mara"), ("key-created", "key shop"), ("exported", "entries.csv")):
         staff_log.record(None, action, about=about, details="from the office", actor="admin:mara")
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     CreditType.objects.create(code="sms", name="Messages", unit="SMS", scale=0)
     Operator.objects.create(user_id=1, time_zone="Europe/Berlin")
     Operator.objects.create(user_id=2, time_zone="UTC")
+
+
+def _another_key(name: str, asker: Any, target: Any) -> Any:
+    return services.create_api_key(name=name, scopes=["ledger:spend"], actor=asker.actor)
+
+
+def _webhooks() -> None:
+    """Two that were changed; what is on its way to them is work in progress, which nothing registers."""
+    for name in ("shop", "crm"):
+        url = f"https://{name}.example/"
+        made = create_webhook(
+            WebhookRequest(url=url, types=["hold.expired"], holder_id="ada", actor="admin:mara", idempotency_key=name)
+        )
+        rotate_secret(WebhookRotationRequest(webhook=made.body["id"], former_until=datetime.now(UTC) + timedelta(days=9)))
+        change_webhook(WebhookChangeRequest(webhook=made.body["id"], enabled=False))
 
 
 def _usage_that_was_dropped() -> None:
@@ -132,7 +173,7 @@ def _billed_customer() -> None:
     [third] = _bill("SUB-1", at(3, 1))
     _move(third, "mark_uncollectible")
     _move(third, "pay")
-    line = credit_notes.LineCredit(1, 100)
+    line = credit_notes.CreditLine(position=1, amount_minor=100)
     credit_notes.issue(invoice_id=second.pk, lines=[line], reason="Goodwill", actor="admin:mara", idempotency_key="note")
     use(subscription, "7", at(3, 4))
     subscriptions.charge_once(ref="SUB-1", amount_minor=90, description="Last", tax_rate=Decimal(20))

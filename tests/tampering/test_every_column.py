@@ -13,10 +13,14 @@ from tests.tampering.changes import Change, all_changes, disable_triggers
 pytestmark = [pytest.mark.slow, pytest.mark.one_node("a cluster does not run these changes, neither for a tamperer")]
 
 MISSED = {
+    "ledger_signal_feed.looked_until": "a hint: each account is compared with its position once a day",
+    "ledger_signal_feed.deleted": "a hint is gone: all entries since the first webhook are looked at",
     "billing_cursor.deleted": "a hint is gone: the next run looks at everything",
     "billing_cursor.claims_from": "fewer claims are read, and no period can be billed again; after unbilled time it is found",
     "billing_cursor.claims_from emptied": "the next run reads all claims",
     "billing_cursor.usage_seen_until emptied": "the next run looks at all usage",
+    "ledger_api_key.last_used_at": "for showing: nothing is decided by it",
+    "ledger_api_key.last_used_at emptied": "the next use is recorded",
 }
 """What neither finds, each with why nothing comes of it."""
 BY_THE_ANCHOR = {"ledger_register.registered_on"}

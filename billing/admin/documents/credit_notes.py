@@ -1,9 +1,10 @@
 """Pages of credit notes, and the form on an invoice's page that issues one."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
@@ -32,7 +33,7 @@ from billing.admin.documents.pdfs import pdf_view
 from billing.admin.documents.transitions import invoices_named
 from billing.admin.search import customers_of
 from billing.documents import credit_notes
-from billing.documents.credit_notes import LineCredit
+from billing.documents.credit_notes import CreditLine, NewCreditNote
 from billing.documents.printing.printed import credit_note_pdf
 from billing.models import (
     CreditNote,
@@ -49,10 +50,13 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
-from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
+from ledger.admin.kit.forms.fields import PlainDecimalField
+from ledger.admin.kit.forms.idempotent import Done, FormPage, RequestForm, declared_at
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
-from ledger.admin.kit.saved_lists import Totals
+from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link
+from ledger.records import shape_of
+from ledger.values import Amount
 
 LINES_SHOWN = 100
 STATE_COLOURS = {"issued": "success", "void": "danger"}
@@ -78,7 +82,7 @@ def _subscription(note: Any) -> SafeString | str:
 
 
 def _of_invoice(attribute: str) -> Callable[[Any], Any]:
-    """What the note's invoice has; None for a note without an invoice."""
+    """Return a value of the note's invoice; None for a note without an invoice."""
     return lambda note: getattr(note.invoice_row, attribute, None)
 
 
@@ -126,7 +130,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         "name", "kind", "state_label", "invoice_cell", "customer", "customer_name", "subscription_cell", "issued", "currency",
         "total", "left", "reason", "recorded",
     )  # fmt: skip
-    starts = "A credit note is issued on the page of the invoice that it corrects, or by a run that owes a customer something."
+    starts = "Issue a credit note on the page of the invoice that it corrects. A run issues one if it owes a customer something."
     search_fields = ("number",)
     search_help_text = "Number of the note or its invoice, subscription or customer"
     actions_detail = ("show_pdf",)
@@ -134,7 +138,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     fieldsets = (
         (None, {"fields": (("state_label", "invoice_cell", "subscription_cell"),)}),
         (
-            "Who, when, use",
+            "History and use",
             {"classes": ("collapse",), "fields": (("actor", "recorded", "released"), ("lowered", "returned"))},
         ),
     )
@@ -154,7 +158,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
             row.invoice_row, row.used = invoices.get(row.invoice_id), used[row.pk]
             row.customer_name = names.get(row.invoice_row.customer_id, "") if row.invoice_row else ""
 
-    def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
+    def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The total of the notes for each currency."""
         return totals_of(
             _wanted(cl.queryset, cl.values()).sums(by="currency", of=(Sum("amount_minor"),)), "credit note", ("in total",)
@@ -244,59 +248,98 @@ def notes_table(invoice: Invoice) -> dict[str, Any]:
 
 
 def can_be_credited(invoice: Invoice) -> bool:
-    """Whether any amount of the invoice is left."""
+    """Return whether the invoice has a rest that can be credited."""
     return credit_notes.left_of(invoice)[0] > 0
+
+
+class CreditForm(RequestForm[NewCreditNote]):
+    """The form that credits lines of an invoice, or its whole rest; amounts are typed in major units."""
+
+    declared = NewCreditNote
+    shows: ClassVar[Mapping[str, forms.Field]] = {}
+    """A field per line, by `line_` and its position."""
+    digits = 0
+    """The decimals of the invoice's currency."""
+
+    def typed(self) -> list[tuple[str, Decimal]]:
+        """Return the fields with an amount, in the order of the lines."""
+        return [(name, amount) for name in self.shows if (amount := self.cleaned_data.get(name)) is not None]
+
+    def body(self) -> dict[str, Any]:
+        """Return the lines with an amount."""
+        lines = [
+            {"position": int(name.removeprefix("line_")), "amount_minor": int(amount.scaleb(self.digits))}
+            for name, amount in self.typed()
+        ]
+        return {"lines": lines} if lines else {}
+
+    def field_of(self, pointer: str) -> str | None:
+        """Return the field of the line that the pointer names."""
+        match pointer.split("/"):
+            case ["", "lines", index, *_]:
+                return self.typed()[int(index)][0]
+        return super().field_of(pointer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditPage(FormPage[CreditForm]):
+    """The page that credits lines of an invoice, or its whole rest."""
+
+    invoice: Invoice
+
+    def operation(self, form: CreditForm) -> Done:
+        """Issue the credit note."""
+        with invoices_named():
+            issued = credit_notes.issue(
+                invoice_id=self.invoice.pk,
+                actor=form.actor,
+                reason=form.request.reason,
+                idempotency_key=form.key,
+                lines=form.request.lines,
+            )
+        note = CreditNote.objects.get(pk=issued.id)
+        return Done(
+            f"Credit note {issued.number}",
+            f"{plain(Decimal(note.amount_minor).scaleb(-form.digits))} {self.invoice.currency}",
+            row_url(CreditNote, note.pk),
+            issued.replayed,
+        )
 
 
 def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice) -> HttpResponse:
     """Show the form that credits lines of this invoice or its whole rest, or issue the credit note."""
     left_minor, by_position = credit_notes.left_of(invoice)
-    return operation_view(
-        model_admin,
-        request,
-        form_class=_form_of(invoice, by_position),
-        operation=_issue,
-        fixed={"invoice_id": invoice.pk, "currency": invoice.currency},
+    return CreditPage(
+        form=_form_of(invoice, by_position),
+        invoice=invoice,
         title=f"Credit: {invoice}",
         button="Credit",
         explanation=format_html(
             "{} for {}: {} with tax can be credited. Leave the lines empty to credit all of it. The credit note first lowers the "
-            "amount due; of the paid part, money reduces the next invoices and prepaid credits go back to the holder.",
+            "amount due; of the paid part, money pays for the next invoices and prepaid credits go back to the holder.",
             invoice.customer_ref,
             invoice.subscription_ref,
             money(left_minor, invoice.currency),
         ),
         back=row_url(Invoice, invoice.pk),
-    )
+    ).view(model_admin, request)
 
 
-def _form_of(invoice: Invoice, left_by_position: dict[int, int]) -> type[KeyedForm]:
-    """A field per line with a charge, even if the line has no rest: the form stays the same for the second click."""
-    digits = minor_digits(invoice.currency)
-    fields: dict[str, Any] = {}
+def _form_of(invoice: Invoice, left_by_position: dict[int, int]) -> type[CreditForm]:
+    """Return the form with a field per line with a charge, even if the line has no rest: the second click gets the same form."""
+    decimals = minor_digits(invoice.currency)
+    amount = declared_at(shape_of(CreditLine), "/amount_minor").value
+    assert isinstance(amount, Amount)
+    fields: dict[str, forms.Field] = {}
     for line in Line.objects.filter(invoice_id=invoice.pk, amount_minor__gt=0).order_by("position")[:LINES_SHOWN]:
-        left = Decimal(left_by_position.get(line.position, 0)).scaleb(-digits)
-        fields[f"line_{line.position}"] = forms.DecimalField(
+        left = Decimal(left_by_position.get(line.position, 0)).scaleb(-decimals)
+        fields[f"line_{line.position}"] = PlainDecimalField(
             label=f"{line.position}. {line.description}",
             required=False,
-            min_value=Decimal(1).scaleb(-digits),
-            decimal_places=digits,
-            max_digits=19,
+            min_value=Decimal(amount.least).scaleb(-decimals),
+            max_value=Decimal(amount.most).scaleb(-decimals),
+            decimal_places=decimals,
             help_text=f"Before tax, at most {left:f} {invoice.currency}.",
             widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
         )
-    return type("CreditForm", (KeyedForm,), {**fields, "field_order": [*fields, "reason"]})
-
-
-def _issue(*, currency: str, **asked: Any) -> Done:
-    names = sorted((name for name in asked if name.startswith("line_")), key=lambda name: int(name.removeprefix("line_")))
-    lines = [LineCredit(int(name.removeprefix("line_")), int(asked.pop(name).scaleb(minor_digits(currency)))) for name in names]
-    with invoices_named():
-        issued = credit_notes.issue(**asked, lines=lines or None)
-    note = CreditNote.objects.get(pk=issued.id)
-    return Done(
-        f"Credit note {issued.number}",
-        f"{plain(Decimal(note.amount_minor).scaleb(-minor_digits(currency)))} {currency}",
-        row_url(CreditNote, note.pk),
-        issued.replayed,
-    )
+    return type("CreditForm", (CreditForm,), {"shows": fields, "digits": decimals})

@@ -40,12 +40,20 @@ from billing.models import (
     Run,
     Subscription,
 )
+from billing.permissions import (
+    CREDIT_INVOICE,
+    DELETE_DRAFT,
+    FINALIZE_INVOICE,
+    MARK_INVOICE_UNCOLLECTIBLE,
+    PAY_INVOICE,
+    VOID_INVOICE,
+)
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.kit.saved_lists import Totals
+from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import account_link, entry_link
 
 MAX_ID_DIGITS = 19
@@ -121,7 +129,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "name", "state_label", "customer_cell", "customer_name", "subscription_cell", "issued", "due_on", "currency", "subtotal",
         "discounts", "tax", "total", "credit_notes", "paid_with_credits", "due", "paid", "made",
     )  # fmt: skip
-    starts = "A run of the generator makes invoices of what subscriptions owe: manage.py generate_invoices."
+    starts = "A run of the generator makes the invoices of subscriptions: manage.py generate_invoices."
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
     actions_detail = ("show_pdf", "finalize", "pay", "credit", "void", "mark_uncollectible", "delete_draft")
@@ -135,7 +143,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """Read by the index that serves the filters best."""
+        """Return the rows by the index that serves the filters best."""
         return wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:
@@ -144,7 +152,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         for row in rows:
             row.customer_name = names.get(row.customer_id, "")
 
-    def totals(self, request: HttpRequest, cl: UncountedList) -> Totals:
+    def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The invoiced amount and the amount due for each currency."""
         sums = wanted_invoices(cl.queryset, cl.values()).sums(by="currency", of=(Sum("total_minor"), STILL_DUE))
         return totals_of(sums, "invoice", ("in total", "due"))
@@ -187,17 +195,17 @@ class InvoiceAdmin(ReadOnlyAdmin):
         invoice = self.row_of(request, object_id)
         return pdf_view(request, partial(invoice_pdf, invoice.pk), back=row_url(Invoice, invoice.pk))
 
-    finalize = _transition("finalize", "task_alt", "billing.finalize_invoice")
-    pay = _transition("pay", "payments", "billing.pay_invoice")
-    void = _transition("void", "block", "billing.void_invoice")
-    mark_uncollectible = _transition("mark_uncollectible", "money_off", "billing.mark_invoice_uncollectible")
+    finalize = _transition("finalize", "task_alt", FINALIZE_INVOICE)
+    pay = _transition("pay", "payments", PAY_INVOICE)
+    void = _transition("void", "block", VOID_INVOICE)
+    mark_uncollectible = _transition("mark_uncollectible", "money_off", MARK_INVOICE_UNCOLLECTIBLE)
 
-    @operation("Credit", icon="undo", permission="billing.credit_invoice")
+    @operation("Credit", icon="undo", permission=CREDIT_INVOICE)
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Credit lines of the invoice, or its whole rest."""
         return credit_view(self, request, self.row_of(request, object_id))
 
-    @operation("Delete draft", icon="delete", permission="billing.delete_draft", url_path="delete-draft")
+    @operation("Delete draft", icon="delete", permission=DELETE_DRAFT, url_path="delete-draft")
     def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Delete a draft; the deletion stays on record."""
         draft = self.get_object(request, unquote(object_id))

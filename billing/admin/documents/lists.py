@@ -12,14 +12,14 @@ from billing.models import Customer, Invoice, Line, Subscription
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
 from ledger.admin.kit.cells import day_words, number_text
 from ledger.admin.kit.filters import read_day
-from ledger.admin.kit.saved_lists import Totals
+from ledger.admin.kit.saved_lists import ListTotals
 
 
-def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> Totals:
+def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> ListTotals:
     """Sums of minor units for each currency, as sentences.
 
     Args:
-        words: what each sum is, such as "in total" and "due".
+        words: the names of the sums, such as "in total" and "due".
     """
     sentences = [
         format_html(
@@ -32,12 +32,12 @@ def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> Totals:
         )
         for currency, rows, *found in sums.rows
     ]
-    note = "" if sums.is_whole else f"Of the first {WINDOW_ROWS:,} that the list looks at; there are more."
-    return Totals(sentences=sentences, note=note)
+    note = "" if sums.is_whole else f"The sums cover the first {WINDOW_ROWS:,} rows; there are more."
+    return ListTotals(sentences=sentences, note=note)
 
 
 STILL_DUE = Sum("amount_due_minor", filter=Q(state=Invoice.State.OPEN), default=0)
-"""The amount due of open invoices; for others the amount that was due."""
+"""The amount due of open invoices; of others the amount that was due."""
 OVERDUE = Order(("due_date", "id"), is_descending=False)
 """The longest overdue first."""
 BY_DAY = Order(("issue_date", "id"))

@@ -1,6 +1,6 @@
 """Invoices and credit notes as documents: seller and buyer, numbers and dates, each line with its arithmetic, totals.
 
-The page says the same as the PDF, in English and with periods in the customer's zone; above the document it shows its state.
+The page shows what the PDF shows, in English and with periods in the customer's zone; above the document it shows the state.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from billing.admin.documents.tables import notation_in
-from billing.documents.printing.pages import Paper, address_lines, country_name, credit_note_page, invoice_page
-from billing.documents.printing.printed import credit_note_paper, invoice_paper
+from billing.documents.printing.pages import DocumentSource, address_lines, country_name, credit_note_page, invoice_page
+from billing.documents.printing.printed import credit_note_source, invoice_source
 from billing.models import CreditNote, Invoice
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_link
@@ -28,48 +28,48 @@ NO_SELLER: Final = {
 
 
 def invoice_document(invoice: Invoice) -> dict[str, Any]:
-    """What the template shows of an invoice."""
-    paper = _in_english(invoice_paper(invoice.pk, without_seller=NO_SELLER))
-    return _document(paper, invoice_page(paper), invoice.state)
+    """Return the data of the template for an invoice."""
+    source = _in_english(invoice_source(invoice.pk, without_seller=NO_SELLER))
+    return _document(source, invoice_page(source), invoice.state)
 
 
 def credit_note_document(note: CreditNote) -> dict[str, Any] | None:
-    """What the template shows of a credit note; None for a carried note, which is not a document."""
+    """Return the data of the template for a credit note; None for a carried note, which is not a document."""
     if note.number is None:
         return None
-    paper = _in_english(credit_note_paper(note.pk, without_seller=NO_SELLER))
-    return _document(paper, credit_note_page(paper), "void" if note.released_at else "issued")
+    source = _in_english(credit_note_source(note.pk, without_seller=NO_SELLER))
+    return _document(source, credit_note_page(source), "void" if note.released_at else "issued")
 
 
-def _in_english(paper: Paper) -> Paper:
-    return replace(paper, buyer={**paper.buyer, "language": ENGLISH.code})
+def _in_english(source: DocumentSource) -> DocumentSource:
+    return replace(source, buyer={**source.buyer, "language": ENGLISH.code})
 
 
-def _document(paper: Paper, page: Mapping[str, Any], state: str) -> dict[str, Any]:
-    lines = [{**line, "entries": _entries(row)} for line, row in zip(page["lines"], paper.document["lines"], strict=True)]
+def _document(source: DocumentSource, page: Mapping[str, Any], state: str) -> dict[str, Any]:
+    lines = [{**line, "entries": _entries(row)} for line, row in zip(page["lines"], source.document["lines"], strict=True)]
     return {
         "title": page["title"],
         "state": state,
         "facts": page["facts"],
-        "seller": _seller(paper),
+        "seller": _seller(source),
         "buyer": page["recipient"],
         "columns": page["columns"],
         "lines": lines,
         "sums": page["sums"],
         "notes": page["notes"],
-        "zone": str(paper.zone),
-        "has_periods": any(row.get("period") for row in paper.document["lines"]),
+        "zone": str(source.zone),
+        "has_periods": any(row.get("period") for row in source.document["lines"]),
     }
 
 
-def _seller(paper: Paper) -> list[str]:
-    vat_id = paper.seller.get("vat_id", "")
-    lines = address_lines(paper.seller, country=country_name(paper.seller["country"], ENGLISH.code))
-    return [*lines, *([f"{paper.notation.texts['vat_id']} {vat_id}"] if vat_id else [])]
+def _seller(source: DocumentSource) -> list[str]:
+    vat_id = source.seller.get("vat_id", "")
+    lines = address_lines(source.seller, country=country_name(source.seller["country"], ENGLISH.code))
+    return [*lines, *([f"{source.notation.texts['vat_id']} {vat_id}"] if vat_id else [])]
 
 
 def _entries(line: Mapping[str, Any]) -> SafeString | str:
-    """Links to the ledger's entries by which credits paid for the line."""
+    """Return links to the ledger's entries whose credits paid for the line."""
     covered = line.get("rating", {}).get("covered")
     if not covered or not covered["entries"]:
         return ""
@@ -82,26 +82,25 @@ def _entries(line: Mapping[str, Any]) -> SafeString | str:
 
 
 def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[str]:
-    """The state of an invoice in sentences."""
+    """Return the state of an invoice in sentences."""
     due = _money(invoice.amount_due_minor, invoice.currency)
     if invoice.state == Invoice.State.DRAFT:
-        sentences = [
-            f"A draft of {_money(invoice.total_minor, invoice.currency)} for {invoice.customer_ref}: nothing is to be paid on it."
-        ]
+        total = _money(invoice.total_minor, invoice.currency)
+        sentences = [f"A draft of {total} for {invoice.customer_ref}, which nobody has to pay."]
         if invoice.grace_ends_at is not None:
             sentences.append(
                 f"It accepts late usage until {instant_words(invoice.grace_ends_at)}; the next run then finalises it."
             )
         return sentences
     if invoice.state == Invoice.State.VOID:
-        return [f"Void{_since(invoice.voided_at)}: nothing is to be paid, and its periods are free to be billed."]
+        return [f"Void{_since(invoice.voided_at)}: nobody has to pay it, and a run can bill its periods again."]
     if invoice.state == Invoice.State.UNCOLLECTIBLE:
-        return [f"{due} of {invoice.customer_ref} is not expected any more{_since(invoice.uncollectible_at)}."]
+        return [f"{due} of {invoice.customer_ref} is written off{_since(invoice.uncollectible_at)}."]
     if invoice.state == Invoice.State.PAID:
         return [f"Paid{_on(invoice.paid_at)}{_how(invoice)}."]
     sentences = [f"{invoice.customer_ref} owes {due}, {_due_words(invoice.due_date, today or timezone.now().date())}."]
     if invoice.credit_notes_minor:
-        sentences.append(f"Credit notes took off {_money(invoice.credit_notes_minor, invoice.currency)}.")
+        sentences.append(f"Credit notes lowered it by {_money(invoice.credit_notes_minor, invoice.currency)}.")
     return sentences
 
 
@@ -131,7 +130,7 @@ def _due_words(due: date | None, today: date) -> str:
 
 
 def note_sentences(note: CreditNote, *, left_minor: int) -> list[str]:
-    """What a credit note gives back, and its unused part."""
+    """Return the amount that a credit note gives back and its unused part, in sentences."""
     amount = _money(note.amount_minor, note.currency)
     if note.released_at is not None:
         return [f"Void{_since(note.released_at)}, with its invoice."]
@@ -140,7 +139,7 @@ def note_sentences(note: CreditNote, *, left_minor: int) -> list[str]:
     else:
         sentences = [f"Gives back {amount}: {note.reason}."]
     left = _money(left_minor, note.currency)
-    return [*sentences, f"{left} is left for later invoices." if left_minor else "Nothing is left of it."]
+    return [*sentences, f"{left} is left for later invoices." if left_minor else "It has no rest."]
 
 
 def _money(amount_minor: int, currency: str) -> str:

@@ -7,20 +7,23 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 
 from billing.documents.printing.printed import PrintedDocument
 from billing.errors import NotFound, SellerMissing
-from ledger import staff_log
 from ledger.api.kit.writing.rendering import pdf_response
 from ledger.errors import DocumentTooLong
-from ledger.typesetting.typeset import NO_GLYPH
+from ledger.operators import staff_log
+from ledger.typesetting.typeset import IS_INSTALLED, NO_GLYPH, NOT_INSTALLED
 
 MOST_SHOWN = 10
 
 
 def pdf_view(request: HttpRequest, make: Callable[[], PrintedDocument], *, back: str) -> HttpResponse:
-    """Show a document as PDF; if it cannot be printed, go back to the page of the button and say why there.
+    """Show a document as a PDF; if it cannot be printed, return to the page of the button and give the reason there.
 
     Args:
         back: the address of that page.
     """
+    if not IS_INSTALLED:
+        messages.error(request, NOT_INSTALLED)
+        return HttpResponseRedirect(back)
     try:
         printed = make()
     except NotFound as error:

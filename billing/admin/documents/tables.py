@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
+from operator import itemgetter
 from typing import Any
 
 from django.utils.html import format_html, format_html_join
@@ -10,13 +11,14 @@ from django.utils.safestring import SafeString
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.pages import title_of
 from billing.documents.printing.texts import texts_of
-from ledger.admin.kit.cells import digits, table
+from ledger.admin.kit.cells import digits
+from ledger.admin.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 
 
 def notation_in(currency: str, lines: Sequence[Mapping[str, Any]] = ()) -> Notation:
-    """How operators read amounts of that currency, and of the credits on these lines."""
+    """Return the notation for amounts of that currency, and of the credits on these lines."""
     covered = (line["rating"].get("covered") for line in lines)
     return Notation(
         ENGLISH, texts_of(ENGLISH.code, seller={}, buyer={}), currency, units_of(each["credit_type"] for each in covered if each)
@@ -55,4 +57,4 @@ def short_table(document: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:
         for words, minor in steps
         if minor or words in always
     ]
-    return table(["What", f"Amount ({document['currency']})"], rows)
+    return table_of(rows, ("What", itemgetter(0)), (f"Amount ({document['currency']})", itemgetter(1)))

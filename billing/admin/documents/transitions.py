@@ -16,7 +16,7 @@ from billing.models import Invoice, Subscription, Transition
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.idempotent_forms import Done, KeyedForm, operation_view
+from ledger.admin.kit.forms.idempotent import Done, FormPage, KeyedForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Refused
 
@@ -25,7 +25,7 @@ NOTES_SHOWN = 100
 
 @dataclass(frozen=True)
 class Words:
-    """A transition as operators see it: the label of its button, what it does, and from which states it is possible."""
+    """A transition for operators: the label of its button, its effect, and the states in which it is possible."""
 
     title: str
     explanation: str
@@ -33,11 +33,7 @@ class Words:
 
 
 WORDS: Final = {
-    "finalize": Words(
-        "Finalise",
-        "The invoice uses the available credits, gets its number and becomes final.",
-        {"draft"},
-    ),
+    "finalize": Words("Finalise", "The invoice uses the available credits, gets its number and becomes final.", {"draft"}),
     "pay": Words("Mark as paid", "The customer has paid the amount due by other means than credits.", {"open", "uncollectible"}),
     "void": Words(
         "Void",
@@ -52,21 +48,52 @@ WORDS: Final = {
     ),
     "delete": Words(
         "Delete draft",
-        "Deleting returns the credits the draft used and frees its periods for billing. Your name and reason stay on record.",
+        "Deleting returns the draft's credits and frees its periods for billing. Your name and reason stay on record.",
         {"draft"},
     ),
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class TransitionPage(FormPage[KeyedForm]):
+    """The page of a transition of an invoice.
+
+    Args:
+        name: the invoice's name while it has no number.
+        then: the page after a deletion.
+    """
+
+    invoice_id: int
+    kind: str
+    name: str
+    then: str
+
+    def operation(self, form: KeyedForm) -> Done:
+        """Make the transition."""
+        with invoices_named():
+            result = transitions.apply(
+                invoice_id=self.invoice_id,
+                kind=self.kind,
+                actor=form.actor,
+                reason=form.cleaned_data["reason"],
+                idempotency_key=form.key,
+            )
+        return Done(
+            f"“{WORDS[self.kind].title}” of {result.number or self.name}",
+            f"the invoice is {result.state}",
+            self.then if self.kind == transitions.DELETE else row_url(Invoice, result.invoice_id),
+            result.replayed,
+        )
+
+
 def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoice, kind: str) -> HttpResponse:
     """Show the form of a transition of this invoice, or make the transition."""
     words = WORDS[kind]
-    return operation_view(
-        model_admin,
-        request,
-        form_class=KeyedForm,
-        operation=_made,
-        fixed={"invoice_id": invoice.pk, "kind": kind, "subscription_id": invoice.subscription_id, "name": str(invoice)},
+    return TransitionPage(
+        form=KeyedForm,
+        invoice_id=invoice.pk,
+        kind=kind,
+        name=str(invoice),
         title=f"{words.title}: {invoice}",
         button=words.title,
         explanation=format_html(
@@ -77,40 +104,36 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
             words.explanation,
         ),
         back=row_url(Invoice, invoice.pk),
-    )
+        then=row_url(Subscription, invoice.subscription_id),
+    ).view(model_admin, request)
 
 
 def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: int) -> HttpResponse | None:
-    """As `transition_view`, but for a deleted draft, after a second click. None if there was no such draft."""
+    """Do as `transition_view`, but for a deleted draft, after a second click. Return None if there was no such draft."""
     kept = Transition.objects.filter(invoice_id=invoice_id, kind=transitions.DELETE).first()
     if kept is None:
         return None
     words = WORDS[transitions.DELETE]
     name = f"draft for {_draft_of(kept)['subscription_ref']}"
-    return operation_view(
-        model_admin,
-        request,
-        form_class=KeyedForm,
-        operation=_made,
-        fixed={
-            "invoice_id": invoice_id,
-            "kind": transitions.DELETE,
-            "subscription_id": kept.subscription_id,
-            "name": name,
-        },
+    return TransitionPage(
+        form=KeyedForm,
+        invoice_id=invoice_id,
+        kind=transitions.DELETE,
+        name=name,
         title=f"{words.title}: {name}",
         button=words.title,
         explanation=f"{kept.actor} has deleted this draft.",
         back=row_url(Subscription, kept.subscription_id),
-    )
+        then=row_url(Subscription, kept.subscription_id),
+    ).view(model_admin, request)
 
 
 ACTIONS: Final = {transitions.DELETE: "delete_draft"}
-"""The name of a transition's action, if it differs from the name of its kind."""
+"""Return the name of a transition's action, if it differs from the name of its kind."""
 
 
 def impossible(invoice: Invoice) -> list[str]:
-    """The actions that the invoice's state does not allow."""
+    """Return the actions that the invoice's state does not allow."""
     return [ACTIONS.get(name, name) for name, words in WORDS.items() if not _is_possible(invoice, name, words)]
 
 
@@ -119,7 +142,7 @@ def _is_possible(invoice: Invoice, kind: str, words: Words) -> bool:
 
 
 def transitions_table(invoice: Invoice) -> dict[str, Any]:
-    """Who changed the state of the document, in the admin or over REST, and why, the latest first."""
+    """Return the transitions of the document, made in the admin or over REST, with actors and reasons, the latest first."""
     rows = Transition.objects.filter(invoice_id=invoice.pk).order_by("-pk")[:NOTES_SHOWN]
     return table_of(
         rows,
@@ -131,7 +154,7 @@ def transitions_table(invoice: Invoice) -> dict[str, Any]:
 
 
 def deletions_table(subscription_id: int) -> dict[str, Any]:
-    """The drafts of a subscription that somebody deleted, and why, the latest first."""
+    """Return the deleted drafts of a subscription with the reasons, the latest first."""
     rows = Transition.objects.filter(subscription_id=subscription_id, kind=transitions.DELETE).order_by("-pk")[:NOTES_SHOWN]
     return table_of(
         rows,
@@ -144,14 +167,14 @@ def deletions_table(subscription_id: int) -> dict[str, Any]:
 
 
 def _draft_of(deletion: Transition) -> dict[str, Any]:
-    """The deleted draft, as far as it is kept."""
+    """Return the stored data of the deleted draft."""
     assert deletion.draft is not None
     return deletion.draft
 
 
 @contextmanager
 def invoices_named() -> Iterator[None]:
-    """Have a refusal name invoices as the pages do. Over REST its facts are their ids."""
+    """Let a refusal name invoices as the pages do. Over REST its facts are their ids."""
     try:
         yield
     except Refused as error:
@@ -160,15 +183,3 @@ def invoices_named() -> Iterator[None]:
         if error.facts.get("resource") == "invoice":
             del error.facts["ref"]
         raise
-
-
-def _made(*, subscription_id: int, name: str, **asked: Any) -> Done:
-    with invoices_named():
-        result = transitions.apply(**asked)
-    is_deleted = asked["kind"] == transitions.DELETE
-    return Done(
-        f"“{WORDS[asked['kind']].title}” of {result.number or name}",
-        f"the invoice is {result.state}",
-        row_url(Subscription, subscription_id) if is_deleted else row_url(Invoice, result.invoice_id),
-        result.replayed,
-    )

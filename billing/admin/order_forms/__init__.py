@@ -1,1 +1,1 @@
-"""Forms about orders, in two steps: each calls the service of the REST call of its name."""
+"""Forms about orders, in two steps: each calls the same service as the REST call of its name."""

@@ -1,65 +1,86 @@
-"""How a form about orders writes at most once, and tries the write beforehand without keeping it."""
+"""Pages of forms about orders: they write at most once, and try the write beforehand without keeping it."""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from django.db.models import Model
 
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
-from billing.rating.price_input import PriceInvalid
+from billing.rating.prices.reading import PriceInvalid
 from billing.request_keys import WriteResult, execute_once
-from ledger.admin.kit.idempotent_forms import FieldFaults
-from ledger.errors import Invalid
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.forms.idempotent import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.services import preview
+from ledger.values import FieldError
 
-Result = TypeVar("Result")
+Written = TypeVar("Written")
 
 
-def written_once(
-    collection: str, *, idempotency_key: str, asked: Mapping[str, Any], act: Callable[[], int], field: str = "/ref"
-) -> tuple[int, bool]:
-    """Write the row of the form at most once; return its id, and whether an earlier click wrote it.
+@dataclass(frozen=True, kw_only=True)
+class OrderPage(FormPage[FormT], Generic[FormT, Written]):
+    """The page of a form about orders.
 
     Args:
         collection: the collection of the REST call that does the same.
-        asked: all values of the form; a form with other values and the same key is refused.
-        act: writes, and returns the row's id.
-        field: shows that a name is taken, or names no row.
+        write: writes and returns the row, or raises.
+        describe: describes the effect of the write; runs before that is rolled back.
+        done: describes the result, in a word or two and in detail, from the row.
+        about: the row of the form, to whose page it returns; None: it returns to the page of the new row.
+        rows: the table of the written row; None: `done` gets `about`.
+        pointer: the field that shows that a name is taken, or that it names no row.
     """
-    form = json.dumps(asked, sort_keys=True, default=str, ensure_ascii=True)
-    with faults_at(field):
-        result = execute_once(
-            collection=collection,
-            idempotency_key=idempotency_key,
-            request_digest=hashlib.sha256(f"admin {collection} {form}".encode()).digest(),
-            act=lambda: WriteResult(201, {"id": act()}),
-        )
-    return result.body["id"], result.replayed
 
+    collection: str
+    write: Callable[[FormT], Written]
+    describe: Callable[[Written, FormT], DryRun]
+    done: Callable[[Any, FormT], tuple[str, str]]
+    about: Model | None = None
+    rows: type[Model] | None = None
+    pointer: str = "/ref"
 
-def tried(act: Callable[[], Result], *, field: str = "/ref") -> Result:
-    """Run the service in a preview; return its result, or show at the fields why it refused."""
-    with faults_at(field), preview():
-        return act()
+    is_tried = True
+
+    def operation(self, form: FormT) -> Done:
+        """Write it at most once. The same key with other values is refused."""
+        content = json.dumps([self.title, form.body(), form.cleaned_data["reason"]], sort_keys=True, ensure_ascii=True)
+        with faults_at(self.pointer):
+            result = execute_once(
+                collection=self.collection,
+                idempotency_key=form.key,
+                request_digest=hashlib.sha256(f"admin {self.collection} {content}".encode()).digest(),
+                act=lambda: WriteResult(201, {"id": self._id_of(self.write(form))}),
+            )
+        row: Any = self.rows._default_manager.get(pk=result.body["id"]) if self.rows else self.about
+        page = self.about or row
+        return Done(*self.done(row, form), row_url(type(page), page.pk), result.replayed)
+
+    def _id_of(self, written: Any) -> Any:
+        return written.pk if self.rows else self.about and self.about.pk
+
+    def dry_run(self, form: FormT) -> DryRun:
+        """Write it in a preview, and describe that."""
+        with faults_at(self.pointer), preview():
+            return self.describe(self.write(form), form)
 
 
 @contextmanager
-def faults_at(field: str) -> Iterator[None]:
+def faults_at(pointer: str) -> Iterator[None]:
     """Show a refusal at the fields of the form."""
     try:
         yield
     except PriceInvalid as invalid:
-        raise FieldFaults([(error.pointer, _sentence(error.detail)) for error in invalid.errors]) from invalid
-    except Invalid as error:
-        raise FieldFaults([(error.facts["pointer"], _sentence(error.facts["detail"]))]) from error
+        raise FieldFaults(invalid.errors) from invalid
     except AlreadyExists as error:
-        raise FieldFaults([(field, f"There is another {error.facts['resource']} {error.facts['ref']}.")]) from error
+        raise _fault(pointer, f"There is another {error.facts['resource']} {error.facts['ref']}") from error
     except CouponNotApplicable as error:
-        raise FieldFaults([(field, _sentence(error.facts["why"]))]) from error
+        raise _fault(pointer, error.facts["why"]) from error
     except NotFound as error:
-        raise FieldFaults([(field, f"There is no {error.facts['resource']} {error.facts['ref']}.")]) from error
+        raise _fault(pointer, f"There is no {error.facts['resource']} {error.facts['ref']}") from error
 
 
-def _sentence(detail: str) -> str:
-    return f"{detail[:1].upper()}{detail[1:]}{'' if detail.endswith('.') else '.'}"
+def _fault(pointer: str, detail: str) -> FieldFaults:
+    return FieldFaults([FieldError(pointer, "refused", detail)])

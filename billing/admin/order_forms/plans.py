@@ -9,48 +9,48 @@ from django.urls import reverse
 
 from billing.admin.cells import plain
 from billing.admin.order_forms import prices
-from billing.admin.order_forms.fields import (
-    CurrencyField,
-    OrderForm,
-    choice_field,
-    credit_type_field,
-    decimal_field,
-    ref_field,
-)
-from billing.admin.order_forms.once import tried, written_once
+from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
 from billing.models import Plan, Price
 from billing.orders import plans
-from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
-from billing.rating.price_input import MAX_PRICES
-from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
+from billing.orders.plans import NewPlan
+from billing.rating.periods import IntervalUnit
+from billing.rating.prices.reading import MAX_PRICES
+from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.idempotent_forms import Done, DryRun, FormSection, amount_field, operation_view, text_field
+from ledger.admin.kit.forms.fields import Shown
+from ledger.admin.kit.forms.idempotent import DryRun, FormSection
 from ledger.admin.kit.pages import ReadOnlyAdmin
 
-UNITS: Final = [(unit.value, unit.value.replace("_", " ")) for unit in IntervalUnit]
 COUNT: Final = "price_count"
 PRICES_AT_FIRST: Final = 2
 
 
-class PlanForm(OrderForm, CreditAmountsForm):
-    """A plan: its name, how often it is billed, its prices, and the credits that it grants."""
+class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
+    """A plan: its name, its billing interval, its prices, and the credits that it grants."""
 
-    code = ref_field(label="Code", help_text="With the code of an existing plan, this becomes its next version.")
-    name = text_field(label="Name", required=True, most=200, help_text="For people, such as Team.")
-    currency = CurrencyField(label="Currency", help_text="ISO 4217, such as EUR.")
-    unit = choice_field(label="Billed every", choices=UNITS)
-    count = amount_field(label="How many of them", most=MAX_INTERVAL_COUNT, help_text="1 month, 3 months …")
-    minimum = decimal_field(label="At least", help_text="Per subscription and period, before tax.")
-    maximum = decimal_field(label="At most", help_text="Per subscription and period, before tax.")
-    grants = CreditAmountField(
-        label="Credits granted each period", required=False, help_text="In the unit of the credit type, with its decimals."
-    )
-    credit_type = credit_type_field(label="Of the credit type", initial="credits")
-    rollover_cap = CreditAmountField(
-        label="Carried over at most", required=False, least=0, help_text="Empty: the rest expires with its period."
-    )
-    price_count = forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False)
+    declared = NewPlan
+    shows = {
+        "code": Shown(help="The code of an existing plan makes this its next version."),
+        "name": Shown(help="For people, such as Team."),
+        "currency": Shown(help="ISO 4217, such as EUR."),
+        "unit": Shown(label="Billed every", at="/interval/unit", words={unit: unit.replace("_", " ") for unit in IntervalUnit}),
+        "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
+        "minimum": Shown(label="At least", help="Per subscription and period, before tax."),
+        "maximum": Shown(label="At most", help="Per subscription and period, before tax."),
+        "grants": Shown(
+            label="Credits granted each period",
+            at="/allowance/amount",
+            required=False,
+            help="In the unit of the credit type, with its decimals.",
+        ),
+        "credit_type": Shown(label="Of the credit type", at="/allowance/credit_type", required=False),
+        "rollover_cap": Shown(
+            label="Carried over at most", at="/allowance/rollover_cap", help="Empty: the rest expires with its period."
+        ),
+        COUNT: forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False),
+    }
 
     more = "Another price"
 
@@ -67,28 +67,28 @@ class PlanForm(OrderForm, CreditAmountsForm):
         self.set_units()
 
     def type_field_of(self, name: str) -> str:
-        """Of a price, its own field; of the allowance, the plan's."""
+        """Return the field for a pointer: the price's own field, or the plan's for the allowance."""
         return name.replace("credits_per_unit", "credits_type") if name.startswith("price_") else super().type_field_of(name)
 
     def sections(self) -> list[FormSection]:
-        """The plan, each of its prices, and the fields that are seldom needed."""
+        """Return the plan, each of its prices, and the rarely needed fields."""
         return [
-            FormSection([self[name] for name in ("code", "name", "currency", "unit", "count")]),
+            FormSection(self.bound("code", "name", "currency", "unit", "count")),
             *(self._price(index) for index in range(self._prices)),
             FormSection(
                 [],
-                [self[name] for name in ("grants", "credit_type", "rollover_cap", "minimum", "maximum")],
+                self.bound("grants", "credit_type", "rollover_cap", "minimum", "maximum"),
                 title="The whole",
                 summary="Credits granted, least and most",
             ),
-            FormSection([self[name] for name in ("reason", COUNT, "shown_in", "idempotency_key")]),
+            FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
 
     def _price(self, index: int) -> FormSection:
         folded = [name for name in prices.FIELDS if name not in prices.MAIN]
         return FormSection(
-            [self[prices.name_of(index, name)] for name in prices.MAIN],
-            [self[prices.name_of(index, name)] for name in folded],
+            self.bound(*(prices.name_of(index, name) for name in prices.MAIN)),
+            self.bound(*(prices.name_of(index, name) for name in folded)),
             title=f"Price {index + 1}",
             summary="Tiers, packages, free units, percentages, credits and more",
         )
@@ -99,17 +99,14 @@ class PlanForm(OrderForm, CreditAmountsForm):
         return {**typed, COUNT: min(_count(typed) + 1, MAX_PRICES)}
 
     def field_of(self, pointer: str) -> str | None:
-        """The field for a mistake in a price, or in another field."""
-        allowance = {"/allowance/amount": "grants", "/allowance/rollover_cap": "rollover_cap"}
-        named = allowance.get(pointer) or prices.field_at(pointer, self._filled)
+        """Return the field of a fault in a price, or in another field."""
+        named = prices.field_at(pointer, self._filled)
         return named if named in self.fields else super().field_of(pointer)
 
-    def clean(self) -> dict[str, Any]:
-        """The prices in the form of the REST contract, without empty ones."""
-        clean = super().clean() or {}
+    def body(self) -> dict[str, Any]:
+        """Return the JSON with the prices that are not empty."""
         self._filled = [index for index in range(self._prices) if not index or not prices.is_empty(index, self.data)]
-        clean["prices"] = [prices.price_typed(index, clean) for index in self._filled]
-        return clean
+        return super().body() | {"prices": [prices.price_typed(index, self.cleaned_data) for index in self._filled]}
 
 
 def _count(values: Mapping[str, Any]) -> int:
@@ -126,7 +123,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         request,
         initial=first,
         title="New plan",
-        explanation="A plan says what you sell: its prices, and how often it is billed. The form ignores an empty price.",
+        explanation="A plan is what you sell: prices and a billing interval. The form ignores an empty price.",
         back=reverse("admin:billing_plan_changelist"),
     )
 
@@ -146,22 +143,31 @@ def version_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -
 def _view(
     model_admin: ReadOnlyAdmin, request: HttpRequest, *, initial: dict[str, Any], title: str, explanation: str, back: str
 ) -> HttpResponse:
-    return operation_view(
-        model_admin,
-        request,
-        form_class=PlanForm,
-        operation=_create,
-        dry_run=_dry_run,
+    return OrderPage(
+        form=PlanForm,
+        collection="plans",
+        pointer="/code",
+        rows=Plan,
+        write=lambda form: plans.create_plan.execute(form.request),
+        describe=_described,
+        done=lambda plan, form: (f"Version {plan.version} of {plan.code}", plan.name),
         initial=initial,
         title=title,
         button="Create the plan" if title == "New plan" else "Create the version",
         explanation=explanation,
         back=back,
-    )
+    ).view(model_admin, request)
+
+
+def _described(plan: Plan, form: PlanForm) -> DryRun:
+    """Return the plan in sentences, read back from the rows that would be written."""
+    is_first = plan.version == 1
+    new = "This is a new plan." if is_first else f"This is version {plan.version}; subscriptions stay on theirs until amended."
+    return DryRun(sentences=[new, *plan_sentences(plans.terms_of.__wrapped__(plan.pk))])
 
 
 def _typed_of(plan: Plan) -> dict[str, Any]:
-    """The form's initial values for the next version."""
+    """Return the form's initial values for the next version."""
     found = list(Price.objects.filter(plan_id=plan.pk).order_by("position"))
     typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "currency")}
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
@@ -172,40 +178,3 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     for index, price in enumerate(found):
         typed |= prices.typed_of(index, price.definition)
     return typed
-
-
-def _fields(asked: Mapping[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: asked[name] for name in ("code", "name", "currency", "prices")}
-    fields |= {name: asked[name] for name in ("minimum", "maximum") if name in asked}
-    fields["interval"] = Interval(IntervalUnit(asked["unit"]), asked["count"])
-    if "grants" in asked:
-        fields["allowance"] = {
-            "credit_type": asked.get("credit_type", "credits"),
-            "amount": asked["grants"],
-            "rollover_cap": asked.get("rollover_cap"),
-        }
-    return fields
-
-
-def _create(*, idempotency_key: str, actor: str, **asked: Any) -> Done:
-    pk, replayed = written_once(
-        "plans",
-        idempotency_key=idempotency_key,
-        asked=asked,
-        act=lambda: plans.create_plan(**_fields(asked)).pk,
-        field="/code",
-    )
-    plan = Plan.objects.get(pk=pk)
-    return Done(f"Version {plan.version} of {plan.code}", plan.name, row_url(Plan, pk), replayed)
-
-
-def _dry_run(*, idempotency_key: str, actor: str, **asked: Any) -> DryRun:
-    """The plan in sentences, read back from the rows that would be written."""
-
-    def act() -> tuple[int, list[str]]:
-        plan = plans.create_plan(**_fields(asked))
-        return plan.version, plan_sentences(plans.terms_of.__wrapped__(plan.pk))
-
-    version, sentences = tried(act, field="/code")
-    new = "This is a new plan." if version == 1 else f"This is version {version}; subscriptions stay on theirs until amended."
-    return DryRun(sentences=[new, *sentences])

@@ -11,6 +11,7 @@ from billing.admin.order_forms import plans as plan_forms
 from billing.admin.prose import coupon_words, every, plan_sentences
 from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
+from billing.permissions import ADD_PLAN
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
@@ -23,7 +24,7 @@ VERSIONS_SHOWN = 50
 
 
 def interval_of(plan: Plan) -> Interval:
-    """How long a period of the plan is."""
+    """Return how long a period of the plan is."""
     return Interval(IntervalUnit(plan.interval_unit), plan.interval_count)
 
 
@@ -44,12 +45,12 @@ class PlanAdmin(ReadOnlyAdmin):
     search_fields = ("code__startswith", "name__named")
     search_help_text = "Beginning of a plan's code or name"
     csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "terms", "created")
-    starts = "A plan says what you sell: its prices, and how often it is billed."
+    starts = "A plan is what you sell: prices and a billing interval."
     actions_detail = ("new_version",)
     fields = (("code", "version", "created"),)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """Newest first; the versions of a plan by their index."""
+        """Return the newest first; the versions of a plan by their index."""
         values = cl.values()
         rows = cl.queryset.filter(code=values["code"]) if "code" in values else cl.queryset
         fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
@@ -63,9 +64,9 @@ class PlanAdmin(ReadOnlyAdmin):
             "parts": [("Versions", _versions_table(row))],
         }
 
-    @operation("New version", icon="add", permission="billing.add_plan", url_path="new-version")
+    @operation("New version", icon="add", permission=ADD_PLAN, url_path="new-version")
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Create the next version of the plan, beginning with this one."""
+        """Create the next version of the plan, filled in with this one."""
         return plan_forms.version_view(self, request, self.row_of(request, object_id))
 
 

@@ -5,10 +5,9 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Q, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.html import format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -22,14 +21,24 @@ from billing.admin.orders.tables import subscriptions_table
 from billing.admin.prose import coupon_words
 from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
+from billing.permissions import (
+    ADD_CUSTOMERCOUPON,
+    ADD_SUBSCRIPTION,
+    CHANGE_CUSTOMER,
+    CHANGE_CUSTOMERCOUPON,
+    ERASE_CUSTOMER,
+    VIEW_INVOICE,
+    VIEW_SUBSCRIPTION,
+)
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import link, row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 from ledger.admin.links import holder_link
+from ledger.operators.permissions import VIEW_ENTRYLISTING
 
 
 def _holder(row: Customer) -> SafeString | str:
@@ -63,68 +72,67 @@ class CustomerAdmin(ReadOnlyAdmin):
     fields = (("holder", "language", "created"),)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """Newest first; those of a holder by its index."""
+        """Return the newest first; those of a holder by its index."""
         values = cl.values()
         rows = cl.queryset
         if "holder" in values:
-            # The index is of customers who have a holder.
+            # The index contains only customers who have a holder.
             rows = rows.filter(holder_id=values["holder"]).exclude(holder_id="")
         fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
         return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The customer in sentences, with the tables about it."""
+        """Return the customer in sentences, with the tables about it."""
         may = request.user.has_perm
         invoices = Invoice.objects.filter(customer_id=row.pk).order_by("-pk")[:MORE_ROWS]
         return {
             "title": f"{row.ref}: {row.name}",
             "sentences": customer_sentences(row),
             "parts": [
-                *([("Subscriptions", _subscriptions_table(row))] if may("billing.view_subscription") else []),
-                *([("Latest invoices", invoices_table(invoices))] if may("billing.view_invoice") else []),
-                ("Coupons", _coupons_table(row, may_take=may("billing.change_customercoupon"))),
+                *([("Subscriptions", _subscriptions_table(row))] if may(VIEW_SUBSCRIPTION) else []),
+                *([("Latest invoices", invoices_table(invoices))] if may(VIEW_INVOICE) else []),
+                ("Coupons", _coupons_table(row, may_take=may(CHANGE_CUSTOMERCOUPON))),
             ],
             "links": [(list_url(Invoice, customer=row.ref), "All invoices of this customer"), *_statement(request, row)],
         }
 
     # What can be done ---------------------------------------------------------------------------------
 
-    @operation("Edit", icon="edit", permission="billing.change_customer")
+    @operation("Edit", icon="edit", permission=CHANGE_CUSTOMER)
     def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Change what documents say about the customer."""
+        """Change the data of the customer on documents."""
         return order_forms.change_view(self, request, self.row_of(request, object_id))
 
-    @operation("New subscription", icon="add", permission="billing.add_subscription")
+    @operation("New subscription", icon="add", permission=ADD_SUBSCRIPTION)
     def subscribe(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Go to the form of a subscription, with this customer in it."""
+        """Go to the form of a subscription, filled in with this customer."""
         query = urlencode({"customer": self.row_of(request, object_id).ref})
         return HttpResponseRedirect(f"{reverse('admin:billing_subscription_add')}?{query}")
 
-    @operation("Give a coupon", icon="percent", permission="billing.add_customercoupon", url_path="give-coupon")
+    @operation("Give a coupon", icon="percent", permission=ADD_CUSTOMERCOUPON, url_path="give-coupon")
     def give_coupon(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give the customer a coupon."""
         return order_forms.give_coupon_view(self, request, self.row_of(request, object_id))
 
-    @operation("Erase personal data", icon="person_remove", permission="billing.erase_customer")
+    @operation("Erase personal data", icon="person_remove", permission=ERASE_CUSTOMER)
     def erase(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Erase who the customer is."""
+        """Erase the personal data of the customer."""
         return erase_view(self, request, self.row_of(request, object_id))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> Collection[str]:
-        """Nothing is left to erase of an erased customer."""
+        """Return that an erased customer has nothing left to erase."""
         customer = self.get_object(request, unquote(object_id))
         return ["erase"] if customer is not None and is_erased(customer) else []
 
     def take_coupon(self, request: HttpRequest, pk: int, code: str) -> HttpResponse:
         """Take a coupon away from the customer."""
-        if not request.user.has_perm("billing.change_customercoupon"):
-            raise PermissionDenied
         return order_forms.take_coupon_view(self, request, self.row_of(request, str(pk)), code)
 
     def get_urls(self) -> list[URLPattern]:
-        """With the form that takes a coupon away."""
-        view = self.admin_site.admin_view(self.take_coupon)
-        return [path("<int:pk>/coupons/<str:code>/take/", view, name="billing_take_coupon"), *super().get_urls()]
+        """Return the columns with the form that takes a coupon away."""
+        route = "<int:pk>/coupons/<str:code>/take/"
+        own = guarded(self, route, self.take_coupon, name="billing_take_coupon", permission=CHANGE_CUSTOMERCOUPON)
+        return [own, *super().get_urls()]
 
 
 def _subscriptions_table(customer: Customer) -> dict[str, Any]:
@@ -133,8 +141,8 @@ def _subscriptions_table(customer: Customer) -> dict[str, Any]:
 
 
 def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]]:
-    """The link to the last month's statement of the customer's holder."""
-    if not customer.holder_id or not request.user.has_perm("ledger.view_entrylisting"):
+    """Return the link to the last month's statement of the customer's holder."""
+    if not customer.holder_id or not request.user.has_perm(VIEW_ENTRYLISTING):
         return []
     url = statement_url(customer.holder_id, type=customer.credit_type or "credits")
     return [(url, f"Credit statement of {last_month():%B %Y} (PDF)")]

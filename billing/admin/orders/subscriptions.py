@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
-from unfold.decorators import action
 
 from billing import reads
 from billing.admin.cells import MORE_ROWS, customer_link, list_url
@@ -17,22 +16,24 @@ from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.transitions import deletions_table
 from billing.admin.order_forms import subscriptions as order_forms
 from billing.admin.order_forms.amendments import WAYS, amend_view
+from billing.admin.order_forms.once import OrderPage
 from billing.admin.orders import usage
 from billing.admin.orders.tables import amendments_table, charges_table, claims_table, items_table
-from billing.admin.prose import every, number
+from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.errors import NotFound
 from billing.models import Customer, Invoice, Subscription, SuspendedBilling
 from billing.orders import suspension
+from billing.permissions import ADD_AMENDMENT, CHANGE_SUSPENDEDBILLING, VIEW_INVOICE
 from billing.rating.periods import Interval, IntervalUnit
+from billing.rating.prices.wording import number
 from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
-from ledger import staff_log
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import contract_time, instant_words
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, ReasonForm, UncountedList, actor, form_page, operation, said
-from ledger.errors import LedgerError
+from ledger.admin.kit.forms.idempotent import DryRun, KeyedForm
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.typesetting.languages import ENGLISH
 
 WINDOW_ROWS = 1_000
@@ -41,9 +42,9 @@ STATE_COLOURS = {"scheduled": "info", "active": "success", "paused": "warning", 
 
 
 def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
-    """The action for a kind of amendment."""
+    """Return the action for a kind of amendment."""
 
-    @operation(WAYS[name].title, icon=icon, permission="billing.add_amendment", url_path=name.replace("_", "-"))
+    @operation(WAYS[name].title, icon=icon, permission=ADD_AMENDMENT, url_path=name.replace("_", "-"))
     def amend(self: "SubscriptionAdmin", request: HttpRequest, object_id: str) -> HttpResponse:
         return amend_view(self, request, self.row_of(request, object_id), name)
 
@@ -51,7 +52,7 @@ def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
 
 
 def _contract_time(title: str, value: columns.Value, *, without: str = "") -> Column:
-    """A time that the subscription names, in its zone."""
+    """Return a column with a time of the subscription, in its zone."""
     get = columns.getter(value)
     return Column(title, lambda row: contract_time(get(row), row.time_zone) or without, value, csv_title=f"{title} (UTC)")
 
@@ -110,7 +111,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     withdraw_cancellation = _amendment("withdraw_cancellation", "undo")
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """Newest first, with the state of each; by the index on customers or suspended billing, else WINDOW_ROWS at a time."""
+        """Return the newest first, each with its state; by the index on customers or suspended billing, or a window of rows."""
         values = cl.values()
         rows = cl.queryset.order_by("-pk")
         if "customer" in values:
@@ -134,23 +135,23 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         return Page(rows=shown, older=str(last.pk), note=note)
 
     def searched(self, word: str) -> Q:
-        """By the beginning of the reference, or by the customer: each has its index."""
+        """Find by the beginning of the reference, or by the customer: each has its index."""
         return Q(ref__startswith=word) | Q(customer_id__in=customers_of(word))
 
     def find(self, request: HttpRequest, key: str) -> Subscription | None:
-        """The subscription with its present state and its parts."""
+        """Return the subscription with its present state and its parts."""
         row: Subscription | None = super().find(request, key)
         if row is not None:
             try:
                 row.detail = reads.subscription(row.ref)  # type: ignore[attr-defined]
-            except NotFound:  # its customer is missing, which the audit says
+            except NotFound:  # its customer is missing, which the audit reports
                 return None
             _with(row, row.detail.row)  # type: ignore[attr-defined]
         return row
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The subscription in sentences, with all tables about it."""
-        may_view_invoices = request.user.has_perm("billing.view_invoice")
+        """Return the subscription in sentences, with all tables about it."""
+        may_view_invoices = request.user.has_perm(VIEW_INVOICE)
         invoices = Invoice.objects.filter(subscription_id=row.pk).order_by("-pk")[:MORE_ROWS]
         return {
             "title": f"Subscription {row.ref}",
@@ -180,38 +181,31 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         row: Any = self.get_object(request, unquote(object_id))
         return [] if row is None else _impossible(row.detail)
 
-    def has_resume_billing_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        if not request.user.has_perm("billing.change_suspendedbilling"):
-            return False
-        row: Any = self.get_object(request, unquote(object_id)) if object_id else None
-        return row is not None and row.now.suspended_reason is not None
-
-    @action(description="Resume billing", icon="play_arrow", permissions=["resume_billing"], url_path="resume-billing")
+    @operation("Resume billing", icon="play_arrow", permission=CHANGE_SUSPENDEDBILLING, url_path="resume-billing")
     def resume_billing(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Let the generator bill it again, with a reason."""
-        row: Any = self.get_object(request, unquote(object_id))
-        back = reverse("admin:billing_subscription_change", args=[row.pk])
-        title = f"Resume the billing of {row.ref}"
-        form = ReasonForm(request.POST or None)
-        if request.method == "POST" and form.is_valid():
-            try:
-                suspension.resume(ref=row.ref, actor=actor(request), reason=form.cleaned_data["reason"])
-            except LedgerError as error:
-                messages.error(request, said(error))
-            else:
-                staff_log.record(request, "form", about=title, details=form.cleaned_data["reason"])
-                messages.success(request, f"The next run bills {row.ref}.")
-            return HttpResponseRedirect(back)
-        return form_page(
-            request,
-            form,
-            title=title,
+        row: Any = self.row_of(request, object_id)
+        return ResumePage(
+            form=KeyedForm,
+            collection="resume-billing",
+            write=lambda form: suspension.resume(ref=row.ref, actor=form.actor, reason=form.cleaned_data["reason"]),
+            describe=lambda resumed, form: DryRun(sentences=[]),
+            done=lambda row, form: ("The resumption", f"the next run bills {row.ref}"),
+            about=row,
+            title=f"Resume the billing of {row.ref}",
             button="Resume billing",
             explanation=f"The generator suspended billing: “{row.now.suspended_reason}”. "
-            "After you resume billing, the next run bills the subscription.",
-            back=back,
-            opts=self.opts,
-        )
+            "After you resume billing, the next run bills the subscription."
+            if row.now.suspended_reason
+            else "Billing is not suspended.",
+            back=reverse("admin:billing_subscription_change", args=[row.pk]),
+        ).view(self, request)
+
+
+class ResumePage(OrderPage[KeyedForm, SuspendedBilling]):
+    """The page that resumes billing: one step, because there is nothing to preview."""
+
+    is_tried = False
 
 
 def _with(row: Subscription, now: SubscriptionRow) -> Subscription:
@@ -221,7 +215,7 @@ def _with(row: Subscription, now: SubscriptionRow) -> Subscription:
 
 
 def _suspended(cursor: str) -> list[int]:
-    """The newest subscriptions whose billing is suspended, by the index on those; at most WINDOW_ROWS."""
+    """Return the newest subscriptions with suspended billing, by their index; at most WINDOW_ROWS."""
     rows = SuspendedBilling.objects.filter(resumed_at=None)
     if cursor:
         rows = rows.filter(subscription_id__lt=read_number(cursor))
@@ -229,20 +223,22 @@ def _suspended(cursor: str) -> list[int]:
 
 
 def _impossible(detail: SubscriptionDetail) -> list[str]:
-    """The amendments that would change nothing, or be refused."""
+    """Return the amendments that would change nothing, or be refused."""
     row = detail.row
     hidden = ["go_on"] if row.state != "paused" else ["pause"]
     if row.trial_end is None or row.trial_end <= detail.as_of:
         hidden.append("extend_trial")
     if row.ends_at is None:
         hidden.append("withdraw_cancellation")
+    if row.suspended_reason is None:
+        hidden.append("resume_billing")
     if row.state == "ended":
         hidden += ["cancel", "pause", "change_plan", "change_quantities"]
     return hidden
 
 
 def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
-    """The present state of a subscription in sentences: its plan, end, quantities and next billing."""
+    """Return the present state of a subscription in sentences: its plan, end, quantities and next billing."""
     row = detail.row
     zone = ZoneInfo(row.time_zone)
     interval = every(Interval(IntervalUnit(row.interval_unit), row.interval_count))
@@ -260,5 +256,5 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
     if row.ends_at is not None:
         sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {instant_words(row.ends_at, zone)}.")
     if row.suspended_reason is not None:
-        sentences.append(f"Billing is suspended until somebody resumes it: {row.suspended_reason}.")
+        sentences.append(f"Billing is suspended until a person resumes it: {row.suspended_reason}.")
     return sentences

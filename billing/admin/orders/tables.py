@@ -6,16 +6,17 @@ from zoneinfo import ZoneInfo
 
 from billing import reads
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
-from billing.admin.prose import change_words, number
+from billing.admin.prose import change_words
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
-from billing.rating.prepaid_units import CreditSpend, covered_of
+from billing.rating.prices.prepaid_units import CreditSpend, covered_of
+from billing.rating.prices.wording import number
+from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.kit import columns
-from ledger.admin.kit.cells import contract_time, row_link, table, timestamp
+from ledger.admin.kit.cells import contract_time, row_link, timestamp
 from ledger.admin.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
 
-SHORT_HEADERS: Final = ("Subscription", "Plan", "State", "Started", "Next due")
 KINDS: Final[dict[int, str]] = {
     Claim.Kind.RECURRING: "every period",
     Claim.Kind.USAGE: "usage",
@@ -28,14 +29,14 @@ COUNTED: Final = {Claim.Kind.RECURRING, Claim.Kind.USAGE}
 
 
 def _period(row: Any, zone: ZoneInfo) -> str:
-    """From when to when, in the subscription's zone."""
+    """Return start and end in the subscription's zone."""
     if row.ends_at is not None:
         return ENGLISH.period(row.starts_at, row.ends_at, zone)
     return f"from {ENGLISH.date_and_time(row.starts_at, zone)} on"
 
 
 def items_table(subscription: Subscription) -> dict[str, Any]:
-    """The prices with the times for which they apply, after all amendments."""
+    """Return the prices with their times, after all amendments."""
     zone = ZoneInfo(subscription.time_zone)
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("starts_at", "pk")
     versions = list(current[:MORE_ROWS])
@@ -52,7 +53,7 @@ def items_table(subscription: Subscription) -> dict[str, Any]:
 
 
 def amendments_table(subscription: Subscription) -> dict[str, Any]:
-    """The order and its amendments, in words, the latest first."""
+    """Return the order and its amendments in words, the latest first."""
     rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS])
     plans = by_pk(Plan, [row.change.get("plan") for row in rows])
     zone = ZoneInfo(subscription.time_zone)
@@ -67,26 +68,23 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
 
 
 def subscriptions_table(pks: Sequence[int]) -> dict[str, Any]:
-    """Subscriptions in short, inside another page."""
-    return table(SHORT_HEADERS, short_rows(pks))
+    """Return subscriptions in short with their current states, the newest first."""
+    return table_of(
+        reads.subscriptions(among=list(pks), limit=MORE_ROWS) if pks else [],
+        ("Subscription", lambda row: subscription_link(row.id, row.ref)),
+        ("Plan", lambda row: row_link(Plan, row.plan_id, f"{row.plan} v{row.plan_version}")),
+        ("State", _state),
+        ("Started", lambda row: contract_time(row.started_at, row.time_zone)),
+        ("Next due", lambda row: contract_time(row.due_at, row.time_zone) or "nothing"),
+    )
 
 
-def short_rows(pks: Sequence[int]) -> list[tuple[Any, ...]]:
-    """The rows of SHORT_HEADERS, the newest subscription first, as each is now."""
-    return [
-        (
-            subscription_link(row.id, row.ref),
-            row_link(Plan, row.plan_id, f"{row.plan} v{row.plan_version}"),
-            row.state if row.suspended_reason is None else f"{row.state}, billing suspended: {row.suspended_reason}",
-            contract_time(row.started_at, row.time_zone),
-            contract_time(row.due_at, row.time_zone) or "nothing",
-        )
-        for row in (reads.subscriptions(among=list(pks), limit=MORE_ROWS) if pks else [])
-    ]
+def _state(row: SubscriptionRow) -> str:
+    return row.state if row.suspended_reason is None else f"{row.state}, billing suspended: {row.suspended_reason}"
 
 
 def charges_table(subscription: Subscription) -> dict[str, Any]:
-    """One-off charges, the latest first."""
+    """Return one-off charges, the latest first."""
     rows = Charge.objects.filter(subscription_id=subscription.pk).order_by("-sequence")[:MORE_ROWS]
     return table_of(
         rows,
@@ -99,7 +97,7 @@ def charges_table(subscription: Subscription) -> dict[str, Any]:
 
 
 def claims_table(subscription: Subscription) -> dict[str, Any]:
-    """The billed periods, the latest first."""
+    """Return the billed periods, the latest first."""
     zone = ZoneInfo(subscription.time_zone)
     claims = list(Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at")[:MORE_ROWS])
     items = by_pk(Item, [row.item_id for row in claims])
@@ -118,5 +116,5 @@ def claims_table(subscription: Subscription) -> dict[str, Any]:
 
 
 def _spends(claim: Claim) -> tuple[CreditSpend, ...]:
-    """The credits that paid for units of the claim."""
+    """Return the credits that paid for units of the claim."""
     return covered_of(claim.snapshot["covered"])[1] if "covered" in claim.snapshot else ()

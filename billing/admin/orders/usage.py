@@ -4,29 +4,27 @@ from functools import partial
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
 
 from billing.admin.cells import by_pk, pairs, plain
 from billing.models import ItemVersion, Price, Subscription, UsageEvent
+from billing.permissions import VIEW_USAGEEVENT
 from ledger.admin.kit import columns
 from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.filters import WrongFilter, instant_cursor, read_instant_cursor
-from ledger.admin.kit.pages import PAGE_ROWS, ReadOnlyAdmin
+from ledger.admin.kit.pages import PAGE_ROWS, ReadOnlyAdmin, guarded
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
     """The address of the page."""
-    return path("<int:pk>/usage/", model_admin.admin_site.admin_view(partial(_page, model_admin)), name="billing_usage")
+    return guarded(model_admin, "<int:pk>/usage/", partial(_page, model_admin), name="billing_usage", permission=VIEW_USAGEEVENT)
 
 
 def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, pk: int) -> HttpResponse:
     """Show a page of one meter's events, latest first."""
-    if not request.user.has_perm("billing.view_usageevent"):
-        raise PermissionDenied
     subscription = Subscription.objects.filter(pk=pk).first()
     if subscription is None:
         raise Http404

@@ -1,1 +1,1 @@
-"""What documents look like: from an invoice or a credit note to a PDF, with an e-invoice inside where it is in euro."""
+"""Prints invoices and credit notes as PDFs; a PDF in euro contains an e-invoice."""

@@ -1,6 +1,6 @@
-"""How the amount of a line was computed, in words and numbers that the reader can check by hand. Pure.
+"""The computation of a line's amount, in words and numbers that the reader can check by hand. Pure.
 
-A line keeps its calculation as steps (`billing.rating.pricing.Step`): "5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80".
+A line stores its calculation as steps (`rating.prices.steps.Step`): "5,390,000 − 1,000,000 free = 4,390,000 × 0.00002 = 87.80".
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ CREDITS: Final = "credits"
 """The credit type that has its name in the texts."""
 MICROSECONDS: Final = 1_000_000
 DAYS_AT_MOST: Final = 400
-"""The most days of a full period. A share of more is one of microseconds."""
+"""The most days of a full period. A share with a larger base counts microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How numbers are written: the language, its texts, the currency, and the units of credit types that have one."""
+    """The notation of numbers: the language, its texts, the currency, and the units of credit types that have one."""
 
     language: Language
     texts: Mapping[str, str]
@@ -31,12 +31,12 @@ class Notation:
     units: Mapping[str, CreditUnit] = field(default_factory=dict)
 
     def money(self, amount_minor: int) -> str:
-        """An amount of whole minor units, without its currency."""
+        """Return an amount of whole minor units, without its currency."""
         digits = minor_digits(self.currency)
         return self.language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)
 
     def price(self, amount: Decimal | str) -> str:
-        """An exact amount in major units, with at least the decimals of its currency."""
+        """Return an exact amount in major units, with at least the decimals of its currency."""
         exact = Decimal(amount)
         has = max(-int(exact.normalize().as_tuple().exponent), 0)
         return self.language.number(exact, decimals=max(has, minor_digits(self.currency)))
@@ -46,12 +46,12 @@ class Notation:
         return self.language.number(value)
 
     def counted(self, value: Decimal | str, nouns: str) -> str:
-        """A quantity with the noun of these texts: "1 unit", "100 units"."""
+        """Return a quantity with the noun of these texts: "1 unit", "100 units"."""
         one, many = self.texts[nouns].split("|")
         return f"{self.number(value)} {one if Decimal(value) == 1 else many}"
 
     def credits(self, amount: int, credit_type: str) -> str:
-        """An amount of credits with the decimals and unit of its type; of a type without a unit, with the type's name."""
+        """Return an amount of credits with the decimals and unit of its type; without a unit, with the type's name."""
         unit = self.units.get(credit_type)
         if unit is not None:
             noun = unit.unit_of(amount) if self.language == ENGLISH else unit.unit
@@ -61,16 +61,16 @@ class Notation:
         return f"{self.number(Decimal(amount))} {plain_unit(credit_type).unit}"
 
     def with_credits(self, text: str, text_in_unit: str, amount: int, credit_type: str) -> str:
-        """A text about an amount of credits; where its unit may be that of money, one that says that it is credits."""
+        """Return a text about an amount of credits; if its unit could mean money, the text that says credits."""
         name = text if credit_type == CREDITS and credit_type not in self.units else text_in_unit
         return self.texts[name].format(credits=self.credits(amount, credit_type))
 
 
 def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
-    """The notes under a line that explain its amount; no note where quantity times price explains it.
+    """Return the notes under a line that explain its amount; no note if quantity times price explains it.
 
     Args:
-        line: as `GET /v1/invoices/{id}` has it.
+        line: a line of `GET /v1/invoices/{id}`.
     """
     rating = line["rating"]
     return [
@@ -101,7 +101,7 @@ def _is_free(step: Step) -> bool:
 
 
 def _says_itself(line: Mapping[str, Any], step: Step) -> bool:
-    """True where the columns for quantity and price show the whole calculation."""
+    """Return whether the columns for quantity and price show the whole calculation."""
     unit_amount = line["unit_amount"]
     return (
         unit_amount is not None
@@ -121,7 +121,7 @@ def _after_free(notation: Notation, free: Step, charged: Step) -> str:
 
 
 def _range(notation: Notation, step: Step) -> str:
-    """The range of the quantity that a step prices."""
+    """Return the range of the quantity that a step prices."""
     lower, upper = step["from"], step["to"]
     if lower is None or upper is None:
         return ""

@@ -1,6 +1,6 @@
-"""The invoice that a machine reads: Factur-X of profile EN 16931, an XML file inside the PDF, and what the PDF says about it.
+"""The e-invoice: Factur-X of profile EN 16931, an XML file inside the PDF, and the metadata of the PDF about it.
 
-Source: EN 16931-1 (BT and BG are its numbers of the terms), Factur-X 1.09 / ZUGFeRD 2.
+Source: EN 16931-1 (BT and BG are its numbers of terms), Factur-X 1.09 / ZUGFeRD 2.
 """
 
 import logging
@@ -12,7 +12,8 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
 
-from billing.documents.printing.pages import EURO, PLACE, Paper, title_of
+from billing.documents.printing.pages import EURO, PLACE, DocumentSource, title_of
+from billing.models import CREDIT_NOTE
 from billing.rating.money import minor_digits
 from ledger.typesetting.typeset import AttachedFile
 
@@ -20,14 +21,12 @@ log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "factur-x.xml"
 PROFILE: Final = "en16931"
-INVOICE, CREDIT_NOTE = "380", "381"
-"""Source: UNTDID 1001."""
 TRANSFER: Final = "58"
 """SEPA credit transfer. Source: UNTDID 4461."""
 ONE: Final = "C62"
 """Pieces. Source: UN/ECE Recommendation 20."""
 CATEGORIES: Final = {"S", "Z", "E", "AE", "K", "G", "O", "L", "M"}
-"""The categories of EN 16931. A category that a plan defines is standard-rated at another rate. Source: UNTDID 5305."""
+"""The categories of EN 16931. A plan's own category is standard-rated at another rate. Source: UNTDID 5305."""
 REASONS: Final = {
     "AE": ("Reverse charge", "VATEX-EU-AE"),
     "E": ("Exempt from VAT", None),
@@ -50,90 +49,90 @@ PROPERTIES: Final = {
 }
 
 
-def e_invoice(paper: Paper) -> bytes | None:
-    """Return the XML of a document, valid against the schemas of Factur-X; None where it cannot have one.
+def e_invoice(source: DocumentSource) -> bytes | None:
+    """Return the XML of a document, valid against the schemas of Factur-X; None if the document cannot have one.
 
-    It has one if it is neither a draft nor void, in euro, and says all that EN 16931 asks for: countries of both sides, and for
-    what is taxed, reverse-charged or intra-community the VAT ids.
+    A document can have one if it is issued and valid, in euro, and has all data that EN 16931 requires: the countries of both
+        sides, and the VAT ids for tax, reverse charge and intra-community supply.
     """
-    if not is_complete(paper):
+    if not is_complete(source):
         return None
     from facturx import generate_cii_xml
 
     try:
-        xml: bytes = generate_cii_xml(_storable(_terms(paper)), level=PROFILE, check_xsd=True, check_schematron=False)
-    except Exception:  # what the package raises where the schemas do not take the XML
-        log.exception("No e-invoice was made of %s", paper.document["number"])
+        xml: bytes = generate_cii_xml(_storable(_terms(source)), level=PROFILE, check_xsd=True, check_schematron=False)
+    except Exception:  # the package's error for XML that the schemas refuse
+        log.exception("%s has no e-invoice", source.document["number"])
         return None
     return xml
 
 
-def is_complete(paper: Paper) -> bool:
-    """True where the document has everything that an e-invoice needs."""
-    document, seller = paper.document, paper.seller
-    buyer_country = str((paper.buyer.get("address") or {}).get("country") or "")
+def is_complete(source: DocumentSource) -> bool:
+    """Return whether the document has everything that an e-invoice needs."""
+    document, seller = source.document, source.seller
+    buyer_country = str((source.buyer.get("address") or {}).get("country") or "")
     categories = {_category(tax["category"]) for tax in document["taxes"]}
     return (
-        paper.is_valid
+        source.is_valid
         and document["currency"] == EURO
         and bool(document["lines"])
         and len(buyer_country) == 2
         and buyer_country.isascii()
         and buyer_country.isupper()
-        and bool(paper.buyer.get("name"))
+        and bool(source.buyer.get("name"))
         and ("vat_id" in seller or (bool(seller.get("tax_number")) and not categories & VAT_IDS_OF_BOTH) or categories <= {"O"})
-        and not (categories & VAT_IDS_OF_BOTH and not paper.buyer.get("vat_id"))
+        and not (categories & VAT_IDS_OF_BOTH and not source.buyer.get("vat_id"))
     )
 
 
 def attachment(xml: bytes) -> AttachedFile:
-    """The XML as a file to put into the PDF."""
+    """Return the XML as a file for the PDF."""
     return AttachedFile(FILE_NAME, xml.decode(), "text/xml", "Factur-X: the same document for machines")
 
 
 # The terms of EN 16931 -------------------------------------------------------------------------------
 
 
-def _terms(paper: Paper) -> dict[str, Any]:
-    document = paper.document
-    is_note = paper.corrects is not None
+def _terms(source: DocumentSource) -> dict[str, Any]:
+    document = source.document
+    is_note = source.kind is CREDIT_NOTE
     minor = _Minor(document["currency"])
     net_minor = sum(_net_minor(line) for line in document["lines"])
     paid_minor = 0 if is_note else document["credit_notes_minor"] + document["credits_applied_minor"]
     terms: dict[str, Any] = {
         "BT-1": document["number"],
-        "BT-2": paper.day("issue_date"),
-        "BT-3": CREDIT_NOTE if is_note else INVOICE,
+        "BT-2": source.day("issue_date"),
+        "BT-3": source.kind.e_invoice_code,
         "BT-5": document["currency"],
         "BT-10": document["customer"],
         "BT-12": document["subscription"],
-        "BG-4": _seller(paper.seller),
-        "BG-7": _buyer(paper.buyer),
-        "BG-23": _taxes(paper, minor),
+        "BG-4": _seller(source.seller),
+        "BG-7": _buyer(source.buyer),
+        "BG-23": _taxes(source, minor),
         "BT-106": minor.text(net_minor),
         "BT-109": minor.text(net_minor),
         "BT-110": minor.text(document["tax_minor"]),
         "BT-112": minor.text(document["total_minor"]),
         "BT-113": minor.text(paid_minor) if paid_minor else None,
         "BT-115": minor.text(document["total_minor"] - paid_minor),
-        "BG-25": [_line(paper, line, minor) for line in document["lines"]],
-        **_delivery(paper),
+        "BG-25": [_line(source, line, minor) for line in document["lines"]],
+        **_delivery(source),
     }
-    if paper.corrects is not None:
-        number, dated = paper.corrects
+    if source.corrects is not None:
+        number, dated = source.corrects
         terms |= {
             "BG-3": [{"BT-25": number, "BT-26": dated}],
             "BG-1": [{"BT-22": document["reason"]}],
-            "BT-9": paper.day("issue_date"),
+            "BT-9": source.day("issue_date"),
         }
     else:
-        terms["BT-9"] = paper.day("due_date")
-        terms |= _payment(paper)
+        terms["BT-9"] = source.day("due_date")
+        terms |= _payment(source)
     return terms
 
 
 def _storable(value: Any) -> Any:
-    """The terms with a space in place of each character that XML does not allow."""
+    """Return the terms with a space in place of each character that XML does not allow."""
     if isinstance(value, str):
         return FORBIDDEN.sub(" ", value)
     if isinstance(value, dict):
@@ -143,7 +142,7 @@ def _storable(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Minor:
-    """Minor units of a currency as EN 16931 writes amounts."""
+    """Return minor units of a currency in the notation of EN 16931."""
 
     currency: str
 
@@ -186,25 +185,25 @@ def _mail(address: Any) -> dict[str, str]:
     return {"einvoicing_addr": str(address), "einvoicing_addr_schemeid": "EM"} if address else {}
 
 
-def _delivery(paper: Paper) -> dict[str, Any]:
-    """The recipient and the period of the delivery; within the EU the day of delivery, where there is no period."""
-    periods = [line["period"] for line in paper.document["lines"] if line.get("period")]
-    delivered: dict[str, Any] = {"BG-13": {"name": str(paper.buyer["name"]), **_address(paper.buyer["address"])}}
+def _delivery(source: DocumentSource) -> dict[str, Any]:
+    """Return the recipient and the period of the delivery; within the EU the day of delivery if there is no period."""
+    periods = [line["period"] for line in source.document["lines"] if line.get("period")]
+    delivered: dict[str, Any] = {"BG-13": {"name": str(source.buyer["name"]), **_address(source.buyer["address"])}}
     if periods:
-        delivered["BT-73"] = min(_local(paper, period["start"]) for period in periods).date()
-        delivered["BT-74"] = max(_last_day(paper, period) for period in periods)
+        delivered["BT-73"] = min(_local(source, period["start"]) for period in periods).date()
+        delivered["BT-74"] = max(_last_day(source, period) for period in periods)
     else:
-        delivered["BT-72"] = paper.day("issue_date")
+        delivered["BT-72"] = source.day("issue_date")
     return delivered
 
 
-def _local(paper: Paper, text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(paper.zone)
+def _local(source: DocumentSource, text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone(source.zone)
 
 
-def _last_day(paper: Paper, period: Mapping[str, str]) -> date:
-    """The day of the last instant before the end."""
-    start, end = _local(paper, period["start"]), _local(paper, period["end"])
+def _last_day(source: DocumentSource, period: Mapping[str, str]) -> date:
+    """Return the day of the last instant before the end."""
+    start, end = _local(source, period["start"]), _local(source, period["end"])
     return max(start.date(), (end - MICROSECOND).date())
 
 
@@ -212,10 +211,10 @@ def _category(category: str) -> str:
     return category if category in CATEGORIES else "S"
 
 
-def _taxes(paper: Paper, minor: _Minor) -> list[dict[str, Any]]:
-    """The tax per category and rate of EN 16931; categories that a plan defines are grouped by their rate."""
+def _taxes(source: DocumentSource, minor: _Minor) -> list[dict[str, Any]]:
+    """Return the tax per category and rate of EN 16931; a plan's own categories are grouped by their rate."""
     sums: dict[tuple[str, str], list[int]] = {}
-    for tax in paper.document["taxes"]:
+    for tax in source.document["taxes"]:
         known = sums.setdefault((_category(tax["category"]), tax["rate"]), [0, 0])
         known[0] += tax["base_minor"]
         known[1] += tax["amount_minor"]
@@ -237,9 +236,9 @@ def _net_minor(line: Mapping[str, Any]) -> int:
     return net
 
 
-def _line(paper: Paper, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
+def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
     category = _category(line["tax_category"])
-    title = title_of(line, paper.notation.texts) if "kind" in line else line["description"]
+    title = title_of(line, source.notation.texts) if "kind" in line else line["description"]
     period = line.get("period")
     return {
         "BT-126": str(line["position"]),
@@ -247,8 +246,8 @@ def _line(paper: Paper, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any
         **_priced(line, minor),
         "BT-130": ONE,
         "BT-131": minor.text(_net_minor(line)),
-        "BT-134": _local(paper, period["start"]).date() if period else None,
-        "BT-135": _last_day(paper, period) if period else None,
+        "BT-134": _local(source, period["start"]).date() if period else None,
+        "BT-135": _last_day(source, period) if period else None,
         "BT-151": category,
         "BT-152": None if category == "O" else line["tax_rate"],
         "BG-27": [{"amount": minor.text(line["discount_minor"]), "reason": "Discount", "reason_code": "95"}]
@@ -258,7 +257,7 @@ def _line(paper: Paper, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any
 
 
 def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:
-    """Quantity and price where their product is the amount, else the amount once: EN 16931 has no tiers, no negative price."""
+    """Return quantity and price if their product is the amount, otherwise one unit at the amount: EN 16931 has no tiers."""
     quantity, unit_amount = Decimal(line.get("quantity") or 0), line.get("unit_amount")
     amount = Decimal(minor.text(line["amount_minor"]))
     if unit_amount is not None and quantity and quantity * Decimal(unit_amount) == amount:
@@ -266,13 +265,13 @@ def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:
     return {"BT-129": "-1" if amount < 0 else "1", "BT-146": f"{abs(amount):f}"}
 
 
-def _payment(paper: Paper) -> dict[str, Any]:
-    seller = paper.seller
+def _payment(source: DocumentSource) -> dict[str, Any]:
+    seller = source.seller
     if "iban" not in seller:
         return {}
     return {
         "BT-81": TRANSFER,
-        "BT-83": paper.document["number"],
+        "BT-83": source.document["number"],
         "BT-84": seller["iban"],
         "BT-85": seller["name"],
         "BT-86": seller.get("bic"),
@@ -283,7 +282,7 @@ def _payment(paper: Paper) -> dict[str, Any]:
 
 
 def declare(pdf: bytes) -> bytes:
-    """Return the PDF with the properties of Factur-X in its metadata. Without them, readers do not look for the XML.
+    """Return the PDF with the properties of Factur-X in its metadata. Without them, readers do not find the XML.
 
     The rest of the file stays byte for byte: the new metadata is appended (ISO 32000-1, 7.5.6).
     """

@@ -1,4 +1,4 @@
-"""What a statement of credits says of the seller, in the language of the customer whose credits they are."""
+"""The seller on a statement of credits, in the language of the holder's customer."""
 
 from billing.documents.printing.pages import DOT, address_lines, seller_columns
 from billing.documents.printing.texts import texts_of
@@ -9,7 +9,7 @@ from ledger.typesetting.languages import language_of
 
 
 def letterhead(holder_id: str, language: str | None) -> Letterhead:
-    """The current seller; the language of the holder's first customer unless one is asked for."""
+    """Return the current seller, in the given language or that of the holder's first customer."""
     customers = Customer.objects.filter(holder_id=holder_id).exclude(holder_id="").order_by("pk")
     code = language_of(language or customers.values_list("language", flat=True).first() or "en").code
     seller = current_seller()

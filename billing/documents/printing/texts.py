@@ -37,7 +37,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "credits": "credit|credits",
         "units": "unit|units",
         "amount_due": "Amount due",
-        "nothing_due": "Nothing is to be paid.",
+        "nothing_due": "Nothing to pay.",
         "please_pay": "Please pay {amount} by {day}.",
         "account_holder": "Account holder",
         "bank": "Bank",
@@ -45,14 +45,14 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "scan": "Scan to pay",
         "page": "Page {page} of {pages}",
         "draft_word": "DRAFT",
-        "draft_sentence": "This is a draft. It is not an invoice, and nothing is to be paid on it.",
+        "draft_sentence": "This is a draft, not an invoice. Do not pay it.",
         "void_word": "VOID",
-        "void_sentence": "This document is void. Nothing is to be paid on it.",
+        "void_sentence": "This document is void. Do not pay it.",
         "reason": "Reason: {reason}",
         "lowers_due": "Lowers the amount due of {invoice}",
         "credits_returned": "Returned as {credits}",
         "returned_in_unit": "Returned as prepaid credits: {credits}",
-        "left": "Set against later invoices",
+        "left": "Credited to later invoices",
         "free": "free",
         "upto": "up to {upper}",
         "beyond": "beyond {lower}",
@@ -62,7 +62,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "line_discount": "Discount {amount}",
         "in_credits": "{units} paid with {credits}",
         "credits_back": "{units}: {credits} returned",
-        "billed_before": "less what was billed before",
+        "billed_before": "less the amount billed before",
         "late_usage": "{name}, late usage",
         "unused": "Unused: {name}",
         "minimum": "Minimum: {name}",
@@ -170,14 +170,14 @@ TAXES: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "US": ("Sales Tax", "Steuernummer"),
     },
 }
-"""What the tax on sales and the number of a business are called in a country; "" is for every other country."""
+"""The names of the sales tax and of a business number in a country; "" is for every other country."""
 
 
 def texts_of(language: str, *, seller: Mapping[str, Any], buyer: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of a document between these two, with the name of the tax in the buyer's country: there it is due.
+    """Return the texts of a document between these two, with the tax's name in the buyer's country, where the tax is due.
 
     Args:
-        seller, buyer: their addresses; a buyer's country that is missing is the seller's.
+        seller, buyer: their addresses; a missing country of the buyer is the seller's.
     """
     names = TAXES[language]
     country = str(seller.get("country") or "")
@@ -192,7 +192,7 @@ def _capital(text: str) -> str:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with these values; what is filled in later stays."""
+    """Return the text with these values; values that are still missing stay."""
     for mark, value in values.items():
         text = text.replace(mark, value)
     return text
@@ -272,4 +272,4 @@ COUNTRIES: Final[dict[str, dict[str, str]]] = {
         "US": "Vereinigte Staaten",
     },
 }
-"""The names of countries in addresses, by the codes of ISO 3166. Other countries keep their code."""
+"""The names of countries in addresses, by their ISO 3166 codes. Other countries keep their code."""

@@ -1,1 +1,1 @@
-"""What should be billed less what is: lines, coupons, minimums, the draft, and how it is stored."""
+"""The target less what is billed: lines, coupons, minimums, the draft, and its storage."""

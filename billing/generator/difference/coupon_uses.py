@@ -16,9 +16,9 @@ from billing.models import CouponUse
 from billing.orders.coupons import coupons_key
 from billing.rating.money import to_minor
 from billing.rating.totals import CouponPer, CouponTerms, Duration
-from ledger import previews
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.statements import fetch_rows
+from ledger.entries import previews
 
 _COUPONS = """
     SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,
@@ -32,7 +32,7 @@ _COUPONS = """
 """
 COUPONS_OF_CUSTOMER = _COUPONS.format(uses="billing_couponuse")
 
-# In a preview of several subscriptions, with what the others of them have used and given back: their rows are undone already.
+# In a preview of several subscriptions, with the uses of the others: their rows are rolled back already.
 COUPONS_IN_PREVIEW = f"""
     WITH uses AS MATERIALIZED (
         SELECT stored.*
@@ -45,14 +45,14 @@ COUPONS_IN_PREVIEW = f"""
 """
 USES_OF_INVOICE = "SELECT to_jsonb(used) FROM billing_couponuse AS used WHERE invoice_id = %s AND released_at IS NULL"
 
-# Of the coupons with periods: those that count for a subscription, and what was taken off in each.
+# For coupons with periods: the periods that count for a subscription, and the discount in each.
 USES_OF_SUBSCRIPTION = """
     SELECT used.customer_coupon_id, used.counted_from, used.counted_until, used.periods
     FROM billing_couponuse AS used JOIN billing_invoice AS i ON i.id = used.invoice_id
     WHERE used.customer_coupon_id = ANY(%s) AND used.released_at IS NULL AND i.subscription_id = %s
 """
 
-# An amount for periods of the customer is for the oldest of the customer's subscriptions that is charged when a period begins.
+# An amount per period of the customer goes to the oldest of the customer's subscriptions that is charged when a period begins.
 HAS_OLDER = """
     SELECT EXISTS (
         SELECT FROM billing_itemversion AS v
@@ -66,7 +66,7 @@ HAS_OLDER = """
 
 @dataclass(frozen=True, slots=True)
 class UsableCoupons:
-    """The coupons that a customer can use on an invoice, with the ids of their rows, and the periods of recurring ones."""
+    """The coupons that an invoice of the customer can use, with the ids of their rows, and the periods of recurring coupons."""
 
     coupons: Sequence[CouponTerms]
     periods: dict[str, CouponPeriods]
@@ -103,19 +103,19 @@ NO_COUPONS = UsableCoupons((), {}, {})
 
 
 def wait_turn(lock: Lock, subscription: SubscriptionState) -> None:
-    """Take the lock of the customer's coupons before a holder's lock. A later step may need it, and locks have one order."""
+    """Take the lock of the customer's coupons before a holder's lock: a later step may need it, and locks have one order."""
     lock.ensure_held(invoice_key(subscription.ref))
     with _turn(subscription):
         pass
 
 
 def _turn(subscription: SubscriptionState) -> AbstractContextManager[object]:
-    """The lock of the customer's coupons; none in a preview, where nothing that is used up is stored."""
+    """The lock of the customer's coupons; no lock in a preview, because a preview stores no use."""
     return nullcontext() if previews.current() is not None else advisory_lock(coupons_key(subscription.customer_ref))
 
 
 def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCoupons:
-    """The customer's coupons with what is left of them, read under their lock, which is held until the transaction ends."""
+    """Return the customer's coupons with their rests. The read is under their lock, which the transaction holds to its end."""
     lock.ensure_held(invoice_key(subscription.ref))
     if not subscription.has_coupons:
         return NO_COUPONS
@@ -130,12 +130,12 @@ def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCo
 
 
 class _KeptUse(NamedTuple):
-    """A use that a part of a preview has made or given back.
+    """A use that a part of a preview has made or released.
 
     Args:
-        subscription_id: whose part it was.
+        subscription_id: the subscription of that part.
         row: the row as JSON.
-        is_made: False for one that was given back.
+        is_made: False for a released use.
     """
 
     subscription_id: int
@@ -144,19 +144,19 @@ class _KeptUse(NamedTuple):
 
 
 def _coupons_of(subscription: SubscriptionState, currency: str) -> list[_CouponRow]:
-    wanted = [subscription.customer_id, currency]
+    parameters = [subscription.customer_id, currency]
     shown = previews.current()
-    # The rows of the subscription at hand are not undone yet.
+    # The rows of the subscription at hand are not rolled back yet.
     kept = [use for use in _kept_in(shown) if use.subscription_id != subscription.id] if shown is not None else []
     if not kept:
-        return fetch_rows(_CouponRow, COUPONS_OF_CUSTOMER, wanted)
+        return fetch_rows(_CouponRow, COUPONS_OF_CUSTOMER, parameters)
     made = json.dumps([use.row for use in kept if use.is_made])
     given_back = [use.row["id"] for use in kept if not use.is_made]
-    return fetch_rows(_CouponRow, COUPONS_IN_PREVIEW, [subscription.customer_id, given_back, made, *wanted])
+    return fetch_rows(_CouponRow, COUPONS_IN_PREVIEW, [subscription.customer_id, given_back, made, *parameters])
 
 
 def keep_in_preview(subscription: SubscriptionState, invoice_id: int, *, is_made: bool) -> None:
-    """In a preview, remember the uses of an invoice for the next subscriptions: the invoice was made, or is deleted next."""
+    """In a preview, remember the uses of an invoice for the next subscriptions: the invoice was made, or will be deleted."""
     shown = previews.current()
     if shown is not None:
         rows = fetch_rows(_json, USES_OF_INVOICE, [invoice_id])
@@ -173,7 +173,7 @@ def _json(value: Any) -> Any:
 
 
 def _periods(subscription: SubscriptionState, currency: str, rows: Sequence[_CouponRow]) -> dict[str, CouponPeriods]:
-    """The periods of recurring coupons as earlier invoices of the subscription have counted them."""
+    """Return the periods of recurring coupons, as earlier invoices of the subscription have counted them."""
     if not rows:
         return {}
     uses = fetch_rows(_UseRow, USES_OF_SUBSCRIPTION, [[row.id for row in rows], subscription.id])
@@ -191,8 +191,8 @@ def _periods_of(subscription: SubscriptionState, currency: str, row: _CouponRow,
     def is_for(instant: datetime) -> bool:
         if not is_of_customer:
             return True
-        asked = [subscription.customer_id, subscription.id, currency, plans, plans, instant, instant]
-        [has_older] = fetch_rows(bool, HAS_OLDER, asked)
+        parameters = [subscription.customer_id, subscription.id, currency, plans, plans, instant, instant]
+        [has_older] = fetch_rows(bool, HAS_OLDER, parameters)
         return not has_older
 
     return CouponPeriods(
@@ -206,7 +206,7 @@ def _periods_of(subscription: SubscriptionState, currency: str, row: _CouponRow,
 
 
 def _discount(row: _CouponRow, currency: str) -> CouponTerms | None:
-    """What a coupon can still take off; None when one that is used once has nothing left."""
+    """Return the rest of a coupon; None if a coupon that is used once has no rest."""
     amount = to_minor(row.value, currency) if row.kind == "amount" else None
     if row.duration == Duration.ONCE:
         if amount is not None:
@@ -226,7 +226,7 @@ def _discount(row: _CouponRow, currency: str) -> CouponTerms | None:
 def record_uses(
     subscription: SubscriptionState, held: UsableCoupons, taken: Sequence[CouponDiscount], invoice_id: int, currency: str
 ) -> None:
-    """Record what each coupon took off an invoice."""
+    """Record the discount of each coupon on an invoice."""
     CouponUse.objects.bulk_create(
         CouponUse(
             customer_coupon_id=held.ids[one.code],

@@ -1,12 +1,12 @@
 """From the lines of an invoice to its bill: discounts, minimum fees, taxes, total. Pure.
 
-A recurring coupon counts periods of one subscription. The first is the first of which it lowers a whole line: a fee from the
-period's start on, or usage where it lowers no fee. From there on it counts periods by the calendar, whatever changes within
-them. A line belongs to the period that it begins in, whenever it is invoiced: a change and late usage have the discount of their
-period and use up no other.
+A recurring coupon counts periods of one subscription. Its first period is the first in which it lowers a whole line: a fee from
+the period's start on, or usage if it lowers no fee. From then on it counts periods by the calendar, even if something changes
+within them. A line belongs to the period in which it begins, whenever it is invoiced: lines after a change and of late usage get
+the discount of their period and use up no other period.
 
-Discounts and limits are computed per due instant, oldest first, so a run that catches up on three periods takes off the same as
-three runs would have done. Tax is computed once for the whole document.
+Discounts and limits are computed per due instant, the oldest first, so a run that catches up on three periods gives the same
+discounts as three runs. Tax is computed once for the whole document.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,11 +26,11 @@ class CouponPeriods:
     """The periods of a coupon for a subscription.
 
     Args:
-        most: for how many periods it is.
-        active_from: since when the subscription is charged.
-        given_at: when the customer got it, where it is for periods of the customer; None: for periods of the subscription.
-        counted: `[from, until)`, which earlier invoices have fixed; None: this invoice does, if a whole line of it is lowered.
-        used_minor: what it has taken off so far, by the start of the period.
+        most: the number of its periods.
+        active_from: the start of the subscription's charges.
+        given_at: when the customer got it, if it counts periods of the customer; None: it counts those of the subscription.
+        counted: `[from, until)`, fixed by earlier invoices; None: this invoice fixes it if the coupon lowers a whole line of it.
+        used_minor: its discounts so far, by the start of the period.
         is_for: whether an amount is for this subscription, in the period that begins at an instant.
     """
 
@@ -42,7 +42,7 @@ class CouponPeriods:
     is_for: Callable[[datetime], bool] = lambda _: True
 
     def count_from(self, lines: Iterable[DraftLine]) -> None:
-        """Fix which periods count, by the lines that the coupon may lower; unless that is fixed."""
+        """Fix the periods that count, by the lines that the coupon may lower; unless they are fixed."""
         if self.counted is not None:
             return
         whole = [(line, period) for line in lines if (period := self._whole_period(line)) is not None]
@@ -63,7 +63,7 @@ class CouponPeriods:
         return period
 
     def counts(self, line: DraftLine) -> bool:
-        """True when the coupon lowers the line: its period counts, or was running before the first that counts."""
+        """Return whether the coupon lowers the line: its period counts, or had begun before the first counted period."""
         if self.counted is None:
             return True
         since, until = self.counted
@@ -75,7 +75,7 @@ class CouponPeriods:
 
 @dataclass(frozen=True, slots=True)
 class FreedDiscount:
-    """A discount that a credit gave back, in the period that begins at `start`: an amount can be taken off again there."""
+    """A discount that a credit gave back: in the period that begins at `start` a coupon can give the amount again."""
 
     start: datetime
     due_at: datetime
@@ -83,7 +83,7 @@ class FreedDiscount:
 
 
 def freed_by(credit: Credit) -> list[FreedDiscount]:
-    """The discounts that a credit gives back."""
+    """Return the discounts that a credit gives back."""
     start = credit.claim.schedule.period_at(credit.claim.start).start
     return [FreedDiscount(start, part.start, part.freed_minor) for part in credit.parts if part.freed_minor]
 
@@ -94,7 +94,7 @@ def _begins_at_or_after(schedule: Schedule, instant: datetime) -> Period:
 
 
 def terms_by_period(coupon: CouponTerms, periods: CouponPeriods, lines: Sequence[DraftLine]) -> list[CouponTerms]:
-    """What a coupon takes off lines that became due together: a percentage at once, an amount once for each period."""
+    """Return a coupon's discount on lines of one due instant: a percentage at once, an amount once for each period."""
     counted = [line for line in lines if periods.counts(line)]
     if coupon.amount_minor is None:
         return [replace(coupon, positions=frozenset(line.position for line in counted))] if counted else []
@@ -109,7 +109,7 @@ def terms_by_period(coupon: CouponTerms, periods: CouponPeriods, lines: Sequence
 
 
 def start_of(line: DraftLine) -> datetime:
-    """The start of the period that a line belongs to; when it became due, for what belongs to no period."""
+    """Return the start of the line's period, or the due instant of a line without a period."""
     period = line.period
     return line.due_at if period is None else period.start
 
@@ -119,10 +119,9 @@ CARRIED = "carried"
 
 @dataclass(slots=True)
 class CouponDiscount:
-    """What a coupon took off the document.
+    """The discount of a coupon on the document.
 
-    Args:
-        periods: of a recurring one, by the start of the period: what it took off, and what credits made free for other lines.
+    periods: of a recurring coupon, by the start of the period: its discount, and the amount that credits freed for other lines.
     """
 
     code: str
@@ -130,14 +129,14 @@ class CouponDiscount:
     periods: dict[datetime, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, start: datetime, taken_minor: int, returned_minor: int = 0) -> None:
-        """Count what was taken off in a period, or made free."""
+        """Add a discount, or an amount that credits freed, to a period."""
         taken, returned = self.periods.get(start, (0, 0))
         self.periods[start] = taken + taken_minor, returned + returned_minor
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The numbers of a document."""
+    """The amounts of a document."""
 
     lines: tuple[DraftLine, ...]
     taxes: tuple[TaxLine, ...]
@@ -157,13 +156,13 @@ def make_bill(
     vat_status: VatStatus = VatStatus.TAXABLE,
     freed: Sequence[FreedDiscount] = (),
 ) -> Bill:
-    """Apply discounts per due instant, then minimums and maximums of the subscription, then compute taxes and total.
+    """Compute discounts per due instant, then minimums and maximums of the subscription, then taxes and total.
 
     Args:
-        bound: makes the lines that raise or lower a period to its bounds, once the lines have their discounts.
-        vat_status: of the customer, which may change the tax category of the lines.
-        coupons: the customer's coupons in the order in which the customer got them.
-        periods: of the recurring coupons: which lines they lower.
+        bound: makes the lines that raise or lower a period to its bounds, from lines with their discounts.
+        vat_status: the customer's; it may change the tax category of the lines.
+        coupons: in the order in which the customer got them.
+        periods: of the recurring coupons: they decide the lines that each lowers.
         freed: the discounts that credits give back.
     """
     ordered = sorted(lines, key=lambda line: line.due_at)
@@ -231,7 +230,7 @@ def _discount_by_instant(
 def _usable(
     coupon: CouponTerms, periods: Mapping[str, CouponPeriods], group: Sequence[DraftLine], taken: Mapping[str, CouponDiscount]
 ) -> list[CouponTerms]:
-    """What a coupon can take off lines that became due together."""
+    """Return what a coupon can give on lines of one due instant."""
     if coupon.code in periods:
         return terms_by_period(coupon, periods[coupon.code], [line for line in group if coupon.covers(_fee(line))])
     is_used_up = coupon.duration == Duration.ONCE and coupon.percent is not None and coupon.code in taken
@@ -244,7 +243,7 @@ def _make_free(
     periods: Mapping[str, CouponPeriods],
     taken: dict[str, CouponDiscount],
 ) -> None:
-    """Let amounts be taken off again where credits give back less because of them: a change keeps the discount of its period."""
+    """Let coupons give the amounts again by which credits were smaller: a change keeps the discount of its period."""
     for one in freed:
         left = one.amount_minor
         for coupon in coupons:
@@ -269,7 +268,7 @@ def _count_by_period(
 
 
 def _discount(line: DraftLine, totals: Totals) -> None:
-    """Set the discount of a line. Late usage is limited to what its price's bounds leave of it after coupons."""
+    """Set the discount of a line. On late usage it is at most what the bounds of its price leave after coupons."""
     line.discount_minor = totals.discount_of(line.position)
     if not line.discountable:
         return
@@ -300,7 +299,7 @@ def _limits(group: Sequence[DraftLine]) -> list[Limit]:
 
 
 def _minimum_line(of: DraftLine, position: int) -> DraftLine:
-    """The line that raises another to the minimum of its price."""
+    """Return the line that raises another line to the minimum of its price."""
     return DraftLine(
         kind=MINIMUM,
         description=f"Minimum: {of.price_key}",

@@ -1,4 +1,4 @@
-"""The lines of an invoice before it is stored, one kind after the other. Pure."""
+"""The lines of an invoice before storage, by kind. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,9 +13,9 @@ from billing.generator.state.spans import ItemSpan
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Period, Schedule, Timing
-from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, units_of
-from billing.rating.prices import Price, PriceModel
-from billing.rating.pricing import Rating, quote, rate_uncovered
+from billing.rating.prices.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, units_of
+from billing.rating.prices.price import Price
+from billing.rating.prices.pricing import Rating, quote, rate_uncovered
 from billing.rating.proration import share
 from billing.rating.totals import Limit
 
@@ -26,13 +26,13 @@ MAXIMUM = "maximum"
 
 @dataclass(slots=True)
 class DraftLine:
-    """A line before it is stored.
+    """A line before storage.
 
     Args:
-        late: for late usage, the period that it continues.
-        schedule: of its price: the period that it begins in says whether a recurring coupon lowers it.
-        counted_at: the instant of a one-off charge that says so.
-        minimum_minor: what the price's minimum adds to it, on a separate line.
+        late: of late usage, the period that it continues.
+        schedule: of its price: the period in which the line begins decides whether a recurring coupon lowers it.
+        counted_at: the instant at which a one-off charge counts, if it names one.
+        minimum_minor: the amount that the price's minimum adds on a separate line.
     """
 
     kind: str
@@ -68,14 +68,14 @@ class DraftLine:
 
     @property
     def period(self) -> Period | None:
-        """The full period that it begins in; None for what belongs to no period."""
+        """The full period in which it begins; None if it belongs to no period."""
         instant = self.starts_at or self.counted_at
         return None if self.schedule is None or instant is None else self.schedule.period_at(instant)
 
 
 @dataclass(frozen=True, slots=True)
 class CreditChange:
-    """What a line changes in the ledger: credits spent on units, or given back with them (then both are below zero).
+    """The change of a line in the ledger: credits spent on units, or given back with them (then both are below zero).
 
     Args:
         entries: the sequences of the spends or refunds.
@@ -88,7 +88,7 @@ class CreditChange:
     entries: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """The change as a line's `rating` shows it."""
+        """Return the change as the `rating` of a line shows it."""
         return {
             "units": decimal_text(self.units),
             "credits": self.credits,
@@ -100,12 +100,12 @@ class CreditChange:
 
 @dataclass(frozen=True, slots=True)
 class RatedUsage:
-    """A measured and rated usage period; `rating` is what it adds to what was billed before, without coupons and bounds.
+    """A measured and rated usage period; `rating` is the amount beyond earlier lines, without coupons and bounds.
 
     Args:
         gross_minor: the amount of the whole period, without coupons and bounds.
-        coverage, spends: the units of the whole period that are paid in credits, and the spends that paid them.
-        credit_change: the credits that this run spent or gave back; None where the price takes no credits.
+        coverage, spends: the units of the whole period that credits pay for, and the spends for them.
+        credit_change: the credits that this run spent or gave back; None if the price takes no credits.
     """
 
     due: UsageDue
@@ -118,7 +118,7 @@ class RatedUsage:
 
 
 def credit_lines(credit: Credit, change: CreditChange | None = None) -> list[DraftLine]:
-    """The lines that give back the unused parts of a claim, with the credits that covered it."""
+    """Return the lines that give back the unused parts of a claim, with the credits that covered it."""
     return [_credit_line(credit, part, change) for part in credit.parts if part.amount_minor or change]
 
 
@@ -146,7 +146,7 @@ def _credit_line(credit: Credit, part: UnusedPart, change: CreditChange | None) 
 
 
 def recurring_line(charge: RecurringCharge) -> DraftLine:
-    """The line of a stretch of a recurring price."""
+    """Return the line of a stretch of a recurring price."""
     span, part = charge.span, charge.part
     rating = charge.rating.as_dict()
     rating["share"] = {"used": charge.share.used, "of": charge.share.of}
@@ -163,7 +163,7 @@ def recurring_line(charge: RecurringCharge) -> DraftLine:
 
 
 def _price_line(span: ItemSpan, part: Period, **facts: Any) -> DraftLine:
-    """A line of a price for a part of a period."""
+    """Return a line of a price for a part of a period."""
     return DraftLine(
         description=span.price.key,
         tax_category=span.price.tax_category,
@@ -174,14 +174,14 @@ def _price_line(span: ItemSpan, part: Period, **facts: Any) -> DraftLine:
         plan_code=span.plan_code,
         starts_at=part.start,
         ends_at=part.end,
-        unit_amount=_unit_amount(span.price),
+        unit_amount=span.price.amount_on_line(),
         schedule=span.schedule,
         **facts,
     )
 
 
 def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
-    """Rate the units of a measured period that no credits cover, less what earlier claims have billed."""
+    """Return the rating of a measured period's uncovered units, less what earlier claims have billed."""
     span = due.span
     covered = coverage.stretches
     whole = rate_uncovered(span.price, usage, covered, span.currency)
@@ -200,14 +200,14 @@ def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED
 def credit_change_between(
     price: Price, before: Coverage, after: Coverage, holder_id: str, entries: tuple[int, ...]
 ) -> CreditChange:
-    """The credits that a run spends or gives back where the coverage of a price changes. The price takes credits."""
+    """Return the credits that a run spends or gives back when the coverage of a price changes. The price takes credits."""
     assert price.credits is not None
     units = units_of(price, after) - units_of(price, before)
     return CreditChange(holder_id, price.credits.credit_type, units, after.credits - before.credits, entries)
 
 
 def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
-    """The line of a usage period; None where nothing was used and nothing is owed."""
+    """Return the line of a usage period; None without usage and amount."""
     span, part = rated.due.span, rated.due.part
     late = bool(rated.due.continued)
     rating = rated.rating.as_dict()
@@ -231,16 +231,16 @@ def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
         rating=rating,
         late=rated.due if late else None,
         limit=limit,
-        # A line of which the bounds leave nothing takes no coupon either.
+        # Coupons do not lower a line whose amount the bounds reduce to 0.
         discountable=owes or not late,
         after_coupons_minor=amount,
     )
 
 
 def bounded_difference(due: UsageDue, limit: Limit | None, more_minor: int) -> int:
-    """What is owed for a period beyond what was billed, where its amount after coupons grows by `more_minor`.
+    """Return the amount owed for a period beyond earlier lines if its amount after coupons grows by `more_minor`.
 
-    The price's minimum and maximum count for the whole period, however many lines it is billed on.
+    The price's minimum and maximum count for the whole period, over all its lines.
     """
     total = sum(claim.after_coupons_minor for claim in due.continued) + more_minor
     if limit is not None and limit.maximum_minor is not None:
@@ -251,10 +251,10 @@ def bounded_difference(due: UsageDue, limit: Limit | None, more_minor: int) -> i
 
 
 def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetime) -> DraftLine:
-    """The line of a one-off charge.
+    """Return the line of a one-off charge.
 
     Args:
-        spans: of the subscription's prices; they say which period it belongs to.
+        spans: of the subscription's prices; they decide to which period it belongs.
     """
     counted_at = min(charge.recorded_at, as_of)
     there = [span for span in spans if span.start <= counted_at and (span.end is None or counted_at < span.end)]
@@ -272,7 +272,7 @@ def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetim
 
 
 def _limit(span: ItemSpan, fraction: Fraction, name: str) -> Limit | None:
-    """The price's minimum and maximum for a part of a period."""
+    """Return the price's minimum and maximum for a part of a period."""
     price = span.price
     if price.minimum is None and price.maximum is None:
         return None
@@ -293,7 +293,3 @@ def _fraction(due: UsageDue) -> Fraction:
     price = due.span.price
     part = share(due.span.schedule, due.part, price.proration, terminated=due.terminated, bill_last_day=price.bill_last_day)
     return part.fraction
-
-
-def _unit_amount(price: Price) -> Decimal | None:
-    return price.unit_amount if price.model in (PriceModel.FLAT, PriceModel.UNIT, PriceModel.PACKAGE) else None

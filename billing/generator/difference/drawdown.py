@@ -1,4 +1,4 @@
-"""Rating the usage of a run: first the credits that cover units of it, then the money for the rest.
+"""Rates the usage of a run: first the credits that cover units of it, then the money for the rest.
 
 Credits are read and spent under the holder's lock, in the order in which the usage became due. Corrections give credits back
 first, so that these can cover the usage that is rated again.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 
-from billing.documents.credits_used import Occasion, give_back, spend, spendable
+from billing.documents.credits_used import BilledUsage, give_back, spend, spendable
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.difference import coupon_uses
 from billing.generator.difference.draft_lines import CreditChange, RatedUsage, credit_change_between, rate_usage
@@ -19,7 +19,7 @@ from billing.generator.state.allowances import EarlyGrants
 from billing.generator.state.open_claims import Credit
 from billing.generator.state.subscription_state import SubscriptionState
 from billing.rating.aggregation import Usage
-from billing.rating.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, cut, extend, joined
+from billing.rating.prices.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, cut, extend, joined
 from ledger.database.locks import Lock, holder_lock
 
 Measured = tuple[UsageDue, Usage]
@@ -27,10 +27,10 @@ Measured = tuple[UsageDue, Usage]
 
 @dataclass(frozen=True, slots=True)
 class RunUsage:
-    """The rated usage of a run, in the order in which it was measured.
+    """The rated usage of a run, in the order of its measurement.
 
     Args:
-        given_back: the credits that went back, by the id of the claim that is given back.
+        given_back: the returned credits, by the id of the claim that is given back.
     """
 
     usages: Sequence[RatedUsage]
@@ -57,14 +57,14 @@ def rate_measured(
 ) -> RunUsage:
     """Rate usage and spend the credits that cover it; or raise and leave nothing behind.
 
-    Lock order: the subscription's is held; then those of the customer's coupons, which the invoice needs later, and of the
-        holders.
+    Lock order: the caller has the subscription's lock. Then come those of the customer's coupons, which the invoice needs later,
+        and of the holders.
 
     Args:
         unused: the claims that are given back, with the credits that covered them.
-        as_of: when late usage became due.
+        as_of: the due instant of late usage.
         invoice_of: the id of the future invoice in a currency.
-        early: grants the allowances of periods that began before usage became due.
+        early: grants the allowances of periods that began before the usage became due.
 
     Raises:
         HolderBusy: lock_timeout passed.
@@ -89,7 +89,7 @@ def rate_measured(
 
 
 def _holders(subscription: SubscriptionState, unused: Sequence[Credit], measured: Sequence[Measured]) -> set[str]:
-    """The holders whose credits are read or changed. All of their locks are taken at once."""
+    """Lock the holders whose credits are read or changed, all at once."""
     claims = [one.claim for one in unused] + [claim for due, _ in measured for claim in due.continued]
     holders = {spent.holder_id for claim in claims for spent in claim.spends}
     if subscription.holder_id and any(due.span.price.credits is not None for due, _ in measured):
@@ -98,7 +98,7 @@ def _holders(subscription: SubscriptionState, unused: Sequence[Credit], measured
 
 
 def _is_late(due: UsageDue) -> bool:
-    """True where the period was billed before with the same ends, and has other usage now."""
+    """Return whether the period was billed with the same ends and now has other usage."""
     return [(claim.start, claim.end) for claim in due.continued] == [(due.part.start, due.part.end)]
 
 
@@ -121,7 +121,7 @@ def _rated(
 
 
 def _before(due: UsageDue, total: Fraction) -> Coverage:
-    """The coverage of earlier claims of the period."""
+    """Return the coverage of the period's earlier claims."""
     coverages = [claim.coverage for claim in due.continued]
     if len(coverages) <= 1:
         return coverages[0] if coverages else NOTHING_COVERED
@@ -130,7 +130,7 @@ def _before(due: UsageDue, total: Fraction) -> Coverage:
 
 
 def _billed(due: UsageDue) -> Fraction:
-    """The quantity of the period that was billed before, in money or credits."""
+    """Return the quantity of the period that earlier lines billed, in money or credits."""
     return sum((max(claim.usage.quantity, Fraction(0)) for claim in due.continued if claim.usage is not None), Fraction(0))
 
 
@@ -148,15 +148,15 @@ def _settle_credits(
     more = coverage.credits - sum(spent.credits for spent in spends)
     if not more:
         return spends, ()
-    occasion = Occasion(invoice_of(span.currency), subscription.ref, span.price.key, span.item_id, due.part.start, due.part.end)
+    billed = BilledUsage(invoice_of(span.currency), subscription.ref, span.price.key, span.item_id, due.part.start, due.part.end)
     if more > 0:
-        spent = spend(holder, subscription.holder_id, span.price.credits.credit_type, more, occasion)
+        spent = spend(holder, subscription.holder_id, span.price.credits.credit_type, more, billed)
         return (*spends, spent), (spent.sequence,)
     kept, entries, back = list[CreditSpend](), list[int | None](), -more
     for spent in reversed(spends):
         amount = min(spent.credits, back)
         if amount:
-            entries.append(give_back(holder, spent, amount, occasion, "Usage was corrected downwards"))
+            entries.append(give_back(holder, spent, amount, billed, "Usage was corrected downwards"))
         if spent.credits > amount:
             kept.insert(0, replace(spent, credits=spent.credits - amount))
         back -= amount
@@ -166,7 +166,7 @@ def _settle_credits(
 def _given_back(holder: Lock, subscription: SubscriptionState, credit: Credit, invoice_of: Callable[[str], int]) -> CreditChange:
     """Give back all credits of a claim that is given back."""
     claim = credit.claim
-    occasion = Occasion(invoice_of(claim.currency), subscription.ref, claim.price.key, claim.item_id, claim.start, claim.end)
-    entries = [give_back(holder, spent, spent.credits, occasion, "Usage was rated again") for spent in claim.spends]
+    billed = BilledUsage(invoice_of(claim.currency), subscription.ref, claim.price.key, claim.item_id, claim.start, claim.end)
+    entries = [give_back(holder, spent, spent.credits, billed, "Usage was rated again") for spent in claim.spends]
     made = tuple(entry for entry in entries if entry is not None)
     return credit_change_between(claim.price, claim.coverage, NOTHING_COVERED, claim.spends[-1].holder_id, made)

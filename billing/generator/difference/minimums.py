@@ -1,7 +1,7 @@
 """Minimum and maximum per subscription and period: they raise or lower the sum of a period. Pure.
 
-A period is bounded once it is over. The claims and the lines of this run say what was billed for it. The claim of the bound
-stores the amount, so that late usage or a correction bills only the difference.
+A period is bounded after its end. The claims and the lines of this run have the amount billed for it. The claim of the bound
+stores its own amount, so that late usage or a correction bills only the difference.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from billing.generator.difference.draft_lines import MAXIMUM, MINIMUM, DraftLine
 from billing.generator.state.spans import BoundClaim, BoundedSpan, BoundTerms
 from billing.rating.money import to_minor
 from billing.rating.periods import Period, periods
-from billing.rating.prices import Proration
+from billing.rating.prices.price import Proration
 from billing.rating.proration import share
 
 
@@ -30,7 +30,7 @@ class BilledAmount:
 
 @dataclass(frozen=True, slots=True)
 class BoundChange:
-    """The new amount of the bounds of a period; `lines` bill the difference, one per bound that changed.
+    """The new amount of the bounds of a period; `lines` bill the difference, one line per changed bound.
 
     An amount of None: the period no longer exists, and its claim is only released.
     """
@@ -49,7 +49,7 @@ class Bounds:
     """The bounds of one subscription in one run.
 
     Args:
-        billed: what is billed after this run, with the discounts of its lines.
+        billed: the amounts billed after this run, with the discounts of its lines.
         until: bound the periods that end by then.
         since: periods that begin before it are settled.
     """
@@ -63,11 +63,11 @@ class Bounds:
 
     @property
     def currencies(self) -> set[str]:
-        """The currencies in which a minimum may be owed although nothing was used."""
+        """The currencies in which a minimum may be owed without usage."""
         return {span.terms.currency for span in self.spans} | {claim.terms.currency for claim in self.claims}
 
     def lines(self, currency: str) -> list[DraftLine]:
-        """The lines that bring past periods to their bounds, once all other lines have their discounts."""
+        """Return the lines that bring past periods to their bounds, after all other lines have their discounts."""
         billed = self.billed() if self.spans else ()
         changes = [_gone(claim) for claim in self._stale() if claim.terms.currency == currency]
         for span in self.spans:
@@ -77,7 +77,7 @@ class Bounds:
         return [line for change in changes for line in change.lines]
 
     def _stale(self) -> list[BoundClaim]:
-        """Claims of periods that a late amendment has given another shape or plan: they are given back as a whole."""
+        """Return the claims of periods whose shape or plan a late amendment has changed: they are given back as a whole."""
         if not self.claims:
             return []
         last = max(claim.end for claim in self.claims)
@@ -99,14 +99,14 @@ class Bounds:
 
     def _change(self, span: BoundedSpan, part: Period, billed: Sequence[BilledAmount]) -> BoundChange | None:
         net = sum(one.net_minor for one in billed if one.currency == span.terms.currency and part.start <= one.start < part.end)
-        wanted = _adjustment(span, part, net)
-        wanted_claim = (span.terms, part.start, part.end)
-        claim = next((one for one in self.claims if (one.terms, one.start, one.end) == wanted_claim), None)
+        adjustment = _adjustment(span, part, net)
+        claimed = (span.terms, part.start, part.end)
+        claim = next((one for one in self.claims if (one.terms, one.start, one.end) == claimed), None)
         before = claim.amount_minor if claim else 0
-        if claim is not None and wanted == before:
+        if claim is not None and adjustment == before:
             return None
-        lines = _lines(span.item_id, span.terms, part.start, part.end, before, wanted)
-        return BoundChange(span.item_id, part.start, part.end, span.terms, wanted, claim, lines)
+        lines = _lines(span.item_id, span.terms, part.start, part.end, before, adjustment)
+        return BoundChange(span.item_id, part.start, part.end, span.terms, adjustment, claim, lines)
 
 
 def _gone(claim: BoundClaim) -> BoundChange:
@@ -115,7 +115,7 @@ def _gone(claim: BoundClaim) -> BoundChange:
 
 
 def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
-    """What raises (above zero) or lowers the sum of a period, with bounds prorated by days."""
+    """Return the amount that raises (above zero) or lowers the sum of a period, with bounds prorated by days."""
     fraction = share(span.schedule, part, Proration.DAY).fraction
     if span.minimum is not None:
         least = to_minor(Fraction(span.minimum) * fraction, span.terms.currency)
@@ -131,9 +131,9 @@ def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
 def _lines(
     item_id: int, terms: BoundTerms, start: datetime, end: datetime, before_minor: int, wanted_minor: int
 ) -> tuple[DraftLine, ...]:
-    """The lines that take the bounds of a period from one amount to another: a minimum counts above zero, a maximum below.
+    """Return the lines that take a period's bounds from one amount to another: above zero is a minimum, below zero a maximum.
 
-    Where a minimum becomes smaller, the line is one of the minimum: a plan without a maximum never shows a maximum.
+    If a minimum becomes smaller, the line belongs to the minimum: a plan without a maximum never shows a maximum.
     """
     changes = {
         MINIMUM: max(wanted_minor, 0) - max(before_minor, 0),

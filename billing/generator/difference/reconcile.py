@@ -1,11 +1,11 @@
-"""What should be billed, less what is billed. Pure.
+"""The target less what is billed. Pure.
 
-The spans in which an item counted are cut into periods; the claims say which of them are billed, at which price and quantity.
-A stretch that is billed as it should be is kept. Any other claimed stretch gives back what its line charged for it. A stretch
-that is due and has no claim is charged. A late amendment, several amendments and a year without any all take this one way.
+The active spans of an item are cut into periods; the claims say which periods are billed, at which price and quantity. Spans
+whose claims match the target stay. Any other claimed stretch gives back what its line charged for it. A due stretch without a
+claim is charged. A late amendment, several amendments and a year without any all take this one way.
 
-A recurring claim can be kept in part, since time is divisible. A usage claim is kept or given back as a whole, since usage is
-not; a usage claim whose period has grown is continued: amount(total) − amount(first).
+A recurring claim can be kept in part, because time is divisible. A usage claim is kept or given back as a whole, because usage is
+not. If the period of a usage claim has grown, the claim is continued: amount(total) − amount(first).
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ from billing.generator.state.open_claims import (
 )
 from billing.generator.state.spans import ItemSpan, parts_until
 from billing.rating.periods import Period, Timing, due
-from billing.rating.pricing import Rating, rate
+from billing.rating.prices.pricing import Rating, rate
 from billing.rating.proration import NOTHING, Share, prorated_minor, share
 
 
 @dataclass(frozen=True, slots=True)
 class RecurringCharge:
-    """A stretch of a recurring price that is due and not billed."""
+    """A due stretch of a recurring price that is not billed."""
 
     span: ItemSpan
     part: Period
@@ -52,12 +52,12 @@ class UsageDue:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a run has to do for a subscription, or for one item of it, at an instant.
+    """The target of a run for a subscription, or for one item of it, at an instant.
 
     Args:
-        unchanged: usage periods that are as they were billed, oldest first: the run may look for late usage in them.
-        left_out: the ids of the claims on usage periods in which the run was told not to look for late usage.
-        credits_due_at: when later credits become due.
+        unchanged: usage periods that stay as billed, the oldest first: the run may look for late usage in them.
+        left_out: the ids of the claims on usage periods in which the run must not look for late usage.
+        credits_due_at: the due instant of later credits.
     """
 
     credits: tuple[Credit, ...] = ()
@@ -69,7 +69,7 @@ class Target:
 
 
 def joined(targets: Sequence[Target]) -> Target:
-    """The targets of several items as one, in their order."""
+    """Return the targets of several items as one, in their order."""
     return Target(
         credits=tuple(one for target in targets for one in target.credits),
         charges=tuple(one for target in targets for one in target.charges),
@@ -81,7 +81,7 @@ def joined(targets: Sequence[Target]) -> Target:
 
 
 def recurring_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
-    """The difference between the recurring spans of an item and its claims."""
+    """Return the difference between the recurring spans of an item and its claims."""
     given_back: list[Credit] = []
     later: list[tuple[datetime, datetime]] = []
     for claim in claims:
@@ -99,7 +99,7 @@ def recurring_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_
 
 
 def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> Target:
-    """The difference between the usage spans of an item and its claims."""
+    """Return the difference between the usage spans of an item and its claims."""
     usages: list[UsageDue] = []
     unchanged: list[UsageDue] = []
     continued: set[int] = set()
@@ -109,12 +109,12 @@ def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: 
         period = UsageDue(span, part, inside, _terminated(span, part))
         if len(inside) == 1 and (inside[0].start, inside[0].end) == (part.start, part.end):
             unchanged.append(period)
-        # A billed part that has become longer is continued when it is over.
+        # A billed part that has become longer is continued after its new end.
         elif due(Timing.ARREARS, part, as_of):
             usages.append(period)
     gone = [(claim, not_as_claimed_from(claim, spans)) for claim in claims if claim.id not in continued]
     return Target(
-        # A claim that no longer fits is given back as a whole, once the change that makes it so has taken effect.
+        # A claim that no longer fits is given back as a whole, once the change that causes this has taken effect.
         credits=tuple(Credit(claim, (_whole(claim),)) for claim, at in gone if at <= as_of),
         usages=tuple(usages),
         unchanged=tuple(unchanged),
@@ -128,7 +128,7 @@ def _whole(claim: OpenClaim) -> UnusedPart:
 
 
 def _parts_of(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: datetime) -> list[tuple[ItemSpan, Period]]:
-    """The periods of each span that begin before `as_of` or before the end of a claim."""
+    """Yield the periods of each span that begin before `as_of` or before the end of a claim."""
     horizon = max([as_of, *(claim.end for claim in claims)])
     return [(span, part) for span in spans for part in parts_until(span, horizon)]
 
@@ -140,10 +140,10 @@ def _terminated(span: ItemSpan, part: Period) -> bool:
 def _charges(
     span: ItemSpan, part: Period, claims: Sequence[OpenClaim], later: Sequence[tuple[datetime, datetime]]
 ) -> Iterator[RecurringCharge]:
-    """The stretches of a part that are not billed. Each continues where the one before it stopped.
+    """Yield the stretches of a part that are not billed. Each continues where the previous one stopped.
 
     Args:
-        later: stretches that are billed at other terms until they are given back; they are charged together with that.
+        later: stretches that are billed at other terms until they are given back; their new charge comes together with that.
     """
     pieces = list(_uncovered(part, [*((claim.start, claim.end) for claim in claims), *later]))
     if not pieces:
@@ -165,7 +165,7 @@ def _charges(
 
 
 def _share_before(span: ItemSpan, part: Period, claims: Sequence[OpenClaim]) -> Share:
-    """The share of the same full period that claims have billed at this price and quantity."""
+    """Return the share of the same full period that claims have billed at this price and quantity."""
     used, of = 0, 1
     for claim in claims:
         if claim.origin is not None and claim.origin.full_start == part.full_start and claim.origin.full_end == part.full_end:

@@ -1,42 +1,42 @@
-"""What is too much for one subscription in one run: its billing is suspended with the reason, so that no nonsense is billed.
+"""The limits of one subscription in one run: beyond them its billing is suspended with the reason, instead of billing nonsense.
 
-Dates and periods are checked before anything is measured or rated, so that a wrong century costs a few microseconds.
-Quantities and amounts are checked before they are written, so that the database never has to refuse them.
+Dates and periods are checked before anything is measured or rated, so a wrong century costs a few microseconds. Quantities and
+amounts are checked before they are written, so the database never has to refuse them.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
 from django.conf import settings
+from django.core.checks import CheckMessage, Error
 from django.db import connection
 
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.draft_lines import DraftLine
 from billing.generator.difference.reconcile import UsageDue
-from billing.generator.state.items import BillableItems
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, ItemSpan
-from billing.generator.state.subscription_state import SubscriptionState
+from billing.generator.state.subscription_state import BillableItems, SubscriptionState
 from billing.rating.aggregation import Usage
 from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range
 from billing.rating.money import decimal_text
 from billing.rating.periods import Timing
-from billing.rating.prices import PriceKind
+from billing.rating.prices.price import PriceKind
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one subscription in one run. None: no limit. From settings.BILLING_LIMITS.
+    """The limits of one subscription in one run, from settings.BILLING_LIMITS. None: no limit.
 
     Args:
-        periods: due instants of an item that a run catches up on.
-        usage_periods: periods that a run measures, of all usage prices together, with or without usage.
-        lines: of one run.
-        lines_per_day: lines of one run whose time begins on one day, in UTC.
-        times_usual: how many times the largest of the last invoices a new one may be, per period.
+        periods: the due instants of an item on which a run catches up.
+        usage_periods: the periods that a run measures, of all usage prices together, with or without usage.
+        lines: the lines of one run.
+        lines_per_day: the lines of one run whose time begins on the same day, in UTC.
+        times_usual: how many times the largest of the last invoices a new invoice may be, per period.
     """
 
     periods: int | None = 1000
@@ -47,7 +47,7 @@ class Limits:
 
 
 class OutOfBounds(Exception):
-    """The bill would be out of bounds. Rolls the transaction back; then the billing of the subscription is suspended."""
+    """The bill would exceed a limit. This rolls the transaction back; then the billing of the subscription is suspended."""
 
     def __init__(self, reason: str, **facts: Any) -> None:
         super().__init__(reason)
@@ -63,8 +63,22 @@ USUAL = """
 """
 
 
+def check_limits() -> list[CheckMessage]:
+    """Report each unknown name and wrong value in settings.BILLING_LIMITS (billing.E001)."""
+    known = {field.name for field in fields(Limits)}
+    found: list[CheckMessage] = []
+    for name, value in getattr(settings, "BILLING_LIMITS", {}).items():
+        if name not in known:
+            what = f"settings.BILLING_LIMITS has no {name!r}; known are: {', '.join(sorted(known))}."
+            found.append(Error(what, id="billing.E001"))
+        elif value is not None and (type(value) is not int or value < 0):
+            what = f"settings.BILLING_LIMITS[{name!r}] must be None or a whole number from 0 on, not {value!r}."
+            found.append(Error(what, id="billing.E001"))
+    return found
+
+
 def limits() -> Limits:
-    """The limits of this deployment."""
+    """Return the limits of this deployment."""
     return Limits(**getattr(settings, "BILLING_LIMITS", {}))
 
 
@@ -72,7 +86,7 @@ def limits() -> Limits:
 
 
 def ensure_dates(subscription: SubscriptionState, items: BillableItems) -> None:
-    """Return when all dates of the subscription lie in the years 2000 to 2200.
+    """Return if all dates of the subscription lie in the years 2000 to 2200.
 
     Raises:
         OutOfBounds: `date-out-of-range`, with the first date outside of them.
@@ -85,14 +99,14 @@ def ensure_dates(subscription: SubscriptionState, items: BillableItems) -> None:
 
 
 def ensure_periods(unbilled: Iterable[Sequence[ItemSpan]], as_of: datetime) -> None:
-    """Return when the periods to catch up on, of each item and of all, are within the limits. Computes them without a loop.
+    """Return if the periods to catch up on, of each item and of all items, are within the limits. Computes them without a loop.
 
     Args:
         unbilled: the spans of each item after its last claim.
 
     Raises:
-        OutOfBounds: `too-many-periods` of one item; `too-many-usage-periods`, since each is measured, with or without usage; or
-            `too-many-lines`, since each period of a recurring price is a line.
+        OutOfBounds: `too-many-periods` of one item; `too-many-usage-periods`, because each is measured, with or without usage; or
+            `too-many-lines`, because each period of a recurring price is a line.
     """
     most = limits()
     counts = [(spans[0].price.kind, sum(_periods_due(span, as_of) for span in spans)) for spans in unbilled if spans]
@@ -108,7 +122,7 @@ def ensure_periods(unbilled: Iterable[Sequence[ItemSpan]], as_of: datetime) -> N
 
 
 def _periods_due(span: ItemSpan, as_of: datetime) -> int:
-    """The number of periods of a span that are due at `as_of`."""
+    """Return the number of periods of a span that are due at `as_of`."""
     if span.start > as_of:
         return 0
     first = span.schedule.index_at(span.start)
@@ -122,7 +136,7 @@ def _periods_due(span: ItemSpan, as_of: datetime) -> int:
 
 
 def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
-    """Return when the usage of each period has at most 26 digits before the point.
+    """Return if the usage of each period has at most 26 digits before the point.
 
     Raises:
         OutOfBounds: `quantity-too-large`.
@@ -134,7 +148,7 @@ def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
 
 
 def ensure_billable(currency: str, bill: Bill) -> None:
-    """Return when no line and no total exceeds 2^53 - 1 minor units.
+    """Return if no line and no total exceeds 2^53 - 1 minor units.
 
     Raises:
         OutOfBounds: `amount-too-large`, with the largest amount.
@@ -146,7 +160,7 @@ def ensure_billable(currency: str, bill: Bill) -> None:
 
 
 def ensure_few_lines(lines: Sequence[tuple[str, DraftLine]]) -> None:
-    """Return when the number of lines, in all and on each day, is within the limits. This stops a client that amends in a loop.
+    """Return if the number of lines, in all and on each day, is within the limits. This stops a client that amends in a loop.
 
     Raises:
         OutOfBounds: `too-many-lines` or `too-many-lines-per-day`.

@@ -1,4 +1,4 @@
-"""Writing the result of a run: the draft with its lines and taxes, and the claims. One statement each."""
+"""Writes the result of a run, in one statement each: the draft with its lines and taxes, and the claims."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,20 +22,21 @@ from billing.generator.state.open_claims import (
     usage_snapshot,
 )
 from billing.generator.state.subscription_state import SubscriptionState
-from billing.models import Claim
+from billing.models import INVOICE, Claim
 from billing.rating.money import to_decimal
 from ledger.database.statements import Statement, fetch_rows, integer, parameter
 
-# A draft with its parts in one statement: less to send and to plan.
+# A draft and its parts in one statement: less to send and to plan.
 INSERT_INVOICE = Statement(
     "insert_invoice",
-    """
+    f"""
     WITH invoice AS (
         INSERT INTO billing_invoice (id, series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
             state, scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor,
             credits_applied_minor, amount_due_minor, amendments_seen, run_id, grace_ends_at)
-        VALUES (coalesce(%(id)s, nextval(pg_get_serial_sequence('billing_invoice', 'id'))), 'INV', %(subscription_id)s,
-            %(subscription_ref)s, %(customer_id)s, %(customer_ref)s, %(buyer)s, %(currency)s, 'draft', %(scope)s, %(as_of)s,
+        VALUES (coalesce(%(id)s, nextval(pg_get_serial_sequence('billing_invoice', 'id'))), '{INVOICE.series}',
+            %(subscription_id)s, %(subscription_ref)s, %(customer_id)s, %(customer_ref)s, %(buyer)s,
+            %(currency)s, 'draft', %(scope)s, %(as_of)s,
             %(subtotal_minor)s, %(discount_minor)s, %(tax_minor)s, %(total_minor)s, 0, 0, %(total_minor)s, %(amendments_seen)s,
             %(run_id)s, %(grace_ends_at)s)
         RETURNING id
@@ -92,11 +93,11 @@ INSERT_CLAIMS = Statement(
 
 @dataclass(slots=True)
 class ClaimChanges:
-    """The changes of claims, each with the line that bills it; None where nothing is owed, so that there is no line.
+    """The changes of claims, each with the line that bills it; None without an amount, because then there is no line.
 
     Args:
-        credits: each with its lines, one for each part that is given back.
-        credits_due_at: when later credits become due.
+        credits: each with its lines, one per part that is given back.
+        credits_due_at: the due instant of later credits.
     """
 
     credits: list[tuple[Credit, list[DraftLine]]] = field(default_factory=list)
@@ -107,11 +108,10 @@ class ClaimChanges:
     released: list[OpenClaim] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
     credits_due_at: Sequence[datetime] = ()
-    allowances_seen_to: bool = False
 
 
 def billed_after(claims: Iterable[OpenClaim], changes: "ClaimChanges") -> list[BilledAmount]:
-    """What is billed once `changes` are written; the next run computes the same from the claims."""
+    """What is billed after `changes` are written; the next run computes the same from the claims."""
     freed = {credit.claim.id for credit, _ in changes.credits}
     freed |= {claim.id for rated, _ in changes.usages for claim in rated.due.continued}
     billed = [BilledAmount(claim.currency, claim.start, claim.net_minor) for claim in claims if claim.id not in freed]
@@ -150,7 +150,7 @@ def insert_invoice(
     """Write a draft with its lines and taxes, and set the invoice of each line.
 
     Args:
-        reserved_id: the id from `reserve_invoice`; None: a new one.
+        reserved_id: the id from `reserve_invoice`; None: a new id.
     """
     taxes = [
         {"category": t.category, "rate": str(t.rate), "base_minor": t.base_minor, "amount_minor": t.tax_minor} for t in bill.taxes
@@ -206,7 +206,7 @@ def _line_row(line: DraftLine) -> dict[str, Any]:
 
 
 def write_claims(subscription: SubscriptionState, changes: ClaimChanges) -> None:
-    """Release the corrected claims, then insert the new ones. The exclusion constraint refuses any overlap.
+    """Release the corrected claims, then insert the new claims. The exclusion constraint refuses any overlap.
 
     Raises:
         PeriodAlreadyBilled: another process has released one of the claims at the same time.
@@ -287,7 +287,7 @@ def _usage_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
 
 
 def _line_of(rated: RatedUsage) -> tuple[int | None, int | None]:
-    """The line of the claims that a zero-amount claim continues."""
+    """Return the line of the claims that a zero-amount claim continues."""
     if not rated.due.continued:
         return None, None
     return rated.due.continued[-1].invoice_id, rated.due.continued[-1].line_position

@@ -1,1 +1,1 @@
-"""Who bills what, and when: the workers of a run, and what they do for one subscription."""
+"""Who bills what, and when: the workers of a run, and their work on one subscription."""

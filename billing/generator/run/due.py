@@ -1,4 +1,4 @@
-"""Which subscriptions may have something to bill. Takes no lock: the generator looks again under its own."""
+"""Finds subscriptions that may have something to bill. Takes no lock: the generator looks again under its own."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from ledger.database.statements import fetch_rows
 CHUNK_ROWS = 100
 MISSES_TO_LOOK_AGAIN = 3
 
-# By keyset on the id, a chunk at a time: memory does not grow with the number of due subscriptions, the next chunk leaves out
-# what other processes have billed, and no cursor is open between two transactions.
+# By keyset on the id, a chunk at a time. So memory does not grow with the number of due subscriptions, the next chunk leaves out
+# what other processes have billed, and no cursor stays open between two transactions.
 _FROM = """
     FROM billing_subscription AS s
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
     WHERE
 """
-_IS_WANTED = """
+_PASSES_FILTER = """
         (%(suspended)s OR NOT EXISTS (
             SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL))
         AND (%(customers)s::text[] IS NULL OR EXISTS (
@@ -32,7 +32,7 @@ _IS_WANTED = """
                 AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
 """
 _IS_DUE = f"""
-        {_IS_WANTED} AND
+        {_PASSES_FILTER} AND
         (
             cursor.subscription_id IS NULL
             OR (%(recurring)s AND (
@@ -47,8 +47,8 @@ _IS_DUE = f"""
                     (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
                 OR (cursor.usage_due_at IS NULL AND EXISTS (SELECT FROM billing_usageevent AS e
                     WHERE e.subscription_id = s.id AND e.recorded_at > coalesce(cursor.usage_seen_until, '-infinity')))))
-            -- The cursor is a hint. Where it says that nothing is due for long, an item that counts and of which nothing is
-            -- billed since its last period says otherwise.
+            -- The cursor is a hint. Even if it says that nothing is due for long, an active item of which nothing is billed
+            -- since its last period is due.
             OR (
                 coalesce(least(cursor.recurring_due_at, cursor.usage_due_at), 'infinity')
                     > %(as_of)s::timestamptz + interval '32 days'
@@ -98,7 +98,7 @@ DUE_OF_CUSTOMERS = f"""
 CUSTOMERS_OF = """
     SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
 """
-CONCERNED = f"SELECT s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%(refs)s) AND {_IS_WANTED}"
+CONCERNED = f"SELECT s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%(refs)s) AND {_PASSES_FILTER}"
 HOW_MANY = f"SELECT count(*) {_FROM} {_IS_DUE}"
 
 
@@ -115,7 +115,7 @@ class _CustomerRow(NamedTuple):
 
     id: int
     shares: bool
-    """True when subscriptions of the customer share credits or coupons."""
+    """True if subscriptions of the customer share credits or coupons."""
 
 
 class _OfCustomer(NamedTuple):
@@ -126,12 +126,12 @@ class _OfCustomer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Which subscriptions a run looks at. None: all.
+class DueFilter:
+    """The subscriptions that a run looks at. None: not filtered by this.
 
     Args:
-        recurring, usage: which prices the run bills.
-        suspended: also those whose billing is suspended.
+        recurring, usage: the prices that the run bills.
+        suspended: also subscriptions whose billing is suspended.
     """
 
     as_of: datetime
@@ -143,42 +143,43 @@ class Filter:
     currency: str | None = None
 
 
-def how_many(wanted: Filter) -> int:
-    """The number of subscriptions that are due at this moment. Looks at all of them; for an estimate of the time left."""
-    [count] = fetch_rows(int, HOW_MANY, _parameters(wanted))
+def how_many(due_filter: DueFilter) -> int:
+    """Return how many subscriptions are due now. Looks at all of them; for an estimate of the time left."""
+    [count] = fetch_rows(int, HOW_MANY, _parameters(due_filter))
     return count
 
 
-def concerned(wanted: Filter, refs: Sequence[str]) -> set[str]:
-    """Those of these subscriptions that a run looks at whenever they are due; suspended ones too."""
-    return set(fetch_rows(str, CONCERNED, _parameters(wanted) | {"suspended": True, "refs": list(refs)}))
+def concerned(due_filter: DueFilter, refs: Sequence[str]) -> set[str]:
+    """Return those of these subscriptions that a run looks at when they are due; suspended ones too."""
+    return set(fetch_rows(str, CONCERNED, _parameters(due_filter) | {"suspended": True, "refs": list(refs)}))
 
 
-def _parameters(wanted: Filter) -> dict[str, Any]:
+def _parameters(due_filter: DueFilter) -> dict[str, Any]:
     return {
-        "as_of": wanted.as_of,
-        "recurring": wanted.recurring,
-        "usage": wanted.usage,
-        "suspended": wanted.suspended,
-        "customers": list(wanted.customers) if wanted.customers else None,
-        "plans": list(wanted.plans) if wanted.plans else None,
-        "currency": wanted.currency,
+        "as_of": due_filter.as_of,
+        "recurring": due_filter.recurring,
+        "usage": due_filter.usage,
+        "suspended": due_filter.suspended,
+        "customers": list(due_filter.customers) if due_filter.customers else None,
+        "plans": list(due_filter.plans) if due_filter.plans else None,
+        "currency": due_filter.currency,
     }
 
 
 class DueWalk:
-    """The refs of subscriptions that may be due, each once, in chunks by id; within a chunk the customers are in random order.
+    """Yields the refs of subscriptions that may be due, each once, in chunks by id; within a chunk the customers' order is
+    random.
 
-    The subscriptions of a customer come by id, so credits that they share go to the same ones in every run of one worker.
-    The workers of a run divide the ids among themselves. Several runs walk the same ids: after a few misses in a row another
-    run is probably at this chunk, so this run reads the chunk again, without the subscriptions that are done.
+    The subscriptions of a customer come by id, so credits that they share go to the same ones in every run of one worker. The
+    workers of a run divide the ids among themselves. Several runs walk the same ids: after a few misses in a row another run is
+    probably at this chunk, so this run reads the chunk again, without the subscriptions that are done.
 
     Args:
-        shard, shards: which ids, by their remainder.
+        shard, shards: the ids of this worker, by their remainder.
     """
 
-    def __init__(self, wanted: Filter, *, shard: int = 0, shards: int = 1) -> None:
-        self._wanted = wanted
+    def __init__(self, due_filter: DueFilter, *, shard: int = 0, shards: int = 1) -> None:
+        self._filter = due_filter
         self._shard, self._shards = shard, shards
         self._misses = 0
 
@@ -211,15 +212,17 @@ class DueWalk:
             "tried": tried,
             "rows": CHUNK_ROWS,
         }
-        return fetch_rows(_Due, DUE, _parameters(self._wanted) | place)
+        return fetch_rows(_Due, DUE, _parameters(self._filter) | place)
 
 
-def due_together(wanted: Filter, refs: Sequence[str] = (), *, shard: int = 0, shards: int = 1) -> Iterator[tuple[str, ...]]:
-    """The refs of subscriptions that may be due. Those of a customer come together, by id, where they share credits or coupons.
+def due_together(
+    due_filter: DueFilter, refs: Sequence[str] = (), *, shard: int = 0, shards: int = 1
+) -> Iterator[tuple[str, ...]]:
+    """Yield the refs of subscriptions that may be due; together, by id, those of a customer that share credits or coupons.
 
     Args:
         refs: only these; empty: all that are due.
-        shard, shards: which customers, by the remainder of their ids.
+        shard, shards: the customers of this worker, by the remainder of their ids.
     """
     if refs:
         yield from _by_customer(refs)[shard::shards]
@@ -230,14 +233,14 @@ def due_together(wanted: Filter, refs: Sequence[str] = (), *, shard: int = 0, sh
         after = customers[-1].id
         sharing = {customer.id for customer in customers if customer.shares}
         of_customers = {"of_customers": [customer.id for customer in customers]}
-        due = fetch_rows(_OfCustomer, DUE_OF_CUSTOMERS, _parameters(wanted) | of_customers)
+        due = fetch_rows(_OfCustomer, DUE_OF_CUSTOMERS, _parameters(due_filter) | of_customers)
         for customer_id, rows in groupby(due, key=attrgetter("customer_id")):
             found = tuple(row.ref for row in rows)
             yield from [found] if customer_id in sharing else ((ref,) for ref in found)
 
 
 def _by_customer(refs: Sequence[str]) -> list[tuple[str, ...]]:
-    """By customer. A ref that does not exist is a separate group, and its result reports that."""
+    """Return the refs by customer. A ref that does not exist is a separate group, and its result reports that."""
     known = fetch_rows(_OfCustomer, CUSTOMERS_OF, [list(refs)])
     groups: dict[int, list[str]] = {}
     for row in known:

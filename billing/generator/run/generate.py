@@ -1,7 +1,7 @@
-"""Making the invoices of one subscription: lock, then read, then write. The generator never writes the subscription's row.
+"""Makes the invoices of one subscription: lock, then read, then write. The generator never writes the subscription's row.
 
-`generate` owns its transaction, a short durable one per subscription; `generate_under` runs inside the caller's. Both only try to
-take the lock: where another process has it, they raise at once, and the caller can try again later.
+`generate` opens a short durable transaction per subscription; `generate_under` runs in the caller's. Both only try to take the
+lock: if another process has it, they raise at once, and the caller can try again later.
 """
 
 from collections.abc import Callable
@@ -15,19 +15,20 @@ from billing.documents.invoice_locks import invoice_key
 from billing.documents.invoices import delete_draft_under
 from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.difference import coupon_uses
+from billing.generator.difference.due_drafts import RunStep, write_step
 from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options, Scope
-from billing.generator.run.steps import GenerationResult, RunStep, finish_steps, pay_step, pays_with_its_allowance, write_step
+from billing.generator.run.steps import GenerationResult, finish_steps, pay_step, pays_with_its_allowance
 from billing.generator.state.subscription_state import SubscriptionState, read_subscription
 from billing.models import Invoice
 from billing.orders import suspension
 from billing.rating.limits import check_instant
-from billing.rating.price_fields import PriceInvalid
-from ledger.database.lock_decorators import locked, on
+from billing.rating.prices.reading import PriceInvalid
 from ledger.database.lock_names import INVOICE_GENERATION
+from ledger.database.locking import locked, on
 from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
-from ledger.database.transactions import outermost
+from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, LockBusy, Refused
 from ledger.services import preview
 
@@ -35,17 +36,17 @@ EXCLUSION_VIOLATION = "23P01"
 
 
 def check_as_of(as_of: datetime, *, dry_run: bool, allow_future: bool = False) -> None:
-    """Return when a run may bill up to an instant: it is not in the future, or the run is a dry run.
+    """Return if a run may bill up to an instant: it is not in the future, or the run is a dry run.
 
     Args:
-        allow_future: allow it all the same; usage that comes later is then late for its own period.
+        allow_future: allow it anyway; usage that comes later is then late for its own period.
 
     Raises:
         Invalid: at `/as_of`: it lies in the future, or outside the years 2000 to 2200.
     """
     check_instant("/as_of", as_of)
     if as_of > timezone.now() and not (dry_run or allow_future):
-        detail = "lies in the future: only a dry run may look ahead"
+        detail = "lies in the future, which only a dry run may bill"
         raise Invalid(pointer="/as_of", rule="in-the-future", detail=detail)
 
 
@@ -54,7 +55,7 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
 
     Raises:
         InvoiceGenerationBusy: another process holds the lock of the subscription; nothing was read.
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
         BillingSuspended: a person has to check the subscription first.
         BillingWouldBeSuspended: a dry run exceeds a limit; nothing is suspended.
         PeriodAlreadyBilled: the database refused a claim, because another process bills without the lock.
@@ -70,12 +71,12 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
 
 
 def _generate(ref: str, options: Options) -> GenerationResult:
-    with preview() if options.dry_run else outermost(subscription=ref), try_advisory_lock(invoice_key(ref)) as lock:
+    with preview() if options.dry_run else own_or_joined(subscription=ref), try_advisory_lock(invoice_key(ref)) as lock:
         return generate_under(lock, ref=ref, options=options)
 
 
 def _prepared_again(act: Callable[[], GenerationResult]) -> GenerationResult:
-    """Act, and once more where the server has lost a prepared statement: the first try is rolled back, the second prepares."""
+    """Act, and once more if the server has lost a prepared statement: the first try is rolled back, the second prepares it."""
     try:
         return act()
     except Error as error:
@@ -86,12 +87,12 @@ def _prepared_again(act: Callable[[], GenerationResult]) -> GenerationResult:
 
 @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
 def generate_in(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
-    """As `generate`, inside the caller's transaction; a dry run is a preview."""
+    """Bill as `generate` does, in the caller's transaction; a dry run is a preview."""
     return generate_held(lock, ref=ref, options=options)
 
 
 def generate_held(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
-    """As `generate_in`, under the lock on the subscription that the caller holds."""
+    """Bill as `generate_in` does, under the caller's lock on the subscription."""
 
     def act() -> GenerationResult:
         with preview() if options.dry_run else transaction.atomic():
@@ -105,9 +106,9 @@ def generate_held(lock: Lock, *, ref: str, options: Options) -> GenerationResult
 
 
 def dry_run_in(*, ref: str, options: Options) -> GenerationResult:
-    """As `generate_in`, as a part of the caller's preview: the next part finds the credits and coupons that this one has used.
+    """Bill as `generate_in` does, as a part of the caller's preview: the next part sees the credits and coupons that it used.
 
-    The lock of the subscription is given back at once.
+    The lock of the subscription is released at once.
 
     Raises:
         InvoiceGenerationBusy: another process bills the subscription, or has billed it since the preview's snapshot.
@@ -132,7 +133,7 @@ def suspend_refused(refusal: Refused) -> None:
 
 
 def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
-    """As `generate`, under the lock on the subscription that the caller holds. Every read comes after it."""
+    """Bill as `generate` does, under the caller's lock on the subscription. Every read comes after the lock."""
     lock.ensure_held(invoice_key(ref))
     subscription = read_subscription(lock, ref)
     if subscription.suspended_reason is not None and not options.include_suspended:
@@ -152,12 +153,12 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResul
 def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -> GenerationResult:
     """Rate drafts again, finalise those whose grace has ended, then bill what has become due since.
 
-    Rating a draft again means deleting it and billing up to its instant again, so the new draft has the late usage. All drafts
+    To rate a draft again, the run deletes it and bills up to its instant again, so the new draft has the late usage. All drafts
     are written before any is paid or numbered, so locks are taken in their order for any number of drafts.
     """
     steps: list[RunStep] = []
     if subscription.has_drafts_in_grace:
-        # Deleting a draft takes the holder's lock for credits that go back; the lock of coupons comes before it.
+        # Deleting a draft takes the holder's lock for the returned credits; the lock of coupons comes before it.
         coupon_uses.wait_turn(lock, subscription)
         for draft in _taken_back(lock, subscription):
             over = options.finalize and options.as_of >= draft.grace_ends_at
@@ -178,8 +179,8 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
 
 
 def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options: Options) -> list[RunStep]:
-    """Bill, pay and grant as runs in time would have done, because each changes the credits that the next finds."""
-    # A step takes the holder's lock; the next one may need that of the coupons, which comes before it.
+    """Bill, pay and grant in the order of runs in time, because each changes the credits that the next finds."""
+    # A step takes the holder's lock; the next step may need the lock of the coupons, which comes before it.
     coupon_uses.wait_turn(lock, subscription)
     steps: list[RunStep] = []
     while not steps or not (steps[-1].is_last or len(steps) == options.max_periods):
@@ -192,7 +193,7 @@ def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options
 
 @dataclass(frozen=True, slots=True)
 class _DraftInGrace:
-    """What a deleted draft was for; the drafts of a run in several currencies have one."""
+    """The target of a deleted draft; the drafts of a run in several currencies have the same."""
 
     as_of: datetime
     scope: Scope | None
@@ -200,7 +201,7 @@ class _DraftInGrace:
 
 
 def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[_DraftInGrace]:
-    """Delete the drafts with a grace, the newest first, and return what they were for, the oldest first.
+    """Delete the drafts with a grace, the newest first, and return their targets, the oldest first.
 
     Raises:
         InvoiceCorrectedLater: an operator has finalised an invoice that corrects one of them; finalise that draft by hand.

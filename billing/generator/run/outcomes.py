@@ -26,7 +26,7 @@ PASSING_STATES = {
 
 
 class Outcome(StrEnum):
-    """What became of one subscription in a run."""
+    """The outcome of one subscription in a run."""
 
     CREATED = "created"
     FINALISED = "finalised"
@@ -78,7 +78,7 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
     except Retryable as error:
         return SubscriptionResult(ref, Outcome.DEFERRED, f"{error.title}: {error}"[:500])
     except OutcomeUnknown:
-        # The next try bills what is not billed, whether the COMMIT took effect or not.
+        # The next try bills what is not billed, whether or not the COMMIT took effect.
         close_old_connections()
         return SubscriptionResult(ref, Outcome.DEFERRED, "the connection broke during COMMIT, so the outcome is unknown")
     except BillingSuspended as error:
@@ -118,7 +118,7 @@ SLOWEST_KEPT = 5
 
 
 @dataclass(slots=True)
-class Summary:
+class RunSummary:
     """The sum of a run."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -130,7 +130,7 @@ class Summary:
     credits_granted: Counter[str] = field(default_factory=Counter)
     credits_spent_on_usage: Counter[str] = field(default_factory=Counter)
     aside: dict[int, int] = field(default_factory=dict)
-    """The number of subscriptions that each worker will try again."""
+    """How many subscriptions each worker will try again."""
     durations_ms: list[float] = field(default_factory=list)
     slowest: list[tuple[float, str]] = field(default_factory=list)
     workers_lost: int = 0
@@ -161,12 +161,12 @@ class Summary:
 
     @property
     def failures(self) -> int:
-        """Subscriptions that a person has to check."""
+        """The subscriptions that a person has to check."""
         return sum(self.outcomes[kind] for kind in TROUBLE) + self.workers_lost
 
     @property
     def waiting(self) -> int:
-        """Subscriptions that are put aside at this moment, or stayed so until the end: busy or deferred."""
+        """The subscriptions that wait for another try, or that stayed busy or deferred to the end."""
         return sum(self.outcomes[kind] for kind in RETRY) + sum(self.aside.values())
 
     def as_dict(self) -> dict[str, Any]:

@@ -13,15 +13,17 @@ from typing import Any
 from django.db import connections
 
 from billing.generator.options import Options, Scope
-from billing.generator.run.due import Filter
-from billing.generator.run.outcomes import SubscriptionResult, Summary
+from billing.generator.run.due import DueFilter
+from billing.generator.run.outcomes import RunSummary, SubscriptionResult
 from billing.generator.run.stop_flags import LocalStopFlag, SharedStopFlag
-from billing.generator.run.workers import LOOK_EVERY_S, Backlog, Message, Note, Report, Work, work
+from billing.generator.run.workers import Backlog, Message, Note, Report, Work, work
+
+LOOK_EVERY_S = 0.2
 
 
 def run(
-    job: Work, *, on_done: Callable[[SubscriptionResult], None], on_tick: Callable[[Summary], None], stop: Callable[[], bool]
-) -> Summary:
+    job: Work, *, on_done: Callable[[SubscriptionResult], None], on_tick: Callable[[RunSummary], None], stop: Callable[[], bool]
+) -> RunSummary:
     """Run the workers until the list is done or they have to stop, and return the sum of their results.
 
     Args:
@@ -29,7 +31,7 @@ def run(
         on_tick: called several times a second.
         stop: called as often; True ends the run after the current subscription of each worker.
     """
-    summary, began = Summary(), time.monotonic()
+    summary, began = RunSummary(), time.monotonic()
 
     def is_late() -> bool:
         return job.max_runtime_s is not None and time.monotonic() - began >= job.max_runtime_s
@@ -67,7 +69,7 @@ def _run_here(job: Work, take: Report, must_stop: Callable[[], bool]) -> None:
     work(job, LocalStopFlag(job.limit, must_stop), take)
 
 
-def _run_workers(job: Work, summary: Summary, take: Report, must_stop: Callable[[], bool]) -> None:
+def _run_workers(job: Work, summary: RunSummary, take: Report, must_stop: Callable[[], bool]) -> None:
     # The children are forks: they inherit the settings, and must not share a connection.
     connections.close_all()
     context = multiprocessing.get_context("fork")
@@ -90,7 +92,7 @@ def _run_workers(job: Work, summary: Summary, take: Report, must_stop: Callable[
     summary.workers_lost = len(lost)
     for shard in lost:
         summary.aside.pop(shard, None)
-        # This process bills what a dead worker had left.
+        # This process bills what a dead worker has left.
         work(job, stop_flag, take, shard)
     stop_flag.close()
 
@@ -98,7 +100,7 @@ def _run_workers(job: Work, summary: Summary, take: Report, must_stop: Callable[
 class _Worker:
     """A worker process and its reports, through a separate pipe.
 
-    A common queue would have a lock, and a worker that is killed while it holds the lock would block all others. When a pipe ends
+    A common queue would have a lock, and a worker that is killed while it holds the lock would block all others. If a pipe ends
     before its worker has reported the end, or in the middle of a message, the worker is lost.
     """
 
@@ -124,7 +126,7 @@ class _Worker:
 
 
 def _work_off(job: Work, stop_flag: SharedStopFlag, reports: Any, shard: int) -> None:
-    """Do the work of a worker process. The run's process receives signals and sets the flag; a worker finishes what it bills."""
+    """Do the work of a worker process. Only the run's process handles signals: it sets the flag, which ends the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
@@ -136,7 +138,7 @@ def _work_off(job: Work, stop_flag: SharedStopFlag, reports: Any, shard: int) ->
 
 def job_for(options: Options, **details: Any) -> Work:
     """A job whose filter agrees with its options."""
-    wanted = Filter(
+    due_filter = DueFilter(
         as_of=options.as_of,
         recurring=options.only != Scope.USAGE,
         usage=options.only != Scope.RECURRING,
@@ -145,4 +147,4 @@ def job_for(options: Options, **details: Any) -> Work:
         plans=details.pop("plans", None),
         currency=details.pop("currency", None),
     )
-    return replace(Work(options, wanted), **details)
+    return replace(Work(options, due_filter), **details)

@@ -8,23 +8,23 @@ from typing import Any, Protocol
 
 
 class StopFlag(Protocol):
-    """What a worker checks before each subscription."""
+    """The flag that a worker checks before each subscription."""
 
     def stopped(self) -> bool:
-        """True when the worker has to begin no further subscription."""
+        """Return whether the worker must begin no further subscription."""
 
     def reserve(self) -> bool:
-        """Reserve one subscription of the limit; False when the limit is reached."""
+        """Reserve one subscription of the limit; False if the limit is reached."""
 
     def give_back(self) -> None:
-        """Return a reservation: the subscription was not billed."""
+        """Cancel a reservation: the subscription was not billed."""
 
 
 class LocalStopFlag:
     """The flag of a run in one process.
 
     Args:
-        stop: called each time; True when the run has to end.
+        stop: called each time; True if the run must end.
     """
 
     def __init__(self, limit: int | None, stop: Callable[[], bool]) -> None:
@@ -33,19 +33,19 @@ class LocalStopFlag:
         self._is_set = False
 
     def stopped(self) -> bool:
-        """As `StopFlag` says."""
+        """See `StopFlag`."""
         self._is_set = self._is_set or self._stop()
         return self._is_set
 
     def reserve(self) -> bool:
-        """As `StopFlag` says."""
+        """See `StopFlag`."""
         if self._left is None:
             return True
         self._left -= 1
         return self._left >= 0
 
     def give_back(self) -> None:
-        """As `StopFlag` says."""
+        """See `StopFlag`."""
         if self._left is not None:
             self._left += 1
 
@@ -59,11 +59,11 @@ class SharedStopFlag:
         self._turn = None if limit is None else tempfile.TemporaryFile()  # noqa: SIM115  as long as the run
 
     def stopped(self) -> bool:
-        """As `StopFlag` says."""
+        """See `StopFlag`."""
         return bool(self._stop.value)
 
     def reserve(self) -> bool:
-        """As `StopFlag` says."""
+        """See `StopFlag`."""
         if self._left is None:
             return True
         with self._my_turn():
@@ -73,17 +73,17 @@ class SharedStopFlag:
             return True
 
     def give_back(self) -> None:
-        """As `StopFlag` says."""
+        """See `StopFlag`."""
         if self._left is not None:
             with self._my_turn():
                 self._left.value += 1
 
     def set(self) -> None:
-        """Have every worker end after its current subscription."""
+        """Make every worker end after its current subscription."""
         self._stop.value = 1
 
     def close(self) -> None:
-        """Close the file that the limit is locked with."""
+        """Close the file whose record lock protects the limit."""
         if self._turn is not None:
             self._turn.close()
 

@@ -1,26 +1,28 @@
 """A worker of a run: one short transaction for each subscription, independent of the others.
 
 The workers of a run divide the list among themselves. Any number of runs, on any number of machines, share it: each skips
-subscriptions that are locked or billed. At the end a worker tries the busy ones again.
+subscriptions that are locked or billed. At the end a worker tries the busy ones again: `locking.share`.
 """
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from typing import TypeVar
 
 from django.db import Error
 
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.generator.run.due import DueWalk, Filter, due_together
+from billing.generator.run.due import DueFilter, DueWalk, due_together
 from billing.generator.run.outcomes import BILLED, RETRY, SKIPPED, Outcome, SubscriptionResult, bill_one
 from billing.generator.run.steps import GenerationResult
 from billing.generator.run.stop_flags import StopFlag
+from ledger.database.locking import Turn, share
 from ledger.database.locks import sqlstate
 from ledger.services import preview
 
-LOOK_EVERY_S = 0.2
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Work:
     """
 
     options: Options
-    filter: Filter
+    filter: DueFilter
     subscriptions: tuple[str, ...] = ()
     workers: int = 1
     limit: int | None = None
@@ -47,7 +49,7 @@ class Work:
 
 
 class Note(StrEnum):
-    """What a worker reports to its run besides results."""
+    """The reports of a worker to its run, beside results."""
 
     LIMIT_REACHED = "limit reached"
     WORK_LEFT = "stopped with work left"
@@ -55,7 +57,7 @@ class Note(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The number of subscriptions that a worker will try again."""
+    """How many subscriptions a worker will try again."""
 
     shard: int
     subscriptions: int
@@ -73,134 +75,101 @@ def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None
         _dry_run(job, stop_flag, report, shard)
         return
     aside: dict[str, SubscriptionResult] = {}
-    if _walk(job, stop_flag, report, shard, aside):
-        _come_back(job, stop_flag, report, shard, aside)
+    walk = DueWalk(job.filter, shard=shard, shards=job.workers)
+
+    def bill(ref: str) -> Turn | None:
+        if not _reserve(stop_flag, report):
+            return Turn.END
+        done = aside[ref] = _bill(ref, job.options, stop_flag, generate.generate)
+        walk.missed(done.outcome in SKIPPED)
+        if done.outcome in RETRY:
+            return Turn.BUSY
+        report(aside.pop(ref))
+        return None
+
+    refs = job.subscriptions[shard :: job.workers] if job.subscriptions else walk
+    _share(job, stop_flag, report, refs, bill, waiting=lambda busy: report(Backlog(shard, len(busy))))
     report(Backlog(shard, 0))
     for done in aside.values():
         report(done)
 
 
-def _walk(job: Work, stop_flag: StopFlag, report: Report, shard: int, aside: dict[str, SubscriptionResult]) -> bool:
-    """Try each subscription once, and put busy and deferred ones aside. False: the worker has to end."""
-    walk = DueWalk(job.filter, shard=shard, shards=job.workers)
-    for ref in job.subscriptions[shard :: job.workers] if job.subscriptions else walk:
-        done = _attempt(job, stop_flag, ref, report)
-        if done is None:
-            return False
-        if done.outcome in RETRY:
-            aside[ref] = done
-            report(Backlog(shard, len(aside)))
-        walk.missed(done.outcome in SKIPPED)
+def _share(
+    job: Work,
+    stop_flag: StopFlag,
+    report: Report,
+    items: Iterable[Item],
+    bill: Callable[[Item], Turn | None],
+    waiting: Callable[[Collection[Item]], None],
+) -> None:
+    """Share the items with all other workers for as long as the run lasts."""
+    stop = partial(_must_end, stop_flag, report)
+    share(items, bill, retries=job.retry_busy, wait_s=job.retry_wait_s, stop=stop, waiting=waiting)
+
+
+def _must_end(stop_flag: StopFlag, report: Report) -> bool:
+    """Return whether the worker must begin no further subscription, and report that work is left."""
+    if stop_flag.stopped():
+        report(Note.WORK_LEFT)
+        return True
+    return False
+
+
+def _reserve(stop_flag: StopFlag, report: Report) -> bool:
+    """Reserve a subscription of the limit, or report that the limit is reached."""
+    if not stop_flag.reserve():
+        report(Note.LIMIT_REACHED)
+        return False
     return True
 
 
-def _come_back(job: Work, stop_flag: StopFlag, report: Report, shard: int, aside: dict[str, SubscriptionResult]) -> None:
-    """Try the subscriptions that were put aside again; each that stays there keeps its last result."""
-    for _ in range(job.retry_busy):
-        if not aside:
-            return
-        _pause(job.retry_wait_s, stop_flag)
-        for ref in list(aside):
-            done = _attempt(job, stop_flag, ref, report)
-            if done is None:
-                return
-            if done.outcome in RETRY:
-                aside[ref] = done
-            else:
-                del aside[ref]
-            report(Backlog(shard, len(aside)))
-
-
-def _pause(seconds: float, stop_flag: StopFlag) -> None:
-    """Wait, at most until the run has to end."""
-    ends_at = time.monotonic() + seconds
-    while (left_s := ends_at - time.monotonic()) > 0 and not stop_flag.stopped():
-        time.sleep(min(left_s, LOOK_EVERY_S))
-
-
-def _attempt(job: Work, stop_flag: StopFlag, ref: str, report: Report) -> SubscriptionResult | None:
-    """Bill a subscription and report it, unless it has to wait. None: the worker has to end first."""
-    done = _try(job, stop_flag, ref, report, generate.generate)
-    if done is not None and done.outcome not in RETRY:
-        report(done)
-    return done
-
-
-def _try(
-    job: Work, stop_flag: StopFlag, ref: str, report: Report, act: Callable[..., GenerationResult]
-) -> SubscriptionResult | None:
-    """Bill a subscription with `act`. None: the worker has to end first."""
-    if stop_flag.stopped():
-        report(Note.WORK_LEFT)
-        return None
-    if not stop_flag.reserve():
-        report(Note.LIMIT_REACHED)
-        return None
-    done = bill_one(ref, job.options, act)
+def _bill(ref: str, options: Options, stop_flag: StopFlag, act: Callable[..., GenerationResult]) -> SubscriptionResult:
+    """Bill a subscription with `act`, and cancel its reservation if nothing was billed."""
+    done = bill_one(ref, options, act)
     if done.outcome not in BILLED:
         stop_flag.give_back()
     return done
 
 
 def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None:
-    """As `work`, with the subscriptions of each customer in one preview.
+    """Work as `work` does, with the subscriptions of each customer in one preview.
 
     They share credits and coupons: what one subscription has used is not available to the next, as in a real run. The lock of a
-    subscription is held only while that one is worked out, and no holder's lock is taken.
+        subscription is held only during its own part, and no holder's lock is taken.
     """
     aside: dict[tuple[str, ...], list[SubscriptionResult]] = {}
-    groups: Iterable[tuple[str, ...]] = due_together(job.filter, job.subscriptions, shard=shard, shards=job.workers)
-    for retries_left in range(job.retry_busy, -1, -1):
-        goes_on = _try_groups(job, stop_flag, report, groups, aside, shard, may_wait=retries_left > 0)
-        if not goes_on or not aside:
-            break
-        _pause(job.retry_wait_s, stop_flag)
-        groups = list(aside)
-    report(Backlog(shard, 0))
-    for tried in aside.values():
-        for done in tried:
-            report(done)
 
-
-def _try_groups(
-    job: Work,
-    stop_flag: StopFlag,
-    report: Report,
-    groups: Iterable[tuple[str, ...]],
-    aside: dict[tuple[str, ...], list[SubscriptionResult]],
-    shard: int,
-    *,
-    may_wait: bool,
-) -> bool:
-    """Dry-run each group and report it, or put it aside where one of them has to wait. False: the worker has to end."""
-    for refs in groups:
+    def bill(refs: tuple[str, ...]) -> Turn | None:
         aside.pop(refs, None)
         tried = _try_together(job, stop_flag, refs, report)
         is_whole = len(tried) == len(refs)
-        if is_whole and may_wait and any(done.outcome in RETRY for done in tried):
+        if is_whole and any(done.outcome in RETRY for done in tried):
             aside[refs] = tried
-            report(Backlog(shard, sum(len(group) for group in aside.values())))
             for done in tried:
                 if done.outcome in BILLED:
                     stop_flag.give_back()
-            continue
+            return Turn.BUSY
         for done in tried:
             report(done)
-        if not is_whole:
-            return False
-    return True
+        return None if is_whole else Turn.END
+
+    groups: Iterable[tuple[str, ...]] = due_together(job.filter, job.subscriptions, shard=shard, shards=job.workers)
+    _share(job, stop_flag, report, groups, bill, waiting=lambda busy: report(Backlog(shard, sum(map(len, busy)))))
+    report(Backlog(shard, 0))
+    for done in (done for tried in aside.values() for done in tried):
+        if done.outcome not in BILLED or _reserve(stop_flag, report):
+            report(done)
 
 
 def _try_together(job: Work, stop_flag: StopFlag, refs: Sequence[str], report: Report) -> list[SubscriptionResult]:
-    """Dry-run these subscriptions on one snapshot and return their results; fewer where the worker has to end."""
+    """Dry-run these subscriptions on one snapshot and return their results; fewer if the worker has to end."""
     tried: list[SubscriptionResult] = []
     try:
         with preview(one_snapshot=True):
             for ref in refs:
-                done = _try(job, stop_flag, ref, report, generate.dry_run_in)
-                if done is None:
+                if _must_end(stop_flag, report) or not _reserve(stop_flag, report):
                     break
-                tried.append(done)
+                tried.append(_bill(ref, job.options, stop_flag, generate.dry_run_in))
     except Error as error:
         return [SubscriptionResult(ref, Outcome.DEFERRED, sqlstate(error) or "") for ref in refs]
     return tried

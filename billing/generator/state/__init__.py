@@ -1,1 +1,1 @@
-"""What is there and what was billed: the subscription, when its items counted, its claims and allowances."""
+"""The state of a subscription and what is billed of it: its items, claims and allowances, and the cursor for the next run."""

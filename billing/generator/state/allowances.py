@@ -1,7 +1,7 @@
-"""Granting the allowances of a plan: in the transaction of the run, under the holder's lock, once per period.
+"""Grants the allowances of a plan: in the run's transaction, under the holder's lock, once per period.
 
-A claim of the kind ALLOWANCE records that a period has had its allowance. It belongs to no invoice, so voiding one neither takes
-the credits back nor grants them again. The idempotency key in the ledger protects against a second grant as well.
+A claim of the kind ALLOWANCE records that a period has had its allowance. It belongs to no invoice, so voiding an invoice neither
+takes the credits back nor grants them again. The idempotency key in the ledger also protects against a second grant.
 """
 
 import json
@@ -18,17 +18,18 @@ from billing.generator.state.spans import Allowance, AllowanceSpan, over_cap
 from billing.generator.state.subscription_state import SubscriptionState
 from billing.models import Claim
 from billing.rating.periods import TimeSpan
-from ledger import earlier_entries, journal
+from ledger import journal
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 from ledger.database.statements import fetch_rows
+from ledger.services import earlier_entries
 
 GRANTED = """
     SELECT starts_at, ends_at FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND ends_at > %s
 """
 
-# The newest claim names the grants that may still have something unspent, so a long history costs nothing.
+# The newest claim names the grants that may still have unspent credits, so a long history costs nothing.
 NEWEST = """
     SELECT snapshot FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5
@@ -36,7 +37,7 @@ NEWEST = """
     LIMIT 1
 """
 
-# Allowances that began before an instant and had not lapsed by then: those of its period and of the period before.
+# Allowances that began before an instant and had not lapsed by then: those of its period and of the previous one.
 LAPSED_SINCE = """
     SELECT id, starts_at, snapshot FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 5 AND starts_at < %s AND ends_at >= %s
@@ -51,7 +52,7 @@ LATER = """
 """
 TEMPORARY_LIFETIME = timedelta(days=30)
 """The lifetime of credits that would have expired by now. They are granted only to cover usage in the same transaction, which
-takes the rest away. When the invoice is voided later, the credits that go back can cover the period again."""
+takes the rest away. If the invoice is voided later, the credits that go back can cover the period again."""
 FIRST = 0
 """Their priority: runs in time would have spent them before credits that expire later."""
 
@@ -91,7 +92,7 @@ def _json(raw: Any) -> dict[str, Any]:
 
 
 def read_granted(lock: Lock, subscription: SubscriptionState, since: datetime | None) -> list[TimeSpan]:
-    """The stretches that have had their allowance and that end after `since`."""
+    """Return the stretches that have had their allowance and that end after `since`."""
     lock.ensure_held(invoice_key(subscription.ref))
     return fetch_rows(TimeSpan, GRANTED, [subscription.id, since or LONG_AGO])
 
@@ -99,16 +100,16 @@ def read_granted(lock: Lock, subscription: SubscriptionState, since: datetime | 
 def grant_allowances(
     lock: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], *, before_usage: bool = False
 ) -> list[AllowanceGrant]:
-    """Grant the holder what is due, oldest first, and claim each period; or raise and leave nothing behind.
+    """Grant the holder the due allowances, the oldest first, and claim each period; or raise and leave nothing behind.
 
-    Lock order: the subscription's is held, then the holder's; the number series has not been locked yet.
+    Lock order: the caller has the subscription's lock; then the holder's; the number series has not been locked yet.
 
     Args:
         before_usage: the allowances may cover usage that the run rates next, so those that would have expired by now are granted
             too, as temporary ones. The caller takes these away: see `EarlyGrants`.
 
     Raises:
-        Refused: the ledger will not take the grant: LotLimit.
+        Refused: the ledger refuses the grant: LotLimit.
         HolderBusy: lock_timeout passed.
     """
     lock.ensure_held(invoice_key(subscription.ref))
@@ -143,16 +144,16 @@ def grant_allowances(
 
 
 class EarlyGrants:
-    """The allowances that can pay for the usage that a run rates: those that runs in time would have found.
+    """Grants the allowances that can pay for the usage that a run rates: those that runs in time would have found.
 
-    However late runs come, and in any steps, the rest of a period's allowance covers the usage of that period. Allowances that
-    are due are granted first; those that have expired since, or that a run passed over because they had expired, are granted
-    again. They cover usage up to the instant at which they would have expired; then the rest is taken away. Later allowances
-    are for later usage.
+    However late runs come, and in any steps, the rest of a period's allowance covers the usage of that period. Due allowances are
+    granted first. Those that have expired since, or that a run passed over because they had expired, are granted again; they
+    cover usage up to the instant at which they would have expired, and then the rest is taken away. Later allowances are for
+    later usage.
 
     Args:
         due: the allowances that no run has granted.
-        spans: when the subscription was on which plan with an allowance.
+        spans: the times in which the subscription was on a plan with an allowance.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class EarlyGrants:
         self._give_again(instant)
 
     def held_back(self, instant: datetime, credit_type: str) -> int:
-        """The holder's credits from allowances of periods that began at the instant or later: they are for later usage."""
+        """Return the holder's credits from allowances of periods that began at the instant or later: they are for later usage."""
         if not self._spans:
             return 0
         grants = set(fetch_rows(int, LATER, [self._subscription.id, instant, self._subscription.holder_id, credit_type]))
@@ -191,7 +192,7 @@ class EarlyGrants:
         self._take_away(self._temporary)
 
     def _give_again(self, instant: datetime) -> None:
-        """Grant the rest of the allowances again that had not lapsed by the instant, but have since."""
+        """Grant the rest of those allowances again that had not lapsed by the instant, but have since."""
         if not self._spans:
             return
         oldest = min(span.schedule.period_at(instant).start for span in self._spans)
@@ -230,7 +231,7 @@ class EarlyGrants:
 
 
 def _left(holder: Lock, snapshot: Mapping[str, Any]) -> int:
-    """The credits of an allowance that lapsed unspent: passed over, taken away, or expired in the ledger."""
+    """Return the credits of an allowance that lapsed unspent: passed over, taken away, or expired in the ledger."""
     left: int = snapshot["left"]
     if snapshot["grant"] is None:
         return left
@@ -255,7 +256,7 @@ def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _Allowanc
         effective_at=claim.starts_at,
         expires_at=timezone.now() + TEMPORARY_LIFETIME,
         priority=FIRST,
-        reason="Plan allowance, for usage of its period",
+        reason="Plan allowance for usage of its period",
         reference=f"subscription {subscription.ref}",
         actor="billing",
     )
@@ -266,7 +267,7 @@ def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _Allowanc
 
 
 def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
-    """The holder's grants of earlier periods that roll over, by credit type."""
+    """Return the holder's grants of earlier periods that roll over, by credit type."""
     newest = fetch_rows(_json, NEWEST, [subscription.id])
     if not newest:
         return {}
@@ -277,7 +278,7 @@ def _rollover_grants(subscription: SubscriptionState) -> dict[str, list[int]]:
 def _without_lapsed(
     holder: Lock, subscription: SubscriptionState, allowances: Sequence[Allowance], rollover_grants: Mapping[str, list[int]]
 ) -> list[Allowance]:
-    """The allowances less what of them has lapsed by the start of a later one: it is never granted, so nobody can spend it."""
+    """Return the allowances, each without the part that lapses before a later one starts: nobody could spend that part."""
     unspent: dict[str, list[tuple[int, int]]] = {}
     amounts = [allowance.amount for allowance in allowances]
     for n, allowance in enumerate(allowances):

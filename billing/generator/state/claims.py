@@ -1,4 +1,4 @@
-"""What of a subscription is billed already, and its one-off charges that are not. Read under the lock, without row locks."""
+"""The billed periods of a subscription, and its unbilled one-off charges. Read under the lock, without row locks."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,11 +11,9 @@ from django.db import connection
 
 from billing.documents.credit_notes import noted_minor
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.options import Scope
-from billing.generator.state.items import schedule_of
 from billing.generator.state.open_claims import OneOffCharge, OpenClaim, read_bound_terms, read_coverage, read_origin, read_usage
 from billing.generator.state.spans import BoundClaim
-from billing.generator.state.subscription_state import SubscriptionState
+from billing.generator.state.subscription_state import SubscriptionState, schedule_of
 from billing.metering import usage
 from billing.models import Claim
 from billing.orders import plans
@@ -39,9 +37,9 @@ CHARGES = """
     ORDER BY o.sequence
 """
 
-# Usage claims with events that were recorded since they were written, whatever the age of the events; those that count again
-# since a void, and those whose late usage an earlier run left out. A level counts until the next one is reported, so also in
-# later periods. Where the events of a month were dropped, its usage cannot be measured again.
+# Usage claims with events recorded after the claim, whatever the age of the events; claims that count again since a void; and
+# claims whose late usage an earlier run left out. A level counts until the next one is reported, so also in later periods. If the
+# events of a month were dropped, its usage cannot be measured again.
 LATE_SQL = """
     WITH late AS (
         SELECT e.meter, e.occurred_at, e.recorded_at
@@ -85,7 +83,7 @@ USAGE_STARTS = """
 """
 
 PERIODS_LOOKED_AT = 3
-"""Every run reads the claims of this number of an item's newest periods: a change may reach back into them."""
+"""Every run reads this number of an item's newest claims: a change may reach back into them."""
 
 LONG_AGO = "0001-01-01T00:00:00+00:00"
 
@@ -115,7 +113,7 @@ CLAIMS = Statement(
 def read_claims(
     lock: Lock, subscription: SubscriptionState, since: datetime | None
 ) -> tuple[dict[Claim.Kind, dict[int, list[OpenClaim]]], list[BoundClaim]]:
-    """The open claims that end after `since`, by kind and item, and those on minimums and maximums; None: all of them."""
+    """Return the open claims that end after `since`, by kind and item, and those on minimums and maximums; None: all of them."""
     lock.ensure_held(invoice_key(subscription.ref))
     found: dict[Claim.Kind, dict[int, list[OpenClaim]]] = {Claim.Kind.RECURRING: {}, Claim.Kind.USAGE: {}}
     bounds: list[BoundClaim] = []
@@ -148,7 +146,7 @@ def _subtract_noted(subscription: SubscriptionState, by_item: dict[int, list[Ope
 
 
 class LateClaim(NamedTuple):
-    """A row of LATE: a usage claim that may have late usage, and why the run looks at it, beside new events."""
+    """A row of LATE: a usage claim that may have late usage, and the reason to look at it other than new events."""
 
     id: int
     starts_at: datetime
@@ -158,11 +156,9 @@ class LateClaim(NamedTuple):
 LATE = Statement("late_usage", LATE_SQL, [integer, instant, bytes.decode], row=LateClaim._make)
 
 
-def read_late(lock: Lock, subscription: SubscriptionState, only: Scope | None) -> dict[int, LateClaim]:
-    """The usage claims that may have late usage, by id. Found by an index on what was recorded since the last look."""
+def read_late(lock: Lock, subscription: SubscriptionState) -> dict[int, LateClaim]:
+    """Return the usage claims that may have late usage, by id. An index on the recording time finds them."""
     lock.ensure_held(invoice_key(subscription.ref))
-    if only == Scope.RECURRING:
-        return {}
     values = {
         "subscription": parameter(subscription.id),
         "seen_until": parameter(subscription.usage_seen_until or LONG_AGO),
@@ -175,7 +171,7 @@ def read_late(lock: Lock, subscription: SubscriptionState, only: Scope | None) -
 def late_usage_from(
     lock: Lock, subscription: SubscriptionState, late: Mapping[int, LateClaim], lookback: int | None
 ) -> datetime | None:
-    """From when on the run needs claims to bill late usage; None: from no earlier than without any."""
+    """Return the instant from which the run needs claims to bill late usage; None: it needs no earlier claims for it."""
     lock.ensure_held(invoice_key(subscription.ref))
     if not late or subscription.claims_from is None:
         return None
@@ -193,7 +189,7 @@ def late_usage_from(
 
 
 def mark_late(late: Mapping[int, LateClaim], *, left_out: Iterable[int], measured: Iterable[int]) -> None:
-    """Remember the late usage that the run left out, and forget why to look at what is billed as it was measured."""
+    """Remember the late usage that the run left out, and forget the reasons to look at usage that is billed as measured."""
     marks = dict.fromkeys(measured, "") | dict.fromkeys(left_out, Claim.MeasureAgain.LEFT_OUT.value)
     changed = [
         {"id": claim_id, "measure_again": mark}
@@ -205,7 +201,7 @@ def mark_late(late: Mapping[int, LateClaim], *, left_out: Iterable[int], measure
 
 
 def read_charges(lock: Lock, subscription: SubscriptionState) -> list[tuple[str, OneOffCharge]]:
-    """The one-off charges that are not billed yet, with their currency."""
+    """Return the one-off charges that are not billed yet, with their currency."""
     lock.ensure_held(invoice_key(subscription.ref))
     if not subscription.charges:
         return []

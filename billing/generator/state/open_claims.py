@@ -1,4 +1,4 @@
-"""What a claim billed, how that is stored, and what is given back where its item did not count as claimed. Pure."""
+"""The claims that are not released: what they billed, its storage, and the unused part that is given back. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from billing.generator.state.spans import BoundTerms, ItemSpan
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Schedule
-from billing.rating.prepaid_units import (
+from billing.rating.prices.prepaid_units import (
     NOTHING_COVERED,
     Coverage,
     CreditSpend,
@@ -21,14 +21,14 @@ from billing.rating.prepaid_units import (
     covered_snapshot,
     stretches_of,
 )
-from billing.rating.prices import Price, Proration
-from billing.rating.pricing import rate
+from billing.rating.prices.price import Price, Proration
+from billing.rating.prices.pricing import rate
 from billing.rating.proration import BilledLine, Share, share, unused_credit_minor
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The line that billed a recurring claim, and the full period that its share is measured against."""
+    """The line that billed a recurring claim, and the full period of its share."""
 
     full_start: datetime
     full_end: datetime
@@ -46,9 +46,9 @@ class OpenClaim:
         share_used: the share of the origin's full period that this claim still bills (recurring).
         usage, gross_minor: the usage rated so far, and its amount before coupons and bounds (usage).
         after_coupons_minor: its amount after coupons, which the price's minimum and maximum bound (usage).
-        coverage, spends: the units that are paid in credits, and the ledger's entries that paid them (usage).
-        short_of: the units that were covered when `gross_minor` was billed, where voiding a correction could not spend all of
-            their credits again; the next run rates the period again (usage).
+        coverage, spends: the units that credits pay for, and the ledger's entries that paid them (usage).
+        short_of: the units that were covered when `gross_minor` was billed, if voiding a correction could not spend all of their
+            credits again; then the next run rates the period again (usage).
         net_minor: the amount of the line, less its discount, that this claim still bills.
         noted_minor: the part of it that credit notes on request have given back (recurring).
     """
@@ -78,7 +78,7 @@ class OpenClaim:
 
 @dataclass(frozen=True, slots=True)
 class KeptPart:
-    """The rest of a recurring claim after a credit: its time, share and money, and its line with what that has given back."""
+    """The rest of a recurring claim after a credit: its time, share and money, and its line with the credits on it."""
 
     start: datetime
     end: datetime
@@ -89,10 +89,10 @@ class KeptPart:
 
 @dataclass(frozen=True, slots=True)
 class UnusedPart:
-    """An unused stretch of a claim, and what its line gives back for it; `amount_minor` is 0 or more.
+    """An unused stretch of a claim, and the credit of its line for it; `amount_minor` is 0 or more.
 
     Args:
-        freed_minor: the discount of the line for this stretch, which coupons can take off another line of the period.
+        freed_minor: the discount of the line for this stretch, which coupons can give on another line of the period.
     """
 
     start: datetime
@@ -103,7 +103,7 @@ class UnusedPart:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """What a claim gives back: the unused parts of its line, each from the instant on from which it is unused."""
+    """The credits of a claim: the unused parts of its line, each from the instant on from which it is unused."""
 
     claim: OpenClaim
     parts: tuple[UnusedPart, ...]
@@ -111,7 +111,7 @@ class Credit:
 
     @property
     def amount_minor(self) -> int:
-        """The sum of what is given back: 0 or more."""
+        """The sum of the credits: 0 or more."""
         return sum(part.amount_minor for part in self.parts)
 
 
@@ -124,10 +124,10 @@ def has_same_terms(span: ItemSpan, claim: OpenClaim) -> bool:
 
 
 def unused_stretches(claim: OpenClaim, spans: Sequence[ItemSpan]) -> list[tuple[datetime, datetime]]:
-    """The stretches of a recurring claim in which the item did not count as claimed, in order of time.
+    """Return the stretches of a recurring claim in which the item did not count as claimed, in order of time.
 
-    They are cut where the item began or ceased to count in another way: each piece is given back when its change takes effect, as
-    each charge is made when it is due.
+    They are cut at each change of the item: each piece is given back when its change takes effect, as each charge is made when it
+        is due.
     """
     gaps = _without_spans(claim, [span for span in spans if has_same_terms(span, claim)])
     changes = sorted({at for span in spans for at in (span.start, span.end) if at is not None})
@@ -135,13 +135,13 @@ def unused_stretches(claim: OpenClaim, spans: Sequence[ItemSpan]) -> list[tuple[
 
 
 def not_as_claimed_from(claim: OpenClaim, spans: Sequence[ItemSpan]) -> datetime:
-    """The first instant at which the item does not count at the price of a usage claim."""
+    """Return the first instant at which the item does not count at the price of a usage claim."""
     unused = _without_spans(claim, [span for span in spans if has_same_price(span, claim)])
     return min((start for start, _ in unused), default=claim.start)
 
 
 def _without_spans(claim: OpenClaim, spans: Sequence[ItemSpan]) -> list[tuple[datetime, datetime]]:
-    """The parts of a claim's time outside of all spans. The spans are in order of time."""
+    """Return the parts of a claim's time outside of all spans. The spans are in order of time."""
     gaps: list[tuple[datetime, datetime]] = []
     cursor = claim.start
     for span in spans:
@@ -160,7 +160,7 @@ def _cut(gap: tuple[datetime, datetime], instants: Iterable[datetime]) -> list[t
 
 
 def credit_for(claim: OpenClaim, gaps: Sequence[tuple[datetime, datetime]], spans: Sequence[ItemSpan]) -> Credit:
-    """What a recurring claim gives back for these stretches, one after the other, as runs in time would have done."""
+    """Return the credits of a recurring claim for these stretches, one after the other, as runs in time would have given them."""
     parts: list[UnusedPart] = []
     left = [claim]
     for start, end in gaps:
@@ -183,7 +183,7 @@ def _kept_part(rest: OpenClaim) -> KeptPart:
 def _rests(
     claim: OpenClaim, pieces: Sequence[tuple[datetime, datetime]], shares: Sequence[int], credited_minor: int
 ) -> list[OpenClaim]:
-    """The pieces of a claim that are left after a credit. They divide its money by their shares; the last takes the remainder."""
+    """Return the pieces of a claim that are left after a credit. Shares divide its money; the last piece takes the remainder."""
     assert claim.origin is not None
     left, noted = claim.net_minor - credited_minor, claim.noted_minor
     parts = [left * used // max(sum(shares), 1) for used in shares]
@@ -203,7 +203,7 @@ def _ends_with_subscription(claim: OpenClaim, end: datetime, spans: Sequence[Ite
 
 
 def _shares_of(claim: OpenClaim, pieces: Sequence[tuple[datetime, datetime]], spans: Sequence[ItemSpan]) -> list[int]:
-    """The share of the claim's full period that each piece is."""
+    """Return the share of each piece in the claim's full period."""
     assert claim.origin is not None
     if claim.price.proration == Proration.NONE:
         # A period stays charged as long as any part of it is used.
@@ -239,7 +239,7 @@ def _credit_minor(claim: OpenClaim, unused: int) -> int:
 
 
 def _freed_minor(claim: OpenClaim, unused: int, credited_minor: int) -> int:
-    """By how much the discount of a line made a credit smaller than the price of the unused share."""
+    """Return by how much the discount of a line made a credit smaller than the price of the unused share."""
     assert claim.origin is not None
     if unused <= 0 or not claim.origin.discount_minor:
         return 0
@@ -283,7 +283,7 @@ def read_usage(known: Mapping[str, Any]) -> Usage:
 
 
 def origin_snapshot(origin: Origin, share_used: int) -> dict[str, Any]:
-    """What a recurring claim stores of its line."""
+    """Return the data of its line that a recurring claim stores."""
     return {
         "origin": {
             "full_start": origin.full_start.isoformat(),
@@ -298,7 +298,7 @@ def origin_snapshot(origin: Origin, share_used: int) -> dict[str, Any]:
 
 
 def bound_snapshot(terms: BoundTerms) -> dict[str, Any]:
-    """What the claim of a minimum or maximum stores of its line."""
+    """Return the data of its line that the claim of a minimum or maximum stores."""
     return {
         "plan": terms.plan_code,
         "currency": terms.currency,
@@ -318,7 +318,7 @@ def usage_snapshot(
     coverage: Coverage = NOTHING_COVERED,
     spends: Sequence[CreditSpend] = (),
 ) -> dict[str, Any]:
-    """What a usage claim stores of the rated usage, exactly, and of what credits cover, with the spends that paid for it."""
+    """Return the exact data of the rated usage that a usage claim stores, with its coverage and the spends that paid for it."""
     covered = {"covered": covered_snapshot(coverage, spends)} if coverage.stretches else {}
     return covered | {
         "usage": {

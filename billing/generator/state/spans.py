@@ -1,4 +1,4 @@
-"""When items counted, when a plan granted credits or had bounds, and when something of them is due. Pure.
+"""The times in which items counted and in which a plan had allowances or bounds, and the next due instants. Pure.
 
 An allowance belongs to a period of the plan and is due at its start. A part of a period gets its share of days, in whole credits.
 A period that has its allowance, or a part of it, gets no other: after a change of plan the next period gets the new allowance.
@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from math import floor
 
 from billing.rating.periods import Period, Schedule, TimeSpan, Timing, periods
-from billing.rating.prices import Price, Proration
+from billing.rating.prices.price import Price, Proration
 from billing.rating.proration import share
 
 
@@ -22,8 +22,8 @@ class ItemSpan:
     """An item counted at a price and quantity in `[start, end)`; an end of None is open.
 
     Args:
-        terminates: it ends with the subscription, not by a change.
-        continues: the item counted earlier in the full period that the span begins in.
+        terminates: it ends because the subscription ends, not because of a change.
+        continues: the item counted earlier in the full period in which the span begins.
     """
 
     item_id: int
@@ -40,7 +40,7 @@ class ItemSpan:
 
 
 def next_due(spans: Iterable[ItemSpan], as_of: datetime) -> datetime | None:
-    """The first instant after `as_of` at which a period of these spans becomes due; None where none will."""
+    """Return the first instant after `as_of` at which a period of these spans becomes due; None if there is no such instant."""
     instants: list[datetime] = []
     for span in spans:
         for part in periods(span.schedule, max(span.start, _floor(span, as_of)), span.end):
@@ -52,7 +52,7 @@ def next_due(spans: Iterable[ItemSpan], as_of: datetime) -> datetime | None:
 
 
 def due_instants(spans: Iterable[ItemSpan], as_of: datetime, *, most: int) -> list[datetime]:
-    """The first `most` instants up to `as_of` at which periods of these spans became due, oldest first."""
+    """Return the first `most` instants up to `as_of` at which periods of these spans became due, the oldest first."""
     by_time = heapq.merge(*(_due_instants(span, as_of) for span in spans))
     return list(islice((instant for instant, _ in groupby(by_time)), most))
 
@@ -65,12 +65,12 @@ def _due_instants(span: ItemSpan, as_of: datetime) -> Iterator[datetime]:
 
 
 def _floor(span: ItemSpan, instant: datetime) -> datetime:
-    """The start of the period that contains an instant."""
+    """Return the start of the period that contains an instant."""
     return span.schedule.period_at(instant).start
 
 
 def parts_until(span: ItemSpan, horizon: datetime) -> Iterator[Period]:
-    """The periods of a span that begin up to the horizon: at most one more than is due."""
+    """Return the periods of a span that begin up to the horizon: at most one more than is due."""
     for part in periods(span.schedule, span.start, span.end, continues=span.continues):
         if part.start > horizon:
             return
@@ -78,13 +78,13 @@ def parts_until(span: ItemSpan, horizon: datetime) -> Iterator[Period]:
 
 
 def recent_periods(billed: Iterable[tuple[Period, datetime]], lookback: int) -> set[tuple[datetime, datetime]]:
-    """The last `lookback` full periods of a usage item that are billed, as start and end.
+    """Return the last `lookback` billed full periods of a usage item, as start and end.
 
-    They are counted by what has been billed. So after a change of plan a longer period may begin before ones that were over by
-    then, and what this run gives back or bills again counts as well.
+    The billed periods count. So after a change of plan a longer period may begin before periods that had ended by then, and
+    periods that this run gives back or bills again count too.
 
     Args:
-        billed: of each claim the full period that it begins in, and where it begins.
+        billed: of each claim the full period in which it begins, and its start.
     """
     if not lookback:
         return set()
@@ -101,8 +101,8 @@ class AllowanceSpan:
 
     Args:
         amount: credits of a full period, above 0.
-        rollover_cap: the number of unspent credits that go over into the next period; None: they expire with their period.
-        pays_usage: usage of the same plan is paid in these credits. A run rates usage when its period is over, so the credits
+        rollover_cap: how many unspent credits roll over into the next period; None: they expire with their period.
+        pays_usage: these credits pay for usage of the same plan. A run rates usage after the end of its period, so the credits
             expire a period later.
     """
 
@@ -126,24 +126,24 @@ class Allowance:
 
     @property
     def expires_at(self) -> datetime | None:
-        """When unspent credits expire; None where they roll over."""
+        """When unspent credits expire; None if they roll over."""
         if self.span.rollover_cap is not None:
             return None
         return self.span.schedule.period_at(self.part.end).end if self.span.pays_usage else self.part.end
 
     def is_lost(self, now: datetime) -> bool:
-        """True when the credits would be expired already."""
+        """Return whether the credits would be expired already."""
         return self.expires_at is not None and self.expires_at <= now
 
 
 def due_allowances(
     spans: Iterable[AllowanceSpan], granted: Sequence[TimeSpan], as_of: datetime, since: datetime | None
 ) -> list[Allowance]:
-    """The allowances of periods that have begun and have none yet, oldest first.
+    """Return the allowances of begun periods that have none yet, the oldest first.
 
     Args:
-        granted: the stretches whose allowance was given, or passed over.
-        since: periods that begin before it are settled; None: no period is.
+        granted: the stretches whose allowance was granted or passed over.
+        since: periods that begin before it are settled; None: no period is settled.
     """
     found: list[Allowance] = []
     for span in spans:
@@ -157,7 +157,7 @@ def due_allowances(
 
 
 def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime | None:
-    """The start of the first period with an allowance after `as_of`; None where there is no such period."""
+    """Return the start of the first period with an allowance after `as_of`; None if there is no such period."""
     instants: list[datetime] = []
     for span in spans:
         for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):
@@ -168,13 +168,13 @@ def next_allowance(spans: Iterable[AllowanceSpan], as_of: datetime) -> datetime 
 
 
 def over_cap(unspent: Sequence[tuple[int, int]], cap: int) -> list[tuple[int, int]]:
-    """The credits to take back so that at most the cap goes over into the next period: the oldest first.
+    """Return the credits to take back so that at most the cap rolls over into the next period: the oldest first.
 
     Args:
-        unspent: each grant with its rest, oldest first.
+        unspent: each grant with its rest, the oldest first.
 
     Returns:
-        Grant and amount, above 0.
+        Each grant with an amount above 0.
     """
     excess = sum(left for _, left in unspent) - cap
     taken: list[tuple[int, int]] = []
@@ -188,7 +188,7 @@ def over_cap(unspent: Sequence[tuple[int, int]], cap: int) -> list[tuple[int, in
 
 @dataclass(frozen=True, slots=True)
 class BoundTerms:
-    """The plan of a bound and the tax of its line. A line can correct another only where these agree."""
+    """The plan of a bound and the tax of its line. A line can correct another line only if these agree."""
 
     plan_code: str
     currency: str
@@ -211,7 +211,7 @@ class BoundedSpan:
 
 @dataclass(frozen=True, slots=True)
 class BoundClaim:
-    """The amount of the bounds of a period: above zero a minimum fee, below zero a reduction."""
+    """Return the amount of the bounds of a period: above zero a minimum fee, below zero a reduction."""
 
     id: int
     item_id: int
@@ -222,7 +222,7 @@ class BoundClaim:
 
 
 def next_bound(spans: Iterable[BoundedSpan], as_of: datetime) -> datetime | None:
-    """The first instant after `as_of` at which a period with bounds is over."""
+    """Return the first instant after `as_of` at which a period with bounds ends."""
     instants: list[datetime] = []
     for span in spans:
         for part in periods(span.schedule, max(span.start, span.schedule.period_at(as_of).start), span.end):

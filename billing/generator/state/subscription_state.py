@@ -1,14 +1,20 @@
-"""A subscription with its customer and its cursor, read by one statement."""
+"""A subscription with its customer and its cursor, and the times, prices and quantities of its items."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
 
 from billing.documents.invoice_locks import invoice_key
 from billing.errors import NotFound
-from billing.rating.periods import first_charged_instant
+from billing.generator.state.open_claims import OpenClaim
+from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
+from billing.orders import plans
+from billing.rating.periods import Schedule, first_charged_instant
+from billing.rating.prices.price import PriceKind
 from billing.rating.tax import VatStatus, vat_status_of
 from ledger.database.locks import Lock
 from ledger.database.statements import Loader, Statement, boolean, decimal, instant, integer, parameter
@@ -21,7 +27,7 @@ SUBSCRIPTION_SQL = """
         coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0) AS charges,
         cursor.recurring_amendments_seen, cursor.usage_amendments_seen, cursor.recurring_due_at, cursor.usage_due_at,
         cursor.charges_seen,
-        -- A hint that reaches beyond what is billed would hide what is not: then the run looks at everything.
+        -- A hint that reaches beyond what is billed would hide unbilled time: then the run looks at everything.
         CASE WHEN cursor.claims_from < (
             SELECT max(c.ends_at) FROM billing_claim AS c WHERE c.subscription_id = s.id AND c.released_at IS NULL
         ) THEN cursor.claims_from END AS claims_from,
@@ -91,7 +97,7 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
     "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_drafts_in_grace": boolean,
 }  # fmt: skip
-"""The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and what others of them are made from."""
+"""The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 
 SUBSCRIPTION = Statement(
     "subscription_to_bill", SUBSCRIPTION_SQL, [*SUBSCRIPTION_COLUMNS.values()],
@@ -100,10 +106,10 @@ SUBSCRIPTION = Statement(
 
 
 def read_subscription(lock: Lock, ref: str) -> SubscriptionState:
-    """The subscription and its customer as they are now.
+    """Return the subscription and its customer in their current state.
 
     Raises:
-        NotFound: there is no such subscription.
+        NotFound: the subscription does not exist.
     """
     lock.ensure_held(invoice_key(ref))
     fields = SUBSCRIPTION.execute([parameter(ref)])
@@ -116,3 +122,168 @@ def read_subscription(lock: Lock, ref: str) -> SubscriptionState:
         vat_status=vat_status_of(buyer["vat_status"], buyer["vat_id"]),
         **fields,
     )
+
+
+# Its items ------------------------------------------------------------------------------------------
+
+VERSIONS_SQL = """
+    SELECT v.item_id, v.plan_id, v.price_id, v.quantity::text, v.starts_at, v.ends_at, v.is_termination
+    FROM billing_itemversion AS v
+    WHERE v.subscription_id = %s AND v.superseded_at IS NULL
+    ORDER BY v.item_id, v.starts_at
+"""
+
+
+class _VersionRow(NamedTuple):
+    """A row of VERSIONS."""
+
+    item_id: int
+    plan_id: int
+    price_id: int | None
+    quantity: Decimal
+    starts_at: datetime
+    ends_at: datetime | None
+    is_termination: bool
+
+
+VERSIONS = Statement(
+    "versions_to_bill", VERSIONS_SQL, [integer, integer, integer, decimal, instant, instant, boolean], row=_VersionRow._make
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BillableItems:
+    """The spans in which items counted, recurring and usage, by item; and those of the subscription as a whole."""
+
+    recurring: Mapping[int, list[ItemSpan]]
+    usage: Mapping[int, list[ItemSpan]]
+    bounded: list[BoundedSpan]
+    allowances: list[AllowanceSpan]
+
+    def all_of(self, kinds: set[PriceKind]) -> list[ItemSpan]:
+        """Return the spans of these kinds."""
+        chosen: list[ItemSpan] = []
+        if PriceKind.RECURRING in kinds:
+            chosen += [span for spans in self.recurring.values() for span in spans]
+        if PriceKind.USAGE in kinds:
+            chosen += [span for spans in self.usage.values() for span in spans]
+        return chosen
+
+
+def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
+    """Return the spans of all items. One statement reads them, so the run sees an amendment in whole or not at all."""
+    lock.ensure_held(invoice_key(subscription.ref))
+    rows: list[_VersionRow] = VERSIONS.rows([parameter(subscription.id)])
+    items = BillableItems({}, {}, [], [])
+    earlier: dict[int, list[tuple[Schedule, datetime | None]]] = {}
+    for item_id, plan_id, price_id, quantity, starts_at, ends_at, terminates in rows:
+        start = max(starts_at, subscription.active_from)
+        if ends_at is not None and ends_at <= start:
+            continue
+        if price_id is None:
+            items.bounded.extend(_bounded(subscription, plan_id, item_id, start, ends_at))
+            items.allowances.extend(_allowances(subscription, plan_id, item_id, start, ends_at))
+            continue
+        terms, price = plans.price_of(price_id)
+        schedule = schedule_of(subscription, price_id)
+        known = earlier.setdefault(item_id, [])
+        continues = _continues(schedule, start, known)
+        known.append((schedule, ends_at))
+        span = ItemSpan(
+            item_id=item_id,
+            price_id=price_id,
+            price=price,
+            plan_code=terms.code,
+            currency=terms.currency,
+            schedule=schedule,
+            quantity=quantity,
+            start=start,
+            end=ends_at,
+            terminates=terminates,
+            continues=continues,
+        )
+        spans = items.recurring if price.kind == PriceKind.RECURRING else items.usage
+        spans.setdefault(item_id, []).append(span)  # type: ignore[attr-defined]
+    return items
+
+
+def _continues(schedule: Schedule, start: datetime, earlier: Iterable[tuple[Schedule, datetime | None]]) -> bool:
+    """Return whether the item counted earlier in the same full period: before a change, or before a pause."""
+    ends = [end for before, end in earlier if before == schedule]
+    return bool(ends) and any(end is None or end > schedule.period_at(start).start for end in ends)
+
+
+def _allowances(
+    subscription: SubscriptionState, plan_id: int, item_id: int, start: datetime, end: datetime | None
+) -> Iterator[AllowanceSpan]:
+    """Return the times of the subscription on a plan that grants credits, if its customer has a holder."""
+    terms = plans.terms_of(plan_id)
+    if terms.allowance is None or not subscription.holder_id:
+        return
+    yield AllowanceSpan(
+        item_id=item_id,
+        credit_type=terms.allowance["credit_type"],
+        amount=terms.allowance["amount"],
+        rollover_cap=terms.allowance["rollover_cap"],
+        schedule=Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval),
+        start=start,
+        end=end,
+        pays_usage=any(
+            price.credits is not None and price.credits.credit_type == terms.allowance["credit_type"] for _, price in terms.prices
+        ),
+    )
+
+
+def _bounded(
+    subscription: SubscriptionState, plan_id: int, item_id: int, start: datetime, end: datetime | None
+) -> Iterator[BoundedSpan]:
+    """Return the times of the subscription on a plan that has a minimum or a maximum per period."""
+    terms = plans.terms_of(plan_id)
+    if terms.minimum is None and terms.maximum is None:
+        return
+    schedule = Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval)
+    first = terms.prices[0][1]
+    yield BoundedSpan(
+        item_id=item_id,
+        terms=BoundTerms(terms.code, terms.currency, first.tax_category, first.tax_rate),
+        minimum=terms.minimum,
+        maximum=terms.maximum,
+        schedule=schedule,
+        start=start,
+        end=end,
+    )
+
+
+def schedule_of(subscription: SubscriptionState, price_id: int) -> Schedule:
+    terms, _ = plans.price_of(price_id)
+    return Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval)
+
+
+def compute_settled_until(
+    subscription: SubscriptionState, items: BillableItems, late_from: datetime | None = None
+) -> datetime | None:
+    """Return the instant before which everything is settled. None: the run has to look at everything.
+
+    Everything before the instant in the cursor is billed, unless an amendment that no run has seen yet reaches further back. The
+    result is the start of the periods that contain this instant, so that a charge that continues a period sees all of the period.
+
+    Args:
+        late_from: the instant from which the run bills late usage.
+    """
+    if subscription.claims_from is None:
+        return None
+    settled_until = min(filter(None, [subscription.claims_from, subscription.first_unseen_amendment_at, late_from]))
+    schedules = {span.schedule for span in items.all_of({PriceKind.RECURRING, PriceKind.USAGE})}
+    return min([settled_until, *(schedule.period_at(settled_until).start for schedule in schedules)])
+
+
+def since(spans: list[ItemSpan], claims: list[OpenClaim], settled_until: datetime | None) -> list[ItemSpan]:
+    """Return the spans of one item from `settled_until` on, or from the start of the claims that reach over it."""
+    if settled_until is None:
+        return spans
+    start = min([settled_until, *(claim.start for claim in claims)])
+    return [
+        replace(span, start=start, continues=True) if span.start < start else span
+        for span in spans
+        if span.end is None or span.end > start
+    ]

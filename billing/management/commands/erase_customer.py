@@ -1,4 +1,4 @@
-"""`manage.py erase_customer`: erase who a customer is, where nothing needs it any more."""
+"""`manage.py erase_customer`: erase the personal data of a customer."""
 
 import getpass
 import json
@@ -23,7 +23,7 @@ class Command(CommandWithExamples):
     help = (
         "Erase a customer's name, address and VAT id permanently: in the customer, and in the stored responses to earlier "
         "requests. The name becomes the day of the erasure. Invoices and credit notes keep their buyer, because tax law "
-        "demands that. Refused while a subscription has no end yet or is not billed to its end, or a draft exists. Exit codes: "
+        "requires that. Refused while a subscription has no end yet or is not billed to its end, or a draft exists. Exit codes: "
         "0 erased, 1 refused, 2 bad arguments or an unknown customer."
     )
     examples = (
@@ -38,7 +38,7 @@ class Command(CommandWithExamples):
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def handle(self, *, ref: str, yes: bool, **options: Any) -> None:
-        """Ask, erase, and say what is kept."""
+        """Ask, erase, and print what stays."""
         if not yes:
             self._ask(ref)
         try:
@@ -48,7 +48,7 @@ class Command(CommandWithExamples):
         except CustomerStillBilled as refusal:
             facts = refusal.facts
             raise CommandError(
-                f"{ref} is still billed: {facts['why']} (subscription {facts['subscription']}). Nothing was erased.",
+                f"{ref} cannot be erased: subscription {facts['subscription']} {facts['why']}. Nothing was erased.",
                 returncode=REFUSED,
             ) from refusal
         log.info("customer erased", extra={"facts": {"customer": ref, "actor": f"command:{getpass.getuser()}"}})
@@ -57,8 +57,8 @@ class Command(CommandWithExamples):
 
     def _ask(self, ref: str) -> None:
         if not sys.stdin.isatty():
-            raise CommandError("Give --yes where nobody can be asked.", returncode=BAD_ARGUMENTS)
-        self.stderr.write(f"This erases name, address and VAT id of {ref}. It cannot be undone.")
+            raise CommandError("Add --yes if nobody can answer the question.", returncode=BAD_ARGUMENTS)
+        self.stderr.write(f"This erases the name, address and VAT id of {ref}. You cannot undo it.")
         if input("Type the reference again: ") != ref:
             raise CommandError("That is another reference. Nothing was erased.", returncode=BAD_ARGUMENTS)
 
@@ -66,4 +66,4 @@ class Command(CommandWithExamples):
 def _as_text(erased: ErasureResult) -> str:
     documents = "1 document keeps its buyer" if erased.documents == 1 else f"{erased.documents} documents keep their buyer"
     responses = "1 stored response was" if erased.responses == 1 else f"{erased.responses} stored responses were"
-    return f"{erased.ref} is now called “{erased.name}”, without address and VAT id. {responses} erased. {documents}."
+    return f"{erased.ref} is now named “{erased.name}”, without address and VAT id. {responses} erased. {documents}."

@@ -1,4 +1,4 @@
-"""`manage.py generate_invoices`: make the invoices that are due, together with any other process that runs it."""
+"""`manage.py generate_invoices`: make the due invoices, together with all other processes that run it."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
 from billing.generator.run.due import DueWalk, concerned, how_many
 from billing.generator.run.generate import check_as_of
-from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
+from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
 from billing.generator.run.workers import Work
 from billing.management.run_texts import check_text, explanation_text, run_text
 from billing.metering.usage import LONGEST_TRANSACTION
@@ -44,14 +44,14 @@ LOG_EVERY_S = 10.0
 QUERY_CANCELED = "57014"
 LONGEST_S = 7 * 24 * 3600
 UNSETTLED = "subscriptions_with_usage_never_billed"
-"""The member of a run's summary that the next run goes on from; None: that run looks at all usage."""
+"""The member of a run's summary with which the next run continues; None: the next run looks at all usage."""
 MOST_UNSETTLED = 10_000
 IN_FLIGHT = LONGEST_TRANSACTION
-"""Events are looked at again for this long: they are recorded before they are committed, and a run sees committed ones."""
+"""Events are looked at again for this long: they are recorded before their COMMIT, and a run sees committed events only."""
 
 
 class Command(CommandWithExamples):
-    """Bill target minus billed for each subscription that is due, one short transaction each."""
+    """Bill the target less what is billed, for each due subscription in one short transaction."""
 
     help = (
         "Generate all due invoices. Any number of processes may run this command at once, on any number of machines; they share "
@@ -60,8 +60,8 @@ class Command(CommandWithExamples):
         "130 or 143 a signal ended the run after the current subscription."
     )
     examples = (
-        ("generate_invoices", "bill all that is due"),
-        ("generate_invoices --dry-run", "show what a run would bill; it stops nobody"),
+        ("generate_invoices", "bill everything that is due"),
+        ("generate_invoices --dry-run", "show what a run would bill; other processes continue"),
         ("generate_invoices --explain SUB-7", "why a subscription is due or not"),
         ("generate_invoices --subscription SUB-7 --as-of 2026-11-01", "bill one subscription as of an instant"),
         ("generate_invoices --list-due", "list what is due and bill nothing"),
@@ -89,7 +89,7 @@ class Command(CommandWithExamples):
         what.add_argument("--max-periods", type=_positive, help="bill at most this many due dates per subscription")
         what.add_argument(
             "--late-lookback", type=_whole, metavar="PERIODS",
-            help="bill late usage of this many billed periods only, and report what is older; default: of all",
+            help="bill late usage of only this many billed periods, and report older usage; default: all periods",
         )  # fmt: skip
         what.add_argument("--include-suspended", action="store_true", help="also bill suspended subscriptions")
         how = parser.add_argument_group("how")
@@ -111,14 +111,14 @@ class Command(CommandWithExamples):
         mode = show.add_mutually_exclusive_group()
         mode.add_argument("--list-due", action="store_true", help="list the due subscriptions and bill nothing")
         mode.add_argument(
-            "--explain", metavar="REF", help="tell why a subscription is due or not, and which process holds its lock"
+            "--explain", metavar="REF", help="show why a subscription is due or not, and which process holds its lock"
         )
         mode.add_argument("--check", action="store_true", help="check for overlaps, wrong sums and gaps in the numbering")
         show.add_argument("--format", choices=["text", "json", "jsonl"], default="text", help="default: %(default)s")
         show.add_argument("--no-progress", action="store_true", help="show no progress line and log none")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        """Run, print the summary, and exit with the code that `help` explains."""
+        """Run, print the summary, and exit with a code of `help`."""
         _ensure_known(given)
         job = self._job(given)
         if given["explain"]:
@@ -211,13 +211,13 @@ class Command(CommandWithExamples):
         for found, ref in enumerate(due, 1):  # noqa: B007  counted
             self.stdout.write(ref if form == "text" else json.dumps({"subscription": ref}))
         if not found:
-            # On standard error: a program that reads the list must not take this for a subscription.
+            # On standard error: a program that reads the list must not mistake this for a subscription.
             self.stderr.write(f"No subscription is due as of {as_of}.")
         return None
 
     def _check(self, options: Options, form: str) -> None:
         with transaction.atomic(), connection.cursor() as cursor:
-            # A law is one query over all documents, however many they are.
+            # A law is one query over all documents.
             cursor.execute("SET LOCAL statement_timeout = 0")
             findings = auditing.check()
             never = [one.as_dict() for one in never_billed(lookback=options.late_lookback)]
@@ -242,7 +242,7 @@ class _Record:
             )
 
     def add(self, done: SubscriptionResult) -> None:
-        """Record a result, except where nothing was due."""
+        """Record a result, unless nothing was due."""
         if self._job.options.dry_run or done.outcome == Outcome.NOTHING_DUE:
             return
         self._rows.append(
@@ -270,7 +270,7 @@ class _Record:
 
 
 class _Progress:
-    """One line that is written over once a second on a terminal; elsewhere a line of the log every ten."""
+    """A line that is overwritten once a second on a terminal; without a terminal, a line of the log every ten seconds."""
 
     def __init__(self, stream: Any, *, shown: bool) -> None:
         self._stream = stream
@@ -278,14 +278,14 @@ class _Progress:
         self._logs = shown and not stream.isatty()
         self._began = self._last = time.monotonic()
         self.expected: int | None = None
-        """The number of subscriptions of the run, on a terminal."""
+        """How many subscriptions the run has, on a terminal."""
 
     @property
     def is_watched(self) -> bool:
-        """True on a terminal."""
+        """Whether this is a terminal."""
         return self._on_terminal
 
-    def tick(self, summary: Summary) -> None:
+    def tick(self, summary: RunSummary) -> None:
         """Show the progress of the run, once per interval."""
         now = time.monotonic()
         if now - self._last < (TICK_S if self._on_terminal else LOG_EVERY_S):
@@ -301,8 +301,8 @@ class _Progress:
         elif self._logs:
             log.info(line)
 
-    def _left(self, summary: Summary, now: float) -> str:
-        """How long the rest will take at the rate so far; empty where that is not known."""
+    def _left(self, summary: RunSummary, now: float) -> str:
+        """Return how long the rest will take at the rate so far; empty if it is unknown."""
         done = sum(summary.outcomes.values())
         if not self.expected or not done:
             return ""
@@ -316,7 +316,7 @@ class _Progress:
 
 
 def _ensure_known(given: dict[str, Any]) -> None:
-    """Refuse unknown names: otherwise a run that finds nothing to do would look like a successful one."""
+    """Refuse unknown names: otherwise a run that finds nothing to do would look successful."""
     known = {"subscription": Subscription.objects.filter(ref__in=given["subscription"]).values_list("ref", flat=True),
              "customer": Customer.objects.filter(ref__in=given["customer"]).values_list("ref", flat=True),
              "plan": Plan.objects.filter(code__in=given["plan"]).values_list("code", flat=True)}  # fmt: skip
@@ -329,10 +329,10 @@ def _ensure_known(given: dict[str, Any]) -> None:
 
 
 def _usage_never_billed(job: Work) -> dict[str, Any]:
-    """The usage that no run will bill of the subscriptions that the run is about, by reason and meter, and of which these are.
+    """Return the usage of the run's subscriptions that no run will bill, by reason and meter, and the ids of those subscriptions.
 
-    Each run names it until it is settled: it looks at what was recorded since the previous run, and again at the subscriptions
-    that the previous run knew of, whichever subscriptions that one was about.
+    Each run names it until it is settled: it looks at what was recorded since the previous run, and again at all subscriptions
+        that the previous run named.
     """
     assert job.options.run_id is not None
     before = Run.objects.filter(finished_at__isnull=False).exclude(pk=job.options.run_id).order_by("-started_at").first()
@@ -356,7 +356,7 @@ def _usage_never_billed(job: Work) -> dict[str, Any]:
     return {"usage_never_billed": shown, UNSETTLED: unsettled if len(unsettled) <= MOST_UNSETTLED else None}
 
 
-def _exit_code(summary: Summary) -> int:
+def _exit_code(summary: RunSummary) -> int:
     if summary.failures:
         return SOME_FAILED
     if summary.time_is_up:

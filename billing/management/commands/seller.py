@@ -1,4 +1,4 @@
-"""`manage.py seller`: who invoices, as documents print it."""
+"""`manage.py seller`: show or record the seller that documents name."""
 
 import getpass
 import json
@@ -15,14 +15,14 @@ MOST_BYTES = 64 * 1024
 
 
 class Command(CommandWithExamples):
-    """Show the seller, or record another."""
+    """Show the seller, or record a new one."""
 
     help = (
-        "Show who invoices, as documents print it, or record it from a JSON file. Invoices finalised from then on print the "
+        "Show the seller that documents name, or record it from a JSON file. Invoices finalised from then on print the "
         f"new details; earlier ones keep theirs. Members: {', '.join(LIMITS)}; {', '.join(sorted(REQUIRED))} are required."
     )
     examples = (
-        ("seller", "show who invoices"),
+        ("seller", "show the seller"),
         ("seller --file seller.json", "record it"),
         ("seller --format json", "for programs"),
     )
@@ -33,7 +33,7 @@ class Command(CommandWithExamples):
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def handle(self, *args: Any, **given: Any) -> None:
-        """Record what is given, and show what is current."""
+        """Record the given seller, and show the current one."""
         if given["file"] is not None:
             self._record(given["file"])
         seller = current_seller()
@@ -62,6 +62,6 @@ class Command(CommandWithExamples):
 
 
 def _label(name: str) -> str:
-    """How people call a member."""
+    """Return the name of a member for people."""
     short = {"vat_id": "VAT id", "iban": "IBAN", "bic": "BIC", "email": "E-mail"}
     return short.get(name, name.replace("_", " ").capitalize())

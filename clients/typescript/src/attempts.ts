@@ -8,9 +8,9 @@ export interface Retries {
   readonly totalMs: number;
   /** How long one attempt may wait for the whole of its answer. */
   readonly attemptMs: number;
-  /** Before the second attempt where the server names no time; then doubled. Half of it is random. */
+  /** The wait before the second attempt if the server names no time; then doubled. Half of each wait is random. */
   readonly firstWaitMs: number;
-  /** Where the doubling ends. */
+  /** The longest of these waits. */
   readonly longestWaitMs: number;
 }
 
@@ -53,7 +53,7 @@ export class Attempts {
   }
 
   /**
-   * Say what comes after an attempt.
+   * Decide what follows an attempt.
    *
    * @param elapsedMs since the first attempt began.
    * @param chance 0 to 1, new each time, so that clients that failed together do not return together.
@@ -102,7 +102,7 @@ export class Attempts {
   /** Return the wait before the next attempt, or null if that would end after the time. */
   #again(retryAfter: number | null, elapsedMs: number, chance: number): Next | null {
     const longest = Math.min(this.retries.longestWaitMs, this.retries.firstWaitMs * 2 ** (this.#count - 1));
-    // A server that names no time at all, or 0, must not be asked without a pause.
+    // Without a time from the server, or with 0, the client still pauses.
     const afterMs = retryAfter || longest * (0.5 + chance / 2);
     return elapsedMs + afterMs < this.retries.totalMs ? { afterMs } : null;
   }

@@ -5,10 +5,10 @@ export interface Call {
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string | null;
-  /** It takes effect, and is recognised by its idempotency key. A dry run is no write. */
+  /** Whether it takes effect, once for its idempotency key. A dry run is not a write. */
   readonly isWrite: boolean;
   readonly idempotencyKey: string;
-  /** False for a document such as a PDF, which is answered as bytes. */
+  /** False for a document such as a PDF, which is returned as bytes. */
   readonly isJson: boolean;
 }
 
@@ -56,7 +56,7 @@ export function callOf(shape: Shape, inPath: readonly unknown[], given: Readonly
   };
 }
 
-/** Return what a success answers; throws a SyntaxError for half an answer. */
+/** Return the content of a successful answer; throws a SyntaxError if it is incomplete. */
 export function read(call: Call, answer: Answer): unknown {
   return call.isJson ? JSON.parse(textOf(answer)) : answer.content;
 }
@@ -65,7 +65,7 @@ export function textOf(answer: Answer): string {
   return new TextDecoder().decode(answer.content);
 }
 
-/** Return an idempotency key that no other call has. */
+/** Return a new, unique idempotency key. */
 export function newKey(): string {
   return crypto.randomUUID();
 }

@@ -1,9 +1,12 @@
 import { Attempts, RETRIES, type Lost, type Retries } from "./attempts.js";
 import { callOf, newKey, type Answer, type Call, type Shape } from "./call.js";
 import { CALLS } from "./generated/calls.js";
+import type { components } from "./generated/schema.js";
 import { Hold } from "./hold.js";
 import type { Fields, Methods } from "./methods.js";
-import { Pages, type Page } from "./pages.js";
+import { Feed, Pages, type Page } from "./pages.js";
+
+type Schemas = components["schemas"];
 
 export interface Options {
   /** How long a call is repeated; what is left out is as in `RETRIES`. */
@@ -15,6 +18,12 @@ export interface Options {
 /** What `hold` and `withHold` take: a dry run's sequence may become another entry, which the end would capture. */
 export type HoldFields = Omit<Fields<"placeHold">, "dry_run">;
 
+/** Which entries `follow` gives, and how many at a time. */
+export type FeedFields = Pick<Fields<"findEntries">, "holder" | "credit_type" | "kind" | "refusals" | "limit">;
+
+const FEED: Shape = { ...CALLS.findEntries, query: [...CALLS.findEntries.query, "after", "wait"] };
+const LONGEST_WAIT_S = 4;
+
 /** All calls of the API. Each is sent until its outcome is known, with one idempotency key, within the time of `retries`. */
 export class Client {
   readonly #url: string;
@@ -22,7 +31,7 @@ export class Client {
   readonly #retries: Retries;
   readonly #fetch: typeof fetch;
 
-  /** @param url where the server is: `https://credits.example.com`. */
+  /** @param url the address of the server, such as `https://credits.example.com`. */
   constructor(url: string, apiKey: string, options: Options = {}) {
     this.#url = url.replace(/\/+$/, "");
     this.#authorization = `Bearer ${apiKey}`;
@@ -30,13 +39,13 @@ export class Client {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
   }
 
-  /** Set credits aside, at once. A process that dies leaves the hold to its `expires_at`. */
+  /** Set credits aside at once. If the process dies, the hold ends at its `expires_at`. */
   async hold(holder: string, fields: HoldFields): Promise<Hold> {
     const key = fields.idempotencyKey ?? newKey();
     return new Hold(this, await this.placeHold(holder, { ...fields, idempotencyKey: key }), key);
   }
 
-  /** Set credits aside, do the work, and capture the hold; work that throws releases it. `work` may capture what it did cost. */
+  /** Set credits aside, do the work, and capture the hold; release it if the work throws. `work` may capture what it cost. */
   async withHold<Result>(holder: string, fields: HoldFields, work: (hold: Hold) => Promise<Result>): Promise<Result> {
     const hold = await this.hold(holder, fields);
     let result: Result;
@@ -57,6 +66,18 @@ export class Client {
     return result;
   }
 
+  /**
+   * Follow the entries of all holders as they are recorded: each once, those of an account in the order of their sequence. It never ends.
+   *
+   * @param after `start`, `end` for entries from now on, an instant, or the `position` of an earlier feed.
+   */
+  follow(after: string, fields: FeedFields = {}): Feed<Schemas["Entry"]> {
+    // The server answers two seconds before an attempt is over.
+    const wait = Math.max(0, Math.min(LONGEST_WAIT_S, Math.floor(this.#retries.attemptMs / 1_000) - 2));
+    const ask = (place: string): Promise<unknown> => this.#send(FEED, [], { ...fields, wait, after: place });
+    return new Feed(ask as (place: string) => Promise<Page<Schemas["Entry"]>>, after);
+  }
+
   /** Send a call until its outcome is known. */
   async #send(shape: Shape, inPath: readonly unknown[], fields: Readonly<Record<string, unknown>>): Promise<unknown> {
     const call = callOf(shape, inPath, fields);
@@ -72,7 +93,7 @@ export class Client {
     }
   }
 
-  /** Send a call once. Whatever fails, and however slowly the answer trickles, is a lost attempt. */
+  /** Send a call once. Every failure, and an answer that arrives too slowly, is a lost attempt. */
   async #attempt(call: Call, timeMs: number): Promise<Answer | Lost> {
     const abort = new AbortController();
     // A request that cannot be built is the caller's mistake, and throws.
@@ -109,7 +130,7 @@ export class Client {
   }
 }
 
-// The methods are made above, of the same table.
+// The methods are made above, from the same table.
 export interface Client extends Methods {}
 
 /** Return the values of the path, and the fields. */

@@ -19,7 +19,7 @@ export class Hold {
     this.#key = key;
   }
 
-  /** Spend what is held, or `amount` of it; the rest comes back, unless `final` is false. */
+  /** Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is false. */
   async capture(fields: Omit<Fields<"capture">, "idempotencyKey" | "ifMatch" | "dry_run" | "credit_type"> = {}): Promise<AnswerOf<"capture">> {
     this.#captures += 1;
     const captured = await this.#client.capture(this.entry.holder_id, this.entry.sequence, {
@@ -31,7 +31,7 @@ export class Hold {
     return captured;
   }
 
-  /** Give back all that is held. */
+  /** Give all held credits back. */
   async release(fields: { reason?: string } = {}): Promise<AnswerOf<"release">> {
     const released = await this.#client.release(this.entry.holder_id, this.entry.sequence, {
       ...fields,
@@ -48,7 +48,7 @@ export class Hold {
   }
 }
 
-/** Return the key of what follows from a hold: the same for the same hold, so that repeating all of it takes effect once. */
+/** Return the key of a capture or release, derived from the hold's key, so that a repeated block takes effect once. */
 function keyWithin(key: string, what: string): string {
   return key.length + what.length < 255 ? `${key}/${what}` : newKey();
 }

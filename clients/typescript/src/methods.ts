@@ -12,7 +12,7 @@ type InPath<Name extends keyof Calls> = ValuesOf<
   Operation<Name> extends { parameters: { path: infer Types } } ? Types : never
 >;
 
-type Query<Name extends keyof Calls> = Operation<Name> extends { parameters: { query?: infer Fields } } ? Omit<NonNullable<Fields>, "cursor"> : unknown;
+type Query<Name extends keyof Calls> = Operation<Name> extends { parameters: { query?: infer Fields } } ? Omit<NonNullable<Fields>, "cursor" | "after" | "wait"> : unknown;
 type Body<Name extends keyof Calls> = Operation<Name> extends { requestBody: { content: { "application/json": infer Fields } } }
   ? Fields extends unknown ? Omit<Fields, "dry_run"> : never
   : unknown;

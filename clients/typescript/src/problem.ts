@@ -1,4 +1,4 @@
-/** Anything that this package throws of its own. */
+/** The base class of this package's errors. */
 export class CreditLedgerError extends Error {
   constructor(message: string) {
     super(message);
@@ -10,9 +10,9 @@ export class CreditLedgerError extends Error {
 export class Unreachable extends CreditLedgerError {}
 
 /**
- * A write may be stored or not: an answer was lost, and no repetition within the time has told.
+ * It is unknown whether a write is stored: a response was lost, and no repetition within the time settled it.
  *
- * Send the same call with `idempotencyKey` again, later: never with another key, because it could then take effect twice.
+ * Send the same call with `idempotencyKey` again later, never with another key: it could then take effect twice.
  */
 export class OutcomeUnknown extends CreditLedgerError {
   constructor(
@@ -21,7 +21,7 @@ export class OutcomeUnknown extends CreditLedgerError {
     readonly last: Problem | null,
     reason: string,
   ) {
-    super(`It is not known whether the request with the key "${idempotencyKey}" is stored, after ${attempts} attempts: ${reason}`);
+    super(`After ${attempts} attempts, it is unknown whether the request with the key "${idempotencyKey}" is stored: ${reason}`);
   }
 }
 
@@ -36,15 +36,15 @@ const MEMBERS: ReadonlySet<string> = new Set(["type", "title", "status", "detail
 
 /** The server answered with an error. A problem that this version does not know is a plain Problem. */
 export class Problem extends CreditLedgerError {
-  /** What kind of problem it is: `insufficient-credits`. Empty where something else than the ledger answered. */
+  /** The kind of problem, such as `insufficient-credits`. Empty if something other than the ledger answered. */
   readonly slug: string;
   readonly title: string;
   readonly detail: string;
   readonly requestId: string;
-  /** `not_executed` or `unknown`; null where something else than the ledger answered. */
+  /** `not_executed` or `unknown`; null if something other than the ledger answered. */
   readonly outcome: string | null;
   readonly errors: FieldProblem[];
-  /** What else the problem says. A class of its own has these as properties too. */
+  /** The other members of the problem. The class of a problem has them as properties too. */
   readonly facts: Readonly<Record<string, unknown>>;
 
   constructor(

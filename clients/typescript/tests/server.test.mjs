@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  Client, HoldClosed, IdempotencyKeyReused, InsufficientCredits, InvalidRequest, NotFound, OutcomeUnknown, Unauthenticated, Unreachable,
+  Client, HoldClosed, IdempotencyKeyReused, InsufficientCredits, exactInteger, InvalidRequest, NotFound, OutcomeUnknown, Unauthenticated, Unreachable,
 } from "../dist/src/index.js";
 
 const { URL_OF_SERVER: url, API_KEY: apiKey, HOLDER: jane, SCENARIO: scenario } = process.env;
@@ -11,6 +11,28 @@ const clientWith = (retries, fetch) => new Client(url, apiKey, { retries: { ...Q
 const client = clientWith({});
 
 const SCENARIOS = {
+  async follow() {
+    const feed = client.follow("end", { holder: jane });
+    const entries = feed[Symbol.asyncIterator]();
+    const first = entries.next();
+    const granted = await client.grant(jane, { amount: 100 });
+    // The place of `end` is where the server was when it got the first request: it may have been behind the grant.
+    const rest = client.follow(granted.recorded_at, { holder: jane, limit: 1 });
+    const spent = [await client.spend(jane, { amount: 1 }), await client.spend(jane, { amount: 2 })];
+    const found = [];
+    for await (const entry of rest) {
+      found.push(entry.id);
+      if (found.length === 3) break;
+    }
+    assert.deepEqual(found, [granted, ...spent].map((entry) => entry.id));
+    assert.ok([granted.id, spent[0].id, spent[1].id].includes((await first).value.id));
+    // The loop ended within its last page, which comes again.
+    for await (const entry of client.follow(rest.position, { holder: jane })) {
+      assert.equal(entry.id, spent[1].id);
+      break;
+    }
+  },
+
   async calls() {
     const granted = await client.grant(jane, { amount: 100, reason: "welcome", metadata: { order: 1 }, idempotencyKey: "order-1" });
     assert.deepEqual([granted.kind, granted.amount, granted.metadata], ["grant", 100, { order: 1 }]);
@@ -50,6 +72,17 @@ const SCENARIOS = {
       return fetch(request);
     });
     await careless.spend(jane, { amount: 10 });
+  },
+
+  async large() {
+    const most = Number.MAX_SAFE_INTEGER;
+    await client.grant(jane, { amount: most });
+    const entry = await client.grant(jane, { amount: most, priority: 1 });
+    assert.equal(exactInteger(entry, "balance"), 18014398509481982n);
+    assert.equal(exactInteger(entry, "amount"), 9007199254740991n);
+    const balance = await client.balance(jane);
+    assert.equal(exactInteger(balance, "available"), 18014398509481982n);
+    assert.equal(exactInteger(await client.spend(jane, { amount: most }), "balance"), 9007199254740991n);
   },
 
   async refusal() {

@@ -1,1 +1,1 @@
-"""Entries, refusals among them, and batches: searched, listed, and each on a page with what belongs to it."""
+"""Entries, refusals and batches: their search and lists, and a page for each with the related entries."""

@@ -11,18 +11,18 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from ledger.admin.entries.tables import facts
-from ledger.admin.history import Conditions, History
 from ledger.admin.kit import columns
+from ledger.admin.kit.bounded_reads import FilteredRows, Order, recorded_at, recorded_within
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.filters import choice, instant, read_instant
-from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.filters import choice, instant
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.models import BatchListing
-from ledger.rules.texts.credit_units import plain_unit
+from ledger.rules.texts.credit_units import CreditUnit, plain_unit
 from ledger.units import units_of
 
-HISTORY = History(model=BatchListing, order=("recorded_at", "confined_to", "idempotency_key"))
+BY_TIME = Order(("recorded_at", "confined_to", "idempotency_key"))
 WHOLE_NUMBERS = plain_unit("credits")
 WRITTEN, REFUSED, REJECTED = "written", "refused", "rejected with the batch"
 
@@ -50,37 +50,28 @@ class BatchAdmin(ReadOnlyAdmin):
     fields = (("mode", "operations"), ("written", "refused"), ("recorded", "actor"), ("key", "confined", "request_id"))
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By when they were recorded, or the one of that key."""
-        values = cl.values()
-        word = cl.query.strip()
+        """Return them by their time of recording, or the one with that key."""
+        values, word = cl.values(), cl.query.strip()
+        rows = recorded_within(cl.queryset, values)
         if word:
-            return HISTORY.first_page(
-                []
-                if "\x00" in word
-                else list(BatchListing.objects.filter(idempotency_key=word).order_by("confined_to")[: PAGE_ROWS + 1])
-            )
-        bounds = HISTORY.bounds(
-            since=read_instant(values, "since"), until=read_instant(values, "until"), before=HISTORY.read_cursor(cursor)
-        )
-        wanted = Conditions()
-        if "mode" in values:
-            wanted.add("mode = %s", values["mode"])
-        return HISTORY.page(bounds, wanted)
+            rows = rows.none() if "\x00" in word else rows.filter(idempotency_key=word)
+        fits = Q(mode=values["mode"]) if "mode" in values else Q()
+        return FilteredRows(rows=rows, fits=fits, order=BY_TIME, words=recorded_at).page(cursor, most=cl.page_rows)
 
     def searched(self, word: str) -> Q:
-        """All: `read_page` searches."""
+        """Return all: `read_page` searches."""
         return Q()
 
     def find(self, request: HttpRequest, key: str) -> BatchListing | None:
-        """The batch of that id, `confined to/idempotency key`; a key must not contain NUL."""
+        """Return the batch of that id, `confined to/idempotency key`; a key must not contain NUL."""
         confined_to, slash, idempotency_key = key.partition("/")
         if not slash or "\x00" in key:
             return None
-        # By the two columns of the table's key: the view's own has no index.
+        # Found by the two columns of the table's key: the view's own key has no index.
         return BatchListing.objects.filter(idempotency_key=idempotency_key, confined_to=confined_to).first()
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The batch, operation by operation."""
+        """Return the batch, operation by operation."""
         return {
             "title": f"Batch of {instant_words(row.recorded_at)}",
             "parts": [("Operations", _operations_table(row))],
@@ -89,7 +80,7 @@ class BatchAdmin(ReadOnlyAdmin):
 
 
 def outcome_text(outcome: dict[str, Any]) -> str:
-    """Written, refused, or rejected because another operation of the atomic batch was."""
+    """Return whether it was written, refused, or rejected because another operation of the atomic batch failed."""
     if "sequence" in outcome:
         return WRITTEN
     return REFUSED if outcome else REJECTED
@@ -107,14 +98,18 @@ def _operations_table(row: BatchListing) -> dict[str, Any]:
         ("Outcome", lambda each: outcome_text(each[1]) + (", by an earlier request" if each[1].get("replayed") else "")),
         ("Account, entry", lambda each: _entry(each[1])),
         ("Code", lambda each: each[1].get("code", "wrong input" if "result" in each[1] else "")),
-        ("Facts", lambda each: facts(each[1].get("facts", {}), units.get(each[1].get("credit_type"), WHOLE_NUMBERS))),
+        ("Facts", lambda each: _facts(each[1], units.get(each[1].get("credit_type"), WHOLE_NUMBERS))),
     )
+
+
+def _facts(outcome: dict[str, Any], unit: CreditUnit) -> SafeString:
+    return facts(outcome.get("code", ""), outcome.get("facts", {}), unit)
 
 
 def _entry(outcome: dict[str, Any]) -> SafeString | str:
     words = f"#{outcome['sequence']}" if "sequence" in outcome else ""
     if "holder_id" not in outcome:
-        # The batches of earlier releases do not say whose.
+        # Batches of earlier releases do not name the holder.
         return words
     holder_id, credit_type = outcome["holder_id"], outcome["credit_type"]
     if not words:
@@ -123,5 +118,5 @@ def _entry(outcome: dict[str, Any]) -> SafeString | str:
 
 
 def _entries_then(row: BatchListing) -> str:
-    """The list of entries up to the second in which the batch was recorded; the list reads it in the operator's zone, too."""
+    """Return the address of the entries up to the second in which the batch was recorded, in the operator's zone."""
     return entries_url(until=f"{timezone.localtime(row.recorded_at):%Y-%m-%dT%H:%M:%S.999999}")

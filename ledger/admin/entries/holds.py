@@ -1,4 +1,4 @@
-"""Holds on the pages: how a hold stands, what became of it, and what an account sets aside."""
+"""Holds on the pages: the state of a hold, its history, and what an account sets aside."""
 
 import json
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ from ledger.rules.kinds import taken_by
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.rules.texts.refusal_texts import are
 
-EXPIRED_UNBOOKED = "expired, to be booked"
+EXPIRED_UNBOOKED = "expired, not booked yet"
 
 
 @dataclass(frozen=True)
 class HoldState:
-    """How a hold stands at an instant: `state` is open, captured, released, expired, or expired and not yet booked."""
+    """The state of a hold at an instant: `state` is open, captured, released, expired, or expired and not yet booked."""
 
     state: str
-    asked: int
+    requested: int
     held: int
     captured: int
     released: int
@@ -39,21 +39,21 @@ class HoldState:
         return self.state == "open"
 
     def sentence(self, unit: CreditUnit) -> str:
-        """For whom is about to release it."""
+        """Describe it for an operator who may release it."""
         if not self.is_open:
             return f"The hold is already {self.state}."
-        held = f"{unit.number(self.held)} of {unit.amount(self.asked)} {are(self.held, unit)} held"
+        held = f"{unit.number(self.held)} of {unit.amount(self.requested)} {are(self.held, unit)} held"
         return f"{held} until {instant_words(self.expires_at)}."
 
 
 def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState:
-    """How the hold of that entry stands, by the entries that refer to it.
+    """Return the state of the hold of that entry, from the entries that refer to it.
 
     Args:
         hold: the row of the `hold` entry that made it.
-        referring: the rows that refer to it, the oldest first; of many, the latest.
+        referring: the rows that refer to it, the oldest first; if there are many, the latest ones.
     """
-    # The hold as it was, from entry to entry; nothing else changes it but the clock.
+    # The hold from entry to entry; only the clock changes it otherwise.
     seen = [_hold_on(row, hold.sequence) for row in (hold, *referring)]
     known = [each for each in seen if each is not None]
     last = seen[-1]
@@ -61,7 +61,7 @@ def state_of(hold: Any, referring: Sequence[Any], *, now: datetime) -> HoldState
     state = _how_it_ended(referring[-1]) if last is None else _how_it_stands(last, now)
     return HoldState(
         state=state,
-        asked=-hold.amount,
+        requested=-hold.amount,
         held=last.amount if last is not None and state == "open" else 0,
         captured=sum(taken_by(row) for row in referring),
         released=sum(row.amount for row in referring if row.kind == "release"),
@@ -84,18 +84,18 @@ def _how_it_ended(last: Any) -> str:
 
 
 def holds_on(row: Any) -> Holds:
-    """The account's holds as they were after that entry."""
+    """Return the account's holds after that entry."""
     return () if row.holds is None else decode_holds(json.dumps(row.holds))
 
 
 def extended_to(row: Any) -> datetime | None:
-    """The instant that a `hold` entry which refers to another moved its expiry to."""
+    """Return the new expiry in a `hold` entry that extends another."""
     found = _hold_on(row, row.refers_to) if row.kind == "hold" and row.refers_to is not None else None
     return None if found is None else from_us(found.expires_us)
 
 
 def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:
-    """What is set aside, the oldest hold first, and from which lots."""
+    """Return what is set aside, the oldest hold first, with its lots."""
     return table_of(
         holds,
         ("Hold", lambda hold: entry_link(holder_id, credit_type, hold.sequence)),
@@ -107,6 +107,6 @@ def holds_table(holds: Holds, *, holder_id: str, credit_type: str, at: datetime,
 
 
 def _parts(hold: Hold, holder_id: str, credit_type: str, unit: CreditUnit) -> SafeString:
-    """How much it sets aside of which lots."""
+    """Return how much it sets aside of which lots."""
     parts = ((entry_link(holder_id, credit_type, part.grant), digits(unit.number(part.remaining))) for part in hold.parts)
     return format_html_join(", ", "{} ({})", parts)

@@ -1,4 +1,4 @@
-"""What a refusal's page answers: why, what can be done now, and what became of the same case later."""
+"""The answer on a refusal's page: the reason, what can be done now, and whether a later request succeeded."""
 
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from ledger import reads
 from ledger.admin.kit.cells import number_text
 from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
+from ledger.operators.permissions import GRANT_CREDITS, PUBLISH_RATE, REFUND_SPEND, RELEASE_HOLD
 from ledger.rules import KINDS
 from ledger.rules.instants import to_us
 from ledger.rules.texts.credit_units import CreditUnit
@@ -24,7 +25,7 @@ from ledger.rules.texts.refusal_texts import Remedy, are, refusal_text, remedies
 LOOKED_AT_LATER = 1_000
 """How many of the account's next entries are searched for the same reference."""
 
-# By the primary key: the entries right behind the refusal, no more of them than that.
+# Found by the primary key: only the entries right behind the refusal.
 LATER = f"""
 SELECT later.sequence, later.kind, later.amount, later.recorded_at, later.refusal
 FROM (
@@ -40,25 +41,25 @@ LIMIT 1
 """
 
 
-class Way(NamedTuple):
-    """Something that can be done, with the address of its form where an operator may do it."""
+class Advice(NamedTuple):
+    """A possible action, with the address of its form if the operator may execute it."""
 
     text: str
     url: str = ""
 
 
 def as_recorded(row: RefusalListing) -> dict[str, Any]:
-    """The refusal as the rules tell it."""
+    """Return the refusal with the names that the rules use."""
     return {"operation": row.operation, "code": row.code, "facts": row.facts, "request": row.request}
 
 
 def answer_of(row: RefusalListing, unit: CreditUnit) -> str:
-    """Why it was refused, in sentences."""
+    """Return why it was refused, in sentences."""
     return refusal_text(as_recorded(row), at=timezone.localtime(row.recorded_at), unit=unit)
 
 
 def context_of(request: HttpRequest, row: RefusalListing, unit: CreditUnit) -> dict[str, Any]:
-    """What the page's first part shows."""
+    """Return the content of the page's first part."""
     now = reads.balance(row.holder_id, row.credit_type)
     return {
         "answer": answer_of(row, unit),
@@ -72,18 +73,18 @@ def _remedies(row: RefusalListing, unit: CreditUnit) -> list[Remedy]:
 
 
 def _now(row: RefusalListing, now: reads.Balance, unit: CreditUnit) -> str:
-    """Whether the same request would go through now; nothing for requests that more credits would not help."""
+    """Say whether the same request would succeed now; empty if more credits would not help."""
     requested = row.facts.get("requested")
     if row.code != "insufficient-credits" or row.operation == "capture" or requested is None:
         return ""
     found = f"Now {unit.number(now.available)} {are(now.available, unit)} spendable"
     if now.available >= requested:
-        return f"{found}: the same request with a new key would go through."
+        return f"{found}: the same request with a new key would succeed."
     return f"{found}: the same request would be short by {unit.number(requested - now.available)}."
 
 
 def _later(row: RefusalListing, unit: CreditUnit) -> SafeString | str:
-    """Whether the same reference was asked again, and with what result."""
+    """Say whether a later request had the same reference, and its result."""
     reference = row.request.get("reference")
     if not reference:
         return "The request had no reference, so a later attempt cannot be recognised."
@@ -91,20 +92,22 @@ def _later(row: RefusalListing, unit: CreditUnit) -> SafeString | str:
         cursor.execute(LATER, [row.holder_id, row.credit_type, row.sequence, reference])
         found = cursor.fetchone()
     if found is None:
-        return f"The reference {reference} was not asked again in the next {number_text(LOOKED_AT_LATER)} entries of the account."
+        return (
+            f"No request with the reference {reference} is among the next {number_text(LOOKED_AT_LATER)} entries of the account."
+        )
     sequence, kind, amount, recorded_at, refusal = found
     after = _lapse(recorded_at - row.recorded_at)
     if kind == "refusal":
         words = refusal_text(refusal, at=timezone.localtime(recorded_at), unit=unit)
         there = refusal_link(row.holder_id, row.credit_type, sequence, f"#{sequence}")
-        return format_html("The reference {} was asked again {} later ({}). {}", reference, after, there, words)
+        return format_html("A request with the reference {} was refused {} later ({}). {}", reference, after, there, words)
     there = entry_link(row.holder_id, row.credit_type, sequence)
     words = f"{KINDS[kind].words} of {unit.number(abs(amount))}"
-    return format_html("The reference {} was asked again {} later and went through: {} {}.", reference, after, words, there)
+    return format_html("A request with the reference {} succeeded {} later: {} {}.", reference, after, words, there)
 
 
 def _lapse(passed: timedelta) -> str:
-    """How long, in the largest unit that fits."""
+    """Return a duration in the largest unit that fits."""
     seconds = max(int(passed.total_seconds()), 0)
     for name, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= size:
@@ -113,22 +116,22 @@ def _lapse(passed: timedelta) -> str:
     return "1 second" if seconds == 1 else f"{seconds} seconds" if seconds else "less than a second"
 
 
-def _way(request: HttpRequest, row: RefusalListing, remedy: Remedy, now: reads.Balance, unit: CreditUnit) -> Way | None:
-    """The remedy with its form, where it still helps and the operator may; without the form, where only somebody else can."""
-    if remedy.action == "grant" and request.user.has_perm("ledger.grant_credits"):
-        asked = {"amount": unit.typed(remedy.amount or 0), "reference": str(row.request.get("reference") or "")}
+def _way(request: HttpRequest, row: RefusalListing, remedy: Remedy, now: reads.Balance, unit: CreditUnit) -> Advice | None:
+    """Return the remedy with its form if it still helps and the operator may; without the form if only somebody else can."""
+    if remedy.action == "grant" and request.user.has_perm(GRANT_CREDITS):
+        typed = {"amount": unit.typed(remedy.amount or 0), "reference": str(row.request.get("reference") or "")}
         address = reverse("admin:ledger_account_grant", args=[quote(account_id(row.holder_id, row.credit_type))])
-        return Way(remedy.text, f"{address}?{urlencode(asked)}")
+        return Advice(remedy.text, f"{address}?{urlencode(typed)}")
     if remedy.action == "release":
         is_open = any(hold.sequence == remedy.sequence and not hold.is_expired(to_us(now.as_of)) for hold in now.holds)
         if not is_open:
             return None
-        return Way(remedy.text, _of_entry(request, row, remedy, "release", "ledger.release_hold"))
+        return Advice(remedy.text, _of_entry(request, row, remedy, "release", RELEASE_HOLD))
     if remedy.action == "refund":
-        return Way(remedy.text, _of_entry(request, row, remedy, "refund", "ledger.refund_spend"))
-    if remedy.action == "publish" and request.user.has_perm("ledger.publish_rate"):
-        return Way(remedy.text, reverse("admin:ledger_ratelisting_publish"))
-    return Way(remedy.text)
+        return Advice(remedy.text, _of_entry(request, row, remedy, "refund", REFUND_SPEND))
+    if remedy.action == "publish" and request.user.has_perm(PUBLISH_RATE):
+        return Advice(remedy.text, reverse("admin:ledger_ratelisting_publish"))
+    return Advice(remedy.text)
 
 
 def _of_entry(request: HttpRequest, row: RefusalListing, remedy: Remedy, form: str, permission: str) -> str:

@@ -1,4 +1,4 @@
-"""Refusals: entries that say what was refused, and why."""
+"""Refusals: entries that record what was refused, and why."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,22 +22,20 @@ from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.links import account_link, entries_url, entry_link
 from ledger.errors import RECORDED
 from ledger.models import RefusalListing
+from ledger.rules.requests import REQUESTS
 from ledger.units import with_units
 
-OPERATIONS = (
-    "grant", "spend", "refund", "revoke", "hold", "capture", "release", "extend", "transfer", "overdraft", "incoming_transfers",
-)  # fmt: skip
 AMOUNTS = ("amount", "limit")
-"""Which words of a request are amounts."""
+"""The names of amounts in a request."""
 NAMED_BY = ("spend", "grant", "hold")
-"""Which words of a request name an entry."""
+"""The names in a request that name an entry."""
 
 HISTORY = History(model=RefusalListing, order=("recorded_at", "holder_id", "credit_type", "sequence"), slot="ledger_slot")
 
 # From account to account of the holder, by the index of kinds.
 OF_HOLDER = """
 SELECT refusal.*
-FROM (SELECT holder_id, credit_type FROM ledger_entry WHERE {wanted} AND sequence = 1) AS account
+FROM (SELECT holder_id, credit_type FROM ledger_entry WHERE {by_word} AND sequence = 1) AS account
 CROSS JOIN LATERAL (
     SELECT *
     FROM ledger_refusal_listing
@@ -50,39 +48,39 @@ LIMIT {limit}
 """
 
 WITH_KEY = """
-SELECT * FROM ledger_refusal_listing WHERE {wanted} AND {conditions} ORDER BY {order} LIMIT {limit}
+SELECT * FROM ledger_refusal_listing WHERE {by_word} AND {conditions} ORDER BY {order} LIMIT {limit}
 """
 
 
 def search(query: str, values: dict[str, str], cursor: str) -> Page:
-    """A page of refusals, newest first.
+    """Return a page of refusals, the newest first.
 
     Args:
         query: nothing; a holder or an idempotency key in full; or `holder*`, the beginning of a holder's id.
         values: of the filters operation, code, credit_type, since, until.
-        cursor: where the page before ended.
+        cursor: the end of the previous page.
 
     Raises:
-        WrongFilter: a value is not what its filter takes.
+        WrongFilter: a value is not valid for its filter.
     """
     bounds = HISTORY.bounds(
         since=read_instant(values, "since"), until=read_instant(values, "until"), before=HISTORY.read_cursor(cursor)
     )
-    wanted = Conditions()
+    filters = Conditions()
     for column in ("operation", "code", "credit_type"):
         if column in values:
-            wanted.add(f"{column} = %s", values[column])
+            filters.add(f"{column} = %s", values[column])
     if query.endswith("*"):
-        wanted.add("starts_with(holder_id, %s)", query.removesuffix("*"))
+        filters.add("starts_with(holder_id, %s)", query.removesuffix("*"))
     if not query or query.endswith("*"):
-        return HISTORY.page(bounds, wanted)
-    conditions = Conditions([*bounds.parts, *wanted.parts], [*bounds.values, *wanted.values])
+        return HISTORY.page(bounds, filters)
+    conditions = Conditions([*bounds.parts, *filters.parts], [*bounds.values, *filters.values])
     of_holder = HISTORY.searched(OF_HOLDER, ["holder_id = %s"], query, conditions)
     return merged(HISTORY, *of_holder, *HISTORY.searched(WITH_KEY, [BY_KEY], query, conditions))
 
 
 def _target(row: RefusalListing) -> SafeString | str:
-    """The entry that the request named."""
+    """Return a link to the entry that the request named."""
     named = next(((word, row.request[word]) for word in NAMED_BY if isinstance(row.request.get(word), int)), None)
     return "" if named is None else entry_link(row.holder_id, row.credit_type, named[1], f"{named[0]} #{named[1]}")
 
@@ -92,7 +90,7 @@ def _sentence(row: Any) -> SafeString:
 
 
 def _request(row: Any) -> SafeString:
-    """The request, with the decimals of its amounts, which it has in the smallest unit."""
+    """Return the request, with decimals beside its amounts, which are in the smallest unit."""
     given = [(name, value) for name, value in row.request.items() if value not in (None, "", {})]
     decimals = {name: f", that is {row.unit.amount(value)}" for name, value in given if name in AMOUNTS and row.unit.scale}
     lines = ((name, str(value), decimals.get(name, "")) for name, value in given)
@@ -101,21 +99,21 @@ def _request(row: Any) -> SafeString:
 
 @admin.register(RefusalListing)
 class RefusalAdmin(ReadOnlyAdmin):
-    """What was refused, newest first."""
+    """Refused requests, the newest first."""
 
     holder = Column("Holder", lambda row: account_link(row.holder_id, row.credit_type, row.holder_id))
     account = Column("Account", lambda row: account_link(row.holder_id, row.credit_type, f"{row.holder_id}, {row.credit_type}"))
     about = Column("Target entry", _target)
     code_label = Column("Code", "code")
     sentence = Column("Why", _sentence)
-    facts_text = Column("Facts", lambda row: facts(row.facts, row.unit))
+    facts_text = Column("Facts", lambda row: facts(row.code, row.facts, row.unit))
     recorded = columns.instant("Recorded", "recorded_at")
     key = columns.code("Idempotency key", "idempotency_key")
     request_text = Column("Request", _request)
 
     list_display = ("recorded", "holder", "credit_type", "operation", "sentence", "actor", "key")
     list_filter = (
-        choice("operation", OPERATIONS),
+        choice("operation", tuple(REQUESTS)),
         choice("code", sorted(RECORDED)),
         text("credit_type", title="credit type"),
         instant("since", title="recorded from"),
@@ -130,26 +128,26 @@ class RefusalAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By the word in the search box and the filters; see `search`."""
+        """Return the page for the word in the search box and the filters; see `search`."""
         return search(cl.query.strip(), cl.values(), cursor)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """With the unit of each."""
+        """Give each refusal its unit."""
         with_units(rows)
 
     def searched(self, word: str) -> Q:
-        """All: `read_page` searches."""
+        """Return all: `read_page` searches."""
         return Q()
 
     def find(self, request: HttpRequest, key: str) -> RefusalListing | None:
-        """By the primary key of the table: the view's own key has no index."""
+        """Find by the primary key of the table: the view's own key has no index."""
         parts = split_entry_id(key)
         if parts is None:
             return None
         return RefusalListing.objects.filter(holder_id=parts[0], credit_type=parts[1], sequence=parts[2]).first()
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Why it was refused, with the lots and holds that made it so."""
+        """Return why it was refused, with the lots and holds behind it."""
         return context_of(request, row, row.unit) | {
             "title": f"Refused: {row.operation} of {row.holder_id}",
             "parts": [("Lots then", _lots_then(row)), ("Open holds then", _holds_then(row))],

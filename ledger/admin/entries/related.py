@@ -1,4 +1,4 @@
-"""What belongs to an entry: what it refers to, what refers to it, its neighbours, its other side, and its digest."""
+"""The rows around an entry: the entry it refers to, those that refer to it, its neighbours, its other side, and its digest."""
 
 from datetime import timedelta
 
@@ -15,9 +15,9 @@ from ledger.rules.texts.credit_units import CreditUnit
 RELATED_ENTRIES = 100
 REFUSALS_SEARCHED = 200
 ARRIVES_WITHIN = timedelta(seconds=30)
-"""No transaction lasts longer: statement_timeout."""
+"""The longest duration of a transaction: statement_timeout."""
 
-# What the entry refers to, what refers to it (the latest, where there is much), and its neighbours.
+# The entry that it refers to, those that refer to it (the latest, if there are many), and its neighbours.
 RELATED = """
 SELECT * FROM ledger_entry_listing WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 UNION ALL
@@ -29,7 +29,7 @@ UNION ALL
 )
 """
 
-# What a transfer became on the other side: recorded in the same transaction, so within seconds of it.
+# The entries that a transfer made on the other side: recorded in the same transaction, so within seconds.
 ARRIVALS = """
 SELECT *
 FROM ledger_entry_listing
@@ -55,7 +55,7 @@ WHERE e.holder_id = %s AND e.credit_type = %s AND e.sequence = %s
 
 
 class Related:
-    """What belongs to an entry: the one that it refers to, those that refer to it, its neighbours, and refusals about it."""
+    """The rows around an entry: the entry it refers to, those that refer to it, its neighbours, and refusals about it."""
 
     def __init__(self, entry: EntryListing) -> None:
         account = [entry.holder_id, entry.credit_type]
@@ -73,16 +73,16 @@ class Related:
             refusal
             for refusal in reads.refusals(entry.holder_id, limit=REFUSALS_SEARCHED)
             if refusal.credit_type == entry.credit_type
-            and entry.sequence in (refusal.request.get(word) for word in ("spend", "grant", "hold"))
+            and entry.sequence in (refusal.request.get(word) for word in ("spend", "grant", "hold", "transfer", "lot"))
         ]
 
     @property
     def refunded(self) -> int:
-        """How much has been given back of a spend: the latest refund says it of all."""
+        """Return how much of a spend was given back: its latest refund has the sum."""
         return next((row.refunded_total for row in reversed(self.referring) if row.kind == "refund"), 0)
 
     def sums(self, unit: CreditUnit) -> str:
-        """What those that refer to it come to."""
+        """Return the sums of the entries that refer to it."""
         found = {"refunded": self.refunded}
         if self.hold is not None and self.are_all_shown:
             found |= {"captured": self.hold.captured, "released": self.hold.released}
@@ -91,12 +91,12 @@ class Related:
 
 
 def is_hold(row: EntryListing) -> bool:
-    """Whether the entry made a hold, rather than extended one."""
+    """Return whether the entry made a hold, and did not extend one."""
     return row.kind == "hold" and row.refers_to is None
 
 
 def arrivals(row: EntryListing) -> list[EntryListing]:
-    """The entries of the other holder that a transfer became, one per lot."""
+    """Return the other holder's entries of a transfer, one per lot."""
     if row.kind != "transfer_out" or row.counterpart is None:
         return []
     values = {
@@ -111,14 +111,14 @@ def arrivals(row: EntryListing) -> list[EntryListing]:
 
 
 def previous_digest(row: EntryListing, previous: EntryListing | None) -> bytes | None:
-    """What the entry is chained to; None where the entry before it is not there."""
+    """Return the digest of the previous entry; None if that entry does not exist."""
     if row.sequence == 1:
         return GENESIS
     return None if previous is None else bytes(previous.digest)
 
 
 def is_digest_right(row: EntryListing) -> bool:
-    """By the server, which has the text that was digested."""
+    """Return the digest that the server computes: it has the digested text."""
     with connection.cursor() as cursor:
         cursor.execute(DIGEST_IS_RIGHT, [row.holder_id, row.credit_type, row.sequence])
         return cursor.fetchone() == (True,)

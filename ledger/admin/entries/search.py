@@ -1,4 +1,4 @@
-"""Searching entries: by holder, reference, key and filters; a page of them, and what they add up to."""
+"""The search for entries by holder, reference, key and filters: a page of them, and their sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +8,16 @@ from typing import Any
 from ledger import reads
 from ledger.admin.history import Conditions, History, Sum, merged
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS
-from ledger.admin.kit.filters import read_instant
+from ledger.admin.kit.filters import WrongFilter, read_instant
 from ledger.admin.kit.pages import PAGE_ROWS, Page
 from ledger.models import EntryListing
 
 ACCOUNTS_SEARCHED = 50
+SCANNED = f"The search covers the newest {WINDOW_ROWS:,} entries of these accounts; “recorded before” leads further back."
 HISTORY = History(model=EntryListing, order=("recorded_at", "holder_id", "credit_type", "sequence"), slot="ledger_slot")
 
-# One look into the primary key per account, whatever its length. Kinds other than spends have a separate index.
-# The accounts come by their first entries, so that each shard of a distributed ledger looks for its own.
+# One read of the primary key per account, whatever its length. Kinds other than spends have a separate index. The accounts come
+# by their first entries, so that each shard of a distributed ledger looks for its own.
 OF_ACCOUNTS = """
 SELECT *
 FROM (
@@ -24,8 +25,14 @@ FROM (
     FROM ledger_entry account
     CROSS JOIN LATERAL (
         SELECT *
-        FROM ledger_entry_listing
-        WHERE holder_id = account.holder_id AND credit_type = account.credit_type AND {conditions}
+        FROM (
+            SELECT *
+            FROM ledger_entry_listing
+            WHERE holder_id = account.holder_id AND credit_type = account.credit_type AND {conditions}
+            ORDER BY sequence DESC
+            LIMIT {scanned}
+        ) AS scanned
+        WHERE {wanted}
         ORDER BY sequence DESC
         LIMIT {limit}
     ) AS e
@@ -43,14 +50,14 @@ BY_KEY = "ledger_key_hash(idempotency_key) = ledger_key_hash(%s) AND idempotency
 BY_WORD = """
 SELECT *
 FROM ledger_entry_listing
-WHERE {wanted} AND {conditions}
+WHERE {by_word} AND {conditions}
 ORDER BY {order}
 LIMIT {limit}
 """
 
 
 def split_entry_id(text: str) -> tuple[str, str, int] | None:
-    """Holder, credit type and sequence out of an entry's key; None when it is not one."""
+    """Return holder, credit type and sequence of an entry's key; None if it is not one."""
     parts = text.split("/")
     if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdecimal()) or len(parts[2]) > 18 or "\x00" in text:
         return None
@@ -58,14 +65,14 @@ def split_entry_id(text: str) -> tuple[str, str, int] | None:
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """Which part of the time the list is about: [since, until), and behind a row already shown."""
+class EntryBounds:
+    """The time of the list: [since, until), and behind a row already shown."""
 
     since: datetime | None
     until: datetime | None
     before: tuple[Any, ...] | None
     refusals: bool = False
-    """Refusals are listed where the kind is that, and then alone."""
+    """Refusals are listed only if the kind is refusal, and then alone."""
 
     @property
     def conditions(self) -> Conditions:
@@ -75,56 +82,77 @@ class Bounds:
 
 
 def search(query: str, values: dict[str, str], cursor: str, *, most: int = PAGE_ROWS) -> Page:
-    """A page of entries, newest first.
+    """Return a page of entries, the newest first.
 
     Args:
         query: nothing; or a holder, a reference or an idempotency key in full; or `holder*`, the beginning of a holder's id; or
             `holder/credit type/number`.
-        values: of the filters kind, credit_type, since, until.
+        values: of the filters kind, credit_type, since, until, actor, metadata.
         cursor: where the page before ended.
         most: how many rows.
 
     Raises:
-        WrongFilter: a value is not what its filter takes.
+        WrongFilter: a value is not valid for its filter.
     """
     refusals = values.get("kind") == "refusal"
-    bounds = Bounds(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor), refusals)
-    wanted = Conditions()
-    for column in ("credit_type",) if refusals else ("kind", "credit_type"):
-        if column in values:
-            wanted.add(f"{column} = %s", values[column])
+    bounds = EntryBounds(read_instant(values, "since"), read_instant(values, "until"), HISTORY.read_cursor(cursor), refusals)
+    filters = _filters(values)
     if not query:
-        return HISTORY.page(bounds.conditions, wanted, most=most)
+        return HISTORY.page(bounds.conditions, filters, most=most)
     if split_entry_id(query):
         return HISTORY.first_page([row for row in [find(query)] if row is not None])
     if query.endswith("*"):
         return _of_accounts_like(query.removesuffix("*"), values, bounds, most)
     accounts = [(found.holder_id, found.credit_type) for found in reads.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
-    of_holder = _of_accounts([account for account in accounts if account[0] == query], values, bounds, most)
-    conditions = Conditions([*bounds.conditions.parts, *wanted.parts], [*bounds.conditions.values, *wanted.values])
+    own = [account for account in accounts if account[0] == query]
+    of_holder = _of_accounts(own, values, bounds, most)
+    conditions = Conditions([*bounds.conditions.parts, *filters.parts], [*bounds.conditions.values, *filters.values])
     by_word = HISTORY.searched(BY_WORD, (BY_REFERENCE, BY_KEY), query, conditions, most=most)
-    return merged(HISTORY, of_holder, *by_word, most=most)
+    note = SCANNED if own and _without_index(values).parts else ""
+    return merged(HISTORY, of_holder, *by_word, note=note, most=most)
 
 
-def _of_accounts_like(prefix: str, values: dict[str, str], bounds: Bounds, most: int) -> Page:
+def _filters(values: dict[str, str]) -> Conditions:
+    """The filters as conditions; the kind of refusals is one of the bounds."""
+    found = _without_index(values)
+    for column in ("credit_type",) if values.get("kind") == "refusal" else ("kind", "credit_type"):
+        if column in values:
+            found.add(f"{column} = %s", values[column])
+    return found
+
+
+def _without_index(values: dict[str, str]) -> Conditions:
+    """The filters that no index serves, of an account neither."""
+    found = Conditions()
+    if "actor" in values:
+        found.add("actor = %s", values["actor"])
+    if "metadata" in values:
+        name, colon, wanted = values["metadata"].partition(":")
+        if not (name and colon):
+            raise WrongFilter(f"“{values['metadata'][:40]}” is not a key and a value of the metadata; write it as order:7781.")
+        found.add("metadata ->> %s::text = %s", name, wanted)
+    return found
+
+
+def _of_accounts_like(prefix: str, values: dict[str, str], bounds: EntryBounds, most: int) -> Page:
     found = reads.holders(prefix=prefix, limit=ACCOUNTS_SEARCHED + 1)
-    note = ""
+    note = SCANNED if _without_index(values).parts else ""
     if len(found) > ACCOUNTS_SEARCHED:
         note = f"The search covers only the first {ACCOUNTS_SEARCHED} accounts that begin with “{prefix}”; type a longer prefix."
     accounts = [(each.holder_id, each.credit_type) for each in found[:ACCOUNTS_SEARCHED]]
     return merged(HISTORY, _of_accounts(accounts, values, bounds, most), note=note, most=most)
 
 
-def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], bounds: Bounds, most: int) -> list[Any]:
+def _of_accounts(accounts: Sequence[tuple[str, str]], values: dict[str, str], bounds: EntryBounds, most: int) -> list[Any]:
     sql, parameters = _statement_of(accounts, values, bounds, most + 1)
     return HISTORY.rows(sql, parameters)
 
 
 def _statement_of(
-    accounts: Sequence[tuple[str, str]], values: dict[str, str], bounds: Bounds, limit: int
+    accounts: Sequence[tuple[str, str]], values: dict[str, str], bounds: EntryBounds, limit: int
 ) -> tuple[str, list[Any]]:
     conditions = Conditions([*bounds.conditions.parts], [*bounds.conditions.values])
-    # The same bounds in time as bounds on the account's numbers, which the primary key serves.
+    # The same bounds of time as bounds on the account's numbers, which the primary key serves.
     number_at = "ledger_sequence_at(account.holder_id, account.credit_type, %s)"
     if bounds.since is not None:
         conditions.add(f"sequence > {number_at}", bounds.since - timedelta(microseconds=1))
@@ -134,25 +162,25 @@ def _statement_of(
     if "kind" in values:
         conditions.add("kind = %s", values["kind"])
     of_type = [account for account in accounts if values.get("credit_type") in (None, account[1])]
-    sql = OF_ACCOUNTS.format(conditions=conditions.sql(), order=HISTORY.newest_first, limit=limit)
+    wanted = _without_index(values)
+    scanned = max(limit, WINDOW_ROWS // max(1, len(of_type))) if wanted.parts else limit
+    sql = OF_ACCOUNTS.format(
+        conditions=conditions.sql(), wanted=wanted.sql(), scanned=scanned, order=HISTORY.newest_first, limit=limit
+    )
     holders, ids = [holder for holder, _ in of_type], ["/".join(account) for account in of_type]
-    return sql, [*conditions.values, holders, ids]
+    return sql, [*conditions.values, *wanted.values, holders, ids]
 
 
 def sums(query: str, values: dict[str, str]) -> tuple[list[Sum], bool] | None:
-    """What the entries of a search add up to, and whether these are all; None for a search by word or without any filter.
+    """Return the sums of a search, and whether they cover all; None for a search by word or without any filter.
 
-    At most WINDOW_ROWS entries are looked at, the newest ones: as `search` does, so it costs what a page does.
+    At most WINDOW_ROWS entries are read, the newest ones, so it costs as much as a page of `search`.
     """
-    bounds = Bounds(read_instant(values, "since"), read_instant(values, "until"), None, values.get("kind") == "refusal")
+    bounds = EntryBounds(read_instant(values, "since"), read_instant(values, "until"), None, values.get("kind") == "refusal")
     if bounds.refusals or (not query and not values):
         return None
     if not query:
-        wanted = Conditions()
-        for column in ("kind", "credit_type"):
-            if column in values:
-                wanted.add(f"{column} = %s", values[column])
-        return HISTORY.sums(bounds.conditions, wanted)
+        return HISTORY.sums(bounds.conditions, _filters(values))
     accounts = [(found.holder_id, found.credit_type) for found in reads.holders(prefix=query, limit=ACCOUNTS_SEARCHED)]
     of_holder = [account for account in accounts if account[0] == query]
     if not of_holder:
@@ -161,7 +189,7 @@ def sums(query: str, values: dict[str, str]) -> tuple[list[Sum], bool] | None:
 
 
 def find(key: str) -> EntryListing | None:
-    """The entry of that key, found by the primary key of its table."""
+    """Return the entry of that key, found by the primary key of its table."""
     parts = split_entry_id(key)
     if parts is None:
         return None

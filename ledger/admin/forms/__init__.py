@@ -1,1 +1,1 @@
-"""Forms, and the lists of what operators themselves make: rates, credit types, API keys."""
+"""Forms, and the lists of what operators make: rates, credit types, API keys."""

@@ -1,8 +1,8 @@
-"""Form fields for credits, typed in the unit of their credit type: 12.50 of a type with two decimals is 1,250 to the ledger.
+"""Form fields for credits, typed in the unit of their credit type: 12.50 of a type with two decimals is 1,250 for the ledger.
 
 Note [What a form says is what it writes]
-    A form converts by the type's row. Somebody may change the row while the form is open, and the same text would be another
-    amount. So the form carries the units that it was shown with, and refuses what was typed under another unit.
+    A form converts by the type's row. If somebody changes the row while the form is open, the same text would be another amount.
+    So the form carries the units with which it was shown, and refuses text that was typed under another unit.
 """
 
 import json
@@ -15,33 +15,34 @@ from django import forms
 from django.core.exceptions import ValidationError
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from ledger.admin.kit.idempotent_forms import KeyedForm
+from ledger.admin.kit.forms.fields import Shown, field_for
+from ledger.admin.kit.forms.idempotent import RecordT, RequestForm
 from ledger.models import CreditType
 from ledger.units import CreditUnit, plain_unit, unit_in, units_of
-from ledger.values import CREDIT_TYPE, MAX_AMOUNT
+from ledger.values import CREDIT_TYPE, Amount, Number
 
 DEFAULT_TYPE: Final = "credits"
 MAX_DECIMALS: Final = 12
 """The decimals of a price or of credits for a unit of usage, as the REST API takes them."""
 MAX_CHARACTERS: Final = 60
 MAX_TYPES_NAMED: Final = 200
-"""How many types a page knows the units of, to show the one that is typed; the others are converted as well."""
+"""For how many types a page has the units, to show that of the typed one; the server converts all types."""
 TYPED: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 EXACT: Final = Context(prec=2 * MAX_CHARACTERS)
 
 
 class AmountInput(UnfoldAdminTextInputWidget):
-    """A text field with the unit beside it. Not a number field: a browser empties that where it does not like what is typed."""
+    """A text field with the unit beside it. Not a number field: a browser empties a number field with text that it refuses."""
 
     template_name = "admin/ledger/forms/amount_input.html"
     unit = ""
     type_field = ""
-    """The name of the field that says which credit type it is; empty where the type is fixed."""
+    """The name of the field with the credit type; empty if the type is fixed."""
     is_of_one = False
     """Whether the number is for one of the unit."""
 
     def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
-        """Name the unit to screen readers as well."""
+        """Name the unit also to screen readers."""
         context: dict[str, Any] = super().get_context(name, value, attrs)
         widget = context["widget"]
         if "id" in widget["attrs"]:
@@ -53,7 +54,7 @@ class AmountInput(UnfoldAdminTextInputWidget):
 class CreditNumberField(forms.Field):
     """A number that is typed in the unit of a credit type; its cleaned value is in the smallest unit, exactly.
 
-    An initial value that is a number is in the smallest unit; a text is shown as it is.
+    An initial number is in the smallest unit; an initial text is shown unchanged.
 
     Args:
         least, most: in the smallest unit.
@@ -66,12 +67,12 @@ class CreditNumberField(forms.Field):
         self.unit = plain_unit(DEFAULT_TYPE)
 
     def set_unit(self, unit: CreditUnit, type_field: str) -> None:
-        """Convert and show in this unit."""
+        """Use this unit from now on."""
         self.unit = self.widget.unit = unit
         self.widget.type_field = type_field
 
     def shift(self) -> int:
-        """By how many places the decimal point moves to the right on the way to the smallest unit."""
+        """By how many places the decimal point moves to the right towards the smallest unit."""
         return self.unit.scale
 
     def places(self) -> int:
@@ -79,7 +80,7 @@ class CreditNumberField(forms.Field):
         return self.unit.scale
 
     def to_python(self, value: Any) -> Any:
-        """The number in the smallest unit; None where the field is empty."""
+        """Return the number in the smallest unit; None if the field is empty."""
         text = str(value or "").strip()
         if not text:
             return None
@@ -92,7 +93,7 @@ class CreditNumberField(forms.Field):
         return self._whole(Decimal(text).scaleb(self.shift(), context=EXACT))
 
     def validate(self, value: Any) -> None:
-        """Hold the number to its range."""
+        """Refuse a number outside of its range."""
         super().validate(value)
         if value is not None and value < self._least:
             raise ValidationError(f"{self.label} must be at least {self.words(self._least)}.")
@@ -100,16 +101,16 @@ class CreditNumberField(forms.Field):
             raise ValidationError(f"{self.label} must be at most {self.words(self._most)}.")
 
     def prepare_value(self, value: Any) -> Any:
-        """As it is typed."""
+        """Return the value in its typed form."""
         return value if value is None or isinstance(value, str) else self.typed(value)
 
     def typed(self, value: Decimal | int) -> str:
-        """A number of the smallest unit as it is typed."""
+        """Return a number of the smallest unit in its typed form."""
         exact = Decimal(value).scaleb(-self.shift(), context=EXACT).normalize(EXACT)
         return f"{exact:f}"
 
     def words(self, value: Decimal | int) -> str:
-        """A bound of the range, with the unit."""
+        """Return a bound of the range, with the unit."""
         return f"{self.typed(value)} {self.unit.unit}"
 
     def _whole(self, value: Decimal) -> Any:
@@ -123,11 +124,8 @@ class CreditNumberField(forms.Field):
 class CreditAmountField(CreditNumberField):
     """An amount of credits: a whole number of the smallest unit."""
 
-    def __init__(self, *, label: str = "Amount", least: int = 1, most: int = MAX_AMOUNT, **options: Any) -> None:
-        super().__init__(label=label, least=least, most=most, **options)
-
     def typed(self, value: Decimal | int) -> str:
-        """With all decimals of the type."""
+        """All decimals of the type."""
         return self.unit.typed(int(value))
 
     def words(self, value: Decimal | int) -> str:
@@ -144,18 +142,18 @@ class CreditAmountField(CreditNumberField):
 
 
 class CreditRateField(CreditNumberField):
-    """How many credits something costs; it may be a part of the smallest unit."""
+    """How many credits something costs, perhaps a part of the smallest unit."""
 
     def places(self) -> int:
-        """Those of the type, and those of a price."""
+        """The decimals of the type, and those of a price."""
         return self.unit.scale + MAX_DECIMALS
 
 
 class CreditValueField(CreditNumberField):
-    """What a credit is worth, in money: of the type's unit as it is typed, of its smallest unit as it is stored."""
+    """The value of a credit in money: typed for one of the type's unit, stored for its smallest unit."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *, least: Decimal | int, most: Decimal | int) -> None:
+        super().__init__(least=least, most=most)
         self.widget.is_of_one = True
 
     def shift(self) -> int:
@@ -163,14 +161,26 @@ class CreditValueField(CreditNumberField):
         return -self.unit.scale
 
     def places(self) -> int:
-        """As many as leave the value of the smallest unit with no more than those of a price."""
+        """As many as give the value of the smallest unit no more decimals than a price has."""
         return MAX_DECIMALS - self.unit.scale
 
     def words(self, value: Decimal | int) -> str:
         return self.typed(value)
 
 
-class CreditAmountsForm(KeyedForm):
+@field_for.register
+def _(value: Amount, shown: Shown) -> forms.Field:
+    return CreditAmountField(least=value.least, most=value.most)
+
+
+def value_of_a_credit(value: Number, shown: Shown) -> forms.Field:
+    """Return a field for the money that one credit is worth."""
+    assert value.least is not None
+    assert value.most is not None
+    return CreditValueField(least=value.least, most=value.most)
+
+
+class CreditAmountsForm(RequestForm[RecordT]):
     """A form whose credits are typed in the unit of their type. See Note [What a form says is what it writes]."""
 
     shown_in = forms.CharField(required=False, widget=forms.HiddenInput)
@@ -181,15 +191,15 @@ class CreditAmountsForm(KeyedForm):
         self.set_units()
 
     def type_field_of(self, name: str) -> str:
-        """The field that says which credit type this field is in."""
+        """Return the field with the credit type of this field."""
         return "credit_type"
 
     def set_units(self) -> None:
-        """Have each amount know its unit: of the type that the form is about, or that was typed in it."""
-        types = {name: self._type_of(name) for name, field in self.fields.items() if isinstance(field, CreditNumberField)}
+        """Give each amount its unit: of the form's type, or of the typed one."""
+        types = {name: self._type_of(name) for name, _ in self._amounts()}
         units = units_of(types.values())
-        for name, credit_type in types.items():
-            self._amount(name).set_unit(units[credit_type], "" if "credit_type" in self.fixed else self.type_field_of(name))
+        for name, field in self._amounts():
+            field.set_unit(units[types[name]], "" if "credit_type" in self.fixed else self.type_field_of(name))
         stated = json.dumps({unit.credit_type: [unit.unit, unit.scale] for unit in units.values()})
         self.initial["shown_in"] = stated
         if self.is_bound:
@@ -198,48 +208,39 @@ class CreditAmountsForm(KeyedForm):
 
     @property
     def named_units(self) -> dict[str, tuple[str, str]] | None:
-        """The units of the types that somebody may type, plural and singular; None where the type is fixed."""
+        """Return the units of the types that can be typed, plural and singular; None if the type is fixed."""
         if "credit_type" in self.fixed:
             return None
         named = map(unit_in, CreditType.objects.order_by("code")[:MAX_TYPES_NAMED])
         return {unit.credit_type: (unit.unit, unit.singular) for unit in (plain_unit(DEFAULT_TYPE), *named)}
 
     def clean(self) -> dict[str, Any]:
-        """Refuse amounts that were typed under another unit than they would be read in."""
-        asked = super().clean() or {}
-        asked["shown_in"] = ""
-        for name, field in self.fields.items():
-            if not isinstance(field, CreditNumberField) or asked.get(name) is None:
-                continue
+        """Refuse amounts that were typed under another unit than the current one."""
+        cleaned = super().clean() or {}
+        for name, field in self._amounts():
             unit = field.unit
-            if self._was_shown_in.get(unit.credit_type, [unit.unit, unit.scale]) != [unit.unit, unit.scale]:
+            is_typed = cleaned.get(name) is not None
+            if is_typed and self._was_shown_in.get(unit.credit_type, [unit.unit, unit.scale]) != [unit.unit, unit.scale]:
                 now = f"{unit.unit} with {unit.scale} decimal{'' if unit.scale == 1 else 's'}"
                 self.add_error(name, f"{unit.credit_type} is now shown in {now}. Check {field.label}.")
-        return asked
+        return cleaned
 
     def hidden_values(self) -> dict[str, Any]:
-        """Amounts as they are typed, and the units in which they are."""
-        values = super().hidden_values()
-        shown = {name: self._amount(name).prepare_value(values[name]) for name in values if self._is_amount(name)}
-        return values | shown | {"shown_in": self.data["shown_in"]}
+        """Return the hidden values with the units of the amounts."""
+        return super().hidden_values() | {"shown_in": self.data["shown_in"]}
 
-    def _is_amount(self, name: str) -> bool:
-        return isinstance(self.fields[name], CreditNumberField)
-
-    def _amount(self, name: str) -> CreditNumberField:
-        field = self.fields[name]
-        assert isinstance(field, CreditNumberField)
-        return field
+    def _amounts(self) -> list[tuple[str, CreditNumberField]]:
+        return [(name, field) for name, field in self.fields.items() if isinstance(field, CreditNumberField)]
 
     def _type_of(self, name: str) -> str:
-        """The type as it is known or typed; that of the form's default where it is no type, which its own field refuses."""
+        """Return the fixed or typed type; the form's default if the typed text is not a type, which its own field refuses."""
         fixed = self.fixed.get("credit_type")
         typed = fixed if fixed is not None else str(self[self.type_field_of(name)].value() or "").strip()
         return typed if CREDIT_TYPE.fullmatch(typed) else DEFAULT_TYPE
 
 
 def _read_units(stated: str | None) -> Mapping[str, Any]:
-    """What the form said of units; nothing where it says nothing that can be read."""
+    """Return the units with which the form was shown; empty if they are missing or unreadable."""
     try:
         found = json.loads(stated or "{}")
     except (ValueError, RecursionError):

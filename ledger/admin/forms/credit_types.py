@@ -1,64 +1,65 @@
-"""Credit types: what each is called, its unit and its decimals, and how pages write amounts of it."""
+"""Credit types: their names, units and decimals, and how pages write amounts of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
-from django.utils.dateparse import parse_datetime
-from unfold.widgets import UnfoldAdminTextInputWidget
 
+from ledger import values
 from ledger.admin.kit.cells import digits, instant_words
 from ledger.admin.kit.columns import Column, NamedColumns
+from ledger.admin.kit.forms.fields import Shown, made
+from ledger.errors import LedgerError
 from ledger.models import CreditType
 from ledger.rules.texts.credit_units import MAX_SCALE, CreditUnit
-from ledger.rules.texts.refusal_texts import AMOUNTS
 from ledger.units import unit_in
-from ledger.values import CREDIT_TYPE
+from ledger.values import Credits, Time, annotations_of
 
 EXAMPLE = 1_234_567
 
 
-def fact_writer(unit: CreditUnit) -> Callable[[str, Any], Any]:
-    """Write the facts of a refusal: amounts with their decimals, times in the operator's zone, counts and ids as they are."""
+def fact_writer(error_class: type[LedgerError], unit: CreditUnit) -> Callable[[str, Any], Any]:
+    """Return a function that writes the facts of an error: amounts with decimals, times in the operator's zone, counts, ids."""
+    declared = annotations_of(error_class)
 
     def write(name: str, value: Any) -> Any:
-        if name in AMOUNTS:
-            return unit.number(value)
-        at = parse_datetime(value) if name.endswith("_at") and isinstance(value, str) else None
-        return value if at is None else instant_words(at)
+        match declared[name].value if name in declared else None:
+            case Credits():
+                return unit.number(value)
+            case Time():
+                return instant_words(datetime.fromisoformat(value))
+        return value
 
     return write
 
 
-class CreditTypeForm(forms.ModelForm):
-    """What a credit type is called, and its decimals."""
+DECLARED: Mapping[str, values.Value] = {"code": values.CreditType(), "scale": values.Integer(least=0, most=MAX_SCALE)}
 
-    code = forms.CharField(
-        label="Credit type",
-        max_length=32,
-        widget=UnfoldAdminTextInputWidget(),
-        help_text="The type as requests name it, such as usd_cents.",
-    )
+
+class CreditTypeForm(forms.ModelForm):
+    """The name of a credit type, its unit and its decimals."""
 
     class Meta:
         model = CreditType
         fields = ("code", "name", "unit", "scale")
 
-    def clean_code(self) -> str:
-        """Take what the ledger takes as a credit type."""
-        code: str = self.cleaned_data["code"]
-        if not CREDIT_TYPE.fullmatch(code):
-            raise forms.ValidationError("Use 1 to 32 characters of a-z 0-9 _, as requests name the type.")
-        return code
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in DECLARED.keys() & self.fields.keys():
+            shown = Shown(label=str(self.fields[name].label), help=str(self.fields[name].help_text))
+            self.fields[name] = made(name, DECLARED[name], shown, required=True)
 
-    def clean_scale(self) -> int:
-        """Take as many decimals as the database does."""
-        scale: int = self.cleaned_data["scale"]
-        if not 0 <= scale <= MAX_SCALE:
-            raise forms.ValidationError(f"Use 0 to {MAX_SCALE} decimals.")
-        return scale
+    def clean(self) -> dict[str, Any]:
+        """Refuse what the ledger refuses, in the same words."""
+        for name in DECLARED.keys() & self.cleaned_data.keys():
+            try:
+                DECLARED[name].check(self.cleaned_data[name])
+            except values.InvalidValue as invalid:
+                self.add_error(name, invalid.detail)
+        return self.cleaned_data
 
 
 @admin.register(CreditType)
@@ -74,5 +75,5 @@ class CreditTypeAdmin(NamedColumns):
     actions = None
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The code is the row's key: another code is another type."""
+        """Return the code as read-only for an existing row: it is the row's key."""
         return () if obj is None else ("code",)

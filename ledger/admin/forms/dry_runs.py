@@ -1,38 +1,37 @@
-"""What an operation would do, by the dry run of its use-case: balance and available before and after, and the lots it touches."""
+"""The effect of an operation, by the dry run of its use-case: balance and available before and after, and the changed lots."""
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TypeVar
 
 from django.utils import timezone
 
 from ledger import reads
 from ledger.admin.kit.cells import instant_words
-from ledger.admin.kit.idempotent_forms import DryRun
+from ledger.admin.kit.forms.idempotent import DryRun
 from ledger.reads import Balance
-from ledger.rules import Account, Entry, Lot
+from ledger.records import UseCase
+from ledger.rules import AccountState, Entry, Lot
 from ledger.rules.instants import from_us, to_us
+from ledger.rules.requests import Request
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.rules.texts.entry_texts import entry_text
 from ledger.units import unit_of
 
-LOTS_TOLD = 5
+RequestT = TypeVar("RequestT", bound=Request)
+LOTS_SHOWN = 5
 
 
-def dry_run_of(use_case: Callable[..., Entry]) -> Callable[..., DryRun]:
-    """The use-case, run dry and reported. It raises what the use-case would raise, and nothing is written or recorded."""
-
-    def dry_run(**asked: Any) -> DryRun:
-        entry = use_case(**asked, dry_run=True)
-        before = reads.balance(entry.holder_id, entry.credit_type)
-        return described(entry, before, unit_of(entry.credit_type))
-
-    return dry_run
+def dry_run_of(use_case: UseCase[..., RequestT, Entry], request: RequestT) -> DryRun:
+    """Run the use-case dry and report it. It raises what the use-case would raise; nothing is written or recorded."""
+    entry = use_case.execute(replace(request, dry_run=True))
+    before = reads.balance(entry.holder_id, entry.credit_type)
+    return described(entry, before, unit_of(entry.credit_type))
 
 
 def described(entry: Entry, before: Balance, unit: CreditUnit) -> DryRun:
-    """The entry that would be written, described from the account as it is now."""
+    """Describe the entry that would be written, from the current account."""
     now = timezone.now()
-    after = Account(entry.holder_id, entry.credit_type, to_us(now)).after(entry)
+    after = AccountState(entry.holder_id, entry.credit_type, to_us(now)).after(entry)
     text = entry_text(entry, at=now, unit=unit).text
     first = f"{text[0].upper()}{text[1:]}, for {entry.holder_id} ({unit.name})."
     return DryRun(
@@ -52,22 +51,22 @@ def _changed(name: str, before: int, after: int, unit: CreditUnit) -> list[tuple
 
 
 def _amount_in_full(entry: Entry, unit: CreditUnit) -> list[str]:
-    """The amount as the API shows it, where pages show it with decimals."""
+    """Return the amount in the API's form, if pages show it with decimals."""
     if not unit.scale or not entry.amount:
         return []
     return [f"The API shows {unit.amount(abs(entry.amount))} as {abs(entry.amount)}."]
 
 
 def _lots(entry: Entry, before: Balance, unit: CreditUnit) -> list[str]:
-    """Which lots would change, and until when they last."""
+    """Describe the lots that would change, with their expiry."""
     sentences = [_opened(lot, unit) for lot in entry.lots if lot.grant == entry.sequence]
     known = {lot.grant: lot for lot in (*entry.lots, *before.lots)}
     verb = "from" if entry.amount < 0 else "back to"
-    for grant, amount in entry.drawn[:LOTS_TOLD]:
+    for grant, amount in entry.drawn[:LOTS_SHOWN]:
         if grant != entry.sequence:
             sentences.append(f"{unit.number(amount)} {verb} lot #{grant}{_until(known.get(grant))}.")
-    if len(entry.drawn) > LOTS_TOLD:
-        sentences.append(f"And {len(entry.drawn) - LOTS_TOLD} more lots.")
+    if len(entry.drawn) > LOTS_SHOWN:
+        sentences.append(f"And {len(entry.drawn) - LOTS_SHOWN} more lots.")
     return sentences
 
 

@@ -1,178 +1,336 @@
-"""What an operator can do about credits: forms around `ledger.services`. See Note [A double click is harmless]."""
+"""Operators' operations on credits: forms of the requests of `ledger.services`. See Note [A double click is harmless]."""
 
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
-from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
+from unfold.widgets import UnfoldAdminSelectWidget
 
 from ledger import reads, services
-from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
+from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.forms.credit_types import fact_writer
-from ledger.admin.forms.dry_runs import dry_run_of
-from ledger.admin.kit.idempotent_forms import Done, KeyedForm, Operation, instant_field, operation_view, text_field
-from ledger.admin.kit.pages import ReadOnlyAdmin, said
+from ledger.admin.forms.dry_runs import RequestT, dry_run_of
+from ledger.admin.kit.forms.fields import Shown, made
+from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestForm
+from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.admin.links import account_url, entry_url
 from ledger.errors import LedgerError
 from ledger.models import EntryListing
-from ledger.rules import KINDS, Entry
+from ledger.records import UseCase
+from ledger.rules import (
+    KINDS,
+    BudgetRequest,
+    EndBudgetRequest,
+    EndRecurringGrantRequest,
+    Entry,
+    FreezeRequest,
+    GrantRequest,
+    IncomingTransfersRequest,
+    OverdraftRequest,
+    RecurringGrantRequest,
+    RefundRequest,
+    ReissueRequest,
+    ReleaseRequest,
+    ReversalRequest,
+    RevokeRequest,
+    TransferRequest,
+    VoidRequest,
+)
+from ledger.rules.budgets.states import SETTINGS
 from ledger.rules.kinds import taken_by
-from ledger.rules.requests import MAX_PRIORITY
+from ledger.rules.lots import Lot
 from ledger.rules.texts.refusal_texts import are
 from ledger.units import unit_of
-from ledger.values import HOLDER_ID
+from ledger.values import HOLDER_ID, Holder
 
 EXPIRY_PRESETS = [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")]
-"""Days, and what they are called."""
+"""Days and their names."""
+REASON = Shown(required=True, help="The ledger records it permanently with your name.")
+WHY = {"reason": REASON, "reference": Shown(help="Your id of the related case, such as a ticket.")}
+AGAIN = made("holder_again", Holder(), Shown(label="New holder, again"))
 
 
 def end_of_day_in(days: int, *, now: datetime) -> datetime:
-    """The end of the UTC day that is this many days away, without a zone, as the form's fields have it."""
-    day = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-    return day + timedelta(days=days + 1)
+    """Return the end of the UTC day that is this many days away."""
+    return now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=days + 1)
 
 
-class OperationForm(KeyedForm):
-    """What every entry takes beside what it is about."""
+class OperationForm(RequestForm[RequestT]):
+    """A form of a request that makes an entry."""
 
-    reference = text_field(label="Reference", help_text="Your id of the related case, such as a ticket.")
+    use_case: ClassVar[UseCase[..., Any, Entry]]
     folded: tuple[str, ...] = ("reference",)
     reasons = ("goodwill", "requested by the customer", "correction of a mistake", "service was interrupted")
 
 
-class AmountForm(OperationForm, CreditAmountsForm):
-    """A refund or a revocation: how much, or all."""
+class RefundForm(OperationForm[RefundRequest], CreditAmountsForm[RefundRequest]):
+    """The form of a refund: an amount, or all."""
 
-    amount = CreditAmountField(required=False, help_text="Empty for the whole rest.")
-    field_order = ["amount", "reason", "reference"]
+    declared, use_case = RefundRequest, services.refund
+    shows = {"amount": Shown(help="Empty for the whole rest."), **WHY}
 
 
-class RecipientForm(OperationForm):
-    """Gives credits to the holder whose id is typed; a new holder's is asked for twice, because a mistyped one is new too."""
+class RevokeForm(OperationForm[RevokeRequest], CreditAmountsForm[RevokeRequest]):
+    """The form of a revocation: an amount, or all."""
+
+    declared, use_case = RevokeRequest, services.revoke
+    shows = RefundForm.shows
+
+
+class ReissueForm(OperationForm[ReissueRequest]):
+    """Other terms for a lot."""
+
+    declared, use_case = ReissueRequest, services.reissue
+    shows = {
+        "expires_at": Shown(label="Expires at (UTC)", help="The new expiry; empty to keep the current one."),
+        "never_expires": Shown(label="Or it never expires", words={True: "yes", False: "no"}, required=False),
+        "priority": Shown(
+            help="The new priority; empty to keep the current one. The ledger uses lots with a lower number first."
+        ),
+        **WHY,
+    }
+
+
+class ReversalForm(OperationForm[ReversalRequest], CreditAmountsForm[ReversalRequest]):
+    """A reversal of a transfer: how much, or all."""
+
+    declared, use_case = ReversalRequest, services.reverse
+    shows = {"amount": Shown(help="Empty for all that the other holder has left."), **WHY}
+
+
+class ReleaseForm(OperationForm[ReleaseRequest]):
+    """The form of a release of a hold."""
+
+    declared, use_case = ReleaseRequest, services.release
+    shows = WHY
+
+
+class RecipientForm(OperationForm[RequestT], CreditAmountsForm[RequestT]):
+    """Gives credits to the holder with the typed id. A new holder's id is typed twice, because a mistyped id also looks new."""
 
     recipient = "holder_id"
-    holder_again = text_field(label="New holder, again", most=64)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._again = self.fields.pop("holder_again")
 
     def clean(self) -> dict[str, Any]:
-        """Return what was asked, or ask for the id once more."""
-        asked = super().clean() or {}
-        holder_id = asked.get(self.recipient, "")
+        """Ask for the id of a new holder once more."""
+        cleaned = super().clean()
+        holder_id = cleaned.get(self.recipient, "")
         if HOLDER_ID.fullmatch(holder_id) and not reads.is_known(holder_id):
-            self._show_again()
+            self.fields["holder_again"] = self._again
+            self.order_fields([*self.shows])
             if self.data.get("holder_again", "").strip() != holder_id:
                 why = f"{holder_id} is a new holder without credits. Type the id again to confirm it."
                 self.add_error("holder_again", why)
-        return asked
-
-    def _show_again(self) -> None:
-        fields = list(self.fields.items())
-        place = next(index for index, (name, _) in enumerate(fields) if name == self.recipient) + 1
-        self.fields = dict([*fields[:place], ("holder_again", self._again), *fields[place:]])
+        return cleaned
 
 
-class GrantForm(RecipientForm, CreditAmountsForm):
-    """A grant: to whom, how much, of what sort, and from when to when."""
+class GrantForm(RecipientForm[GrantRequest]):
+    """The form of a grant: holder, amount, source, and its times."""
 
-    holder_id = text_field(label="Holder", required=True, most=64)
-    credit_type = text_field(label="Credit type", required=True, most=32)
-    amount = CreditAmountField(help_text="In the unit of the credit type, with its decimals.")
-    source = forms.ChoiceField(
-        choices=[("", "Choose one"), ("purchased", "purchased"), ("promotional", "promotional")],
-        widget=UnfoldAdminSelectWidget(),
-        help_text="Purchased: the holder paid for the credits.",
-    )
-    expires_in = forms.ChoiceField(
-        label="Expires",
-        required=False,
-        choices=EXPIRY_PRESETS,
-        widget=UnfoldAdminSelectWidget(),
-        help_text="At the end of that day (UTC). For another time, unfold the rest.",
-    )
-    expires_at = instant_field(label="Expires at (UTC)", help_text="The credits expire at this time; empty for never.")
-    effective_at = instant_field(label="Effective at (UTC)", help_text="The credits are usable from this time; empty for now.")
-    priority = forms.IntegerField(
-        initial=100,
-        min_value=0,
-        max_value=MAX_PRIORITY,
-        widget=UnfoldAdminIntegerFieldWidget(),
-        help_text="The ledger uses lots with a lower number first.",
-    )
-    field_order = [
-        "holder_id",
-        "credit_type",
-        "amount",
-        "source",
-        "expires_in",
-        "reason",
-        "reference",
-        "expires_at",
-        "effective_at",
-        "priority",
-    ]
+    declared, use_case = GrantRequest, services.grant
+    shows = {
+        "holder_id": Shown(label="Holder"),
+        "holder_again": AGAIN,
+        "credit_type": Shown(),
+        "amount": Shown(help="In the unit of the credit type, with its decimals."),
+        "source": Shown(unset="Choose one", required=True, help="Purchased: the holder paid for the credits."),
+        "expires_in": forms.ChoiceField(
+            label="Expires",
+            required=False,
+            choices=EXPIRY_PRESETS,
+            widget=UnfoldAdminSelectWidget(),
+            help_text="At the end of that day (UTC). The further options have a field for another time.",
+        ),
+        **WHY,
+        "expires_at": Shown(label="Expires at (UTC)", help="The credits expire at this time; empty for never."),
+        "effective_at": Shown(label="Effective at (UTC)", help="The credits are usable from this time; empty for now."),
+        "priority": Shown(help="The ledger uses lots with a lower number first."),
+    }
     folded = ("reference", "expires_at", "effective_at", "priority")
 
     def clean(self) -> dict[str, Any]:
-        """Work the chosen expiry out: the end of a day, so that the same form asks for the same all day."""
-        asked = super().clean()
-        chosen = asked.get("expires_in")
-        if chosen and asked.get("expires_at"):
+        """Compute the chosen expiry: the end of a day, so that the same form makes the same request all day."""
+        cleaned = super().clean()
+        chosen = cleaned.get("expires_in")
+        if chosen and cleaned.get("expires_at"):
             self.add_error("expires_in", "Choose an expiry here, or a time below, not both.")
         elif chosen:
-            asked["expires_at"] = end_of_day_in(int(chosen), now=timezone.now())
-            asked["expires_in"] = ""
-        return asked
+            cleaned["expires_at"] = end_of_day_in(int(chosen), now=timezone.now())
+            cleaned["expires_in"] = ""
+        return cleaned
 
 
-class OverdraftForm(OperationForm, CreditAmountsForm):
-    """How far below 0 spends may take the balance."""
+class OverdraftForm(OperationForm[OverdraftRequest], CreditAmountsForm[OverdraftRequest]):
+    """The form of an overdraft: how far spends may take the balance below 0."""
 
-    limit = CreditAmountField(label="Limit", least=0, help_text="0 for no overdraft. An existing debt stays.")
-    field_order = ["limit", "reason", "reference"]
-
-
-class IncomingTransfersForm(OperationForm):
-    """Whether others may transfer credits into the account."""
-
-    accepted = forms.TypedChoiceField(
-        label="Transfers from others",
-        choices=[("yes", "accept"), ("no", "refuse")],
-        coerce=lambda value: value == "yes",
-        widget=UnfoldAdminSelectWidget,
-        help_text="Grants and refunds are not touched, nor is what arrived before.",
-    )
-    field_order = ["accepted", "reason", "reference"]
+    declared, use_case = OverdraftRequest, services.set_overdraft
+    shows = {"limit": Shown(help="0 for no overdraft. An existing debt stays."), **WHY}
 
 
-class TransferForm(RecipientForm, CreditAmountsForm):
-    """To whom, and how much."""
+class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest]):
+    """How much may be spent in a window of time, and by whom."""
+
+    declared, use_case = BudgetRequest, services.set_budget
+    shows = {
+        "budget": Shown(label="Name", help="Replaces the budget of that name. a-z 0-9 . _ -"),
+        "limit": Shown(help="In the unit of the credit type; 0 for none."),
+        "window": Shown(help="A day, week or month of the time zone, or the last hours."),
+        "hours": Shown(help="Of a rolling window: its length, up to 744."),
+        "time_zone": Shown(help="Such as Europe/Berlin."),
+        "by": Shown(label="Counted by", help="Whose spending is counted together; holder: that of the whole account."),
+        "label": Shown(help="Counted by label: the key in the metadata, such as member."),
+        "subject": Shown(label="Only", help="One actor (key:NAME), reference or label value; empty: each has the whole limit."),
+        "mode": Shown(help="Hard refuses what exceeds the limit; soft only shows it."),
+        **WHY,
+    }
+
+
+class EndBudgetForm(OperationForm[EndBudgetRequest]):
+    """Which budget ends."""
+
+    declared, use_case = EndBudgetRequest, services.end_budget
+    shows = {"budget": Shown(label="Name"), **WHY}
+
+
+class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm[RecurringGrantRequest]):
+    """Credits that the account gets every day, week, month or year."""
+
+    declared, use_case = RecurringGrantRequest, services.set_recurring_grant
+    shows = {
+        "recurring_grant": Shown(label="Name", help="Gives the recurring grant of that name other terms. a-z 0-9 . _ -"),
+        "amount": Shown(help="Each period, in the unit of the credit type; or fill up to an amount instead."),
+        "up_to": Shown(label="Up to", help="Instead of the amount: fills what its earlier lots have left up to this."),
+        "interval": Shown(label="Every", help="The unit of a period."),
+        "interval_count": Shown(label="How many units", help="2 with month: every two months."),
+        "starts_at": Shown(label="Start", help="When the first period begins. Empty: now, or the present start."),
+        "time_zone": Shown(help="Such as Europe/Berlin."),
+        "source": Shown(help="Purchased: the holder paid for the credits."),
+        "priority": Shown(help="Lots with a lower number are spent first."),
+        "expiry": Shown(help="When the credits of a period expire; rollover keeps unspent credits up to a cap."),
+        "expires_after_days": Shown(label="Days", help="With after_days: how many days after the start of the period."),
+        "rollover_cap": Shown(label="Kept at most", help="With rollover: how many unspent credits the next period keeps."),
+        "ends_at": Shown(label="End", help="No period begins from then on. Empty: it has no end."),
+        "periods": Shown(label="Periods", help="How many there are, from the start on. Empty: no limit."),
+        **WHY,
+    }
+
+
+class EndRecurringGrantForm(OperationForm[EndRecurringGrantRequest]):
+    """Which recurring grant ends."""
+
+    declared, use_case = EndRecurringGrantRequest, services.end_recurring_grant
+    shows = {"recurring_grant": Shown(label="Name"), **WHY}
+
+
+class IncomingTransfersForm(OperationForm[IncomingTransfersRequest]):
+    """The form that accepts or refuses transfers from others."""
+
+    declared, use_case = IncomingTransfersRequest, services.set_incoming_transfers
+    shows = {
+        "accepted": Shown(
+            label="Transfers from others",
+            words={True: "accept", False: "refuse"},
+            help="Grants and refunds still work, and credits that have arrived stay.",
+        ),
+        **WHY,
+    }
+
+
+class VoidForm(OperationForm[VoidRequest]):
+    """Why all unspent credits are taken back."""
+
+    declared, use_case = VoidRequest, services.void
+    shows = WHY
+
+
+class FreezeForm(OperationForm[FreezeRequest]):
+    """Whether the holder is frozen."""
+
+    declared, use_case = FreezeRequest, services.freeze
+    shows = {
+        "frozen": Shown(
+            label="The holder",
+            words={True: "is frozen", False: "is not frozen"},
+            help="Grants, refunds, releases and captures of what is held still work.",
+        ),
+        **WHY,
+    }
+
+
+class TransferForm(RecipientForm[TransferRequest]):
+    """The form of a transfer: holder and amount."""
 
     recipient = "to"
-    to = text_field(label="To holder", required=True, most=64)
-    amount = CreditAmountField(help_text="Only available credits can be transferred.")
-    field_order = ["to", "amount", "reason", "reference"]
+    declared, use_case = TransferRequest, services.transfer
+    shows = {
+        "to": Shown(label="To holder"),
+        "holder_again": AGAIN,
+        "amount": Shown(help="You can transfer only available credits."),
+        **WHY,
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryPage(FormPage[OperationForm[Any]]):
+    """The page of a form that makes an entry."""
+
+    is_tried = True
+
+    def operation(self, form: OperationForm[Any]) -> Done:
+        """Execute the request, and report its entry."""
+        entry = form.use_case.execute(form.request)
+        return Done(
+            f"{KINDS[entry.kind].title} #{entry.sequence}",
+            f"{_change(entry)} for {entry.holder_id}",
+            _url_of(entry),
+            entry.replayed,
+        )
+
+    def dry_run(self, form: OperationForm[Any]) -> DryRun:
+        """Describe the entry that it would make."""
+        return dry_run_of(form.use_case, form.request)
+
+    def explain(self, error: LedgerError, form: OperationForm[Any]) -> str:
+        """Return why it was not done, with amounts as pages write them."""
+        return describe(error, fact_writer(type(error), unit_of(form.request.credit_type)))
+
+
+def _change(entry: Entry) -> str:
+    """Return the change of the entry, in words."""
+    unit = unit_of(entry.credit_type)
+    if entry.recurring_grant is not None:
+        return f"recurring grant {entry.recurring_grant}"
+    if entry.freezes is not None:
+        return "frozen" if entry.freezes else "no longer frozen"
+    if entry.accepts_transfers is not None:
+        return f"transfers from others {'accepted' if entry.accepts_transfers else 'refused'}"
+    return f"limit {unit.amount(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed_amount(entry.amount)
+
+
+def _account_of(row: EntryListing | reads.Balance) -> dict[str, Any]:
+    return {"holder_id": row.holder_id, "credit_type": row.credit_type}
+
+
+def _url_of(row: EntryListing | Entry) -> str:
+    return entry_url(row.holder_id, row.credit_type, row.sequence)
 
 
 # About an entry --------------------------------------------------------------------------------------
 
 
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryListing, *, refunded: int) -> HttpResponse:
-    """Show the form of a refund of this spend or capture, of which `refunded` was given back before, or do it."""
+    """Show the form of a refund of this spend or capture, of which `refunded` is refunded already, or execute it."""
     left, unit = taken_by(spend) - refunded, unit_of(spend.credit_type)
     before = f"; earlier refunds returned {unit.number(refunded)}" if refunded else ""
-    return operation_view(
-        model_admin,
-        request,
-        form_class=AmountForm,
-        operation=_booked(services.refund),
-        dry_run=dry_run_of(services.refund),
+    return EntryPage(
+        form=RefundForm,
         fixed=_account_of(spend) | {"spend": spend.sequence},
         title=f"Refund {spend.kind} #{spend.sequence} of {spend.holder_id}",
         button="Refund",
@@ -181,48 +339,76 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, spend: EntryLi
             f"The entry took {unit.amount(taken_by(spend))}{before}. You can refund {unit.number(left)}. "
             f"The credits return to their lots."
         ),
-        explain=_explained,
         back=_url_of(spend),
-    )
+    ).view(model_admin, request)
 
 
 def revoke_view(model_admin: ReadOnlyAdmin, request: HttpRequest, grant: EntryListing, *, unspent: int) -> HttpResponse:
-    """Show the form of a revocation of what is unspent of this grant, or do it."""
+    """Show the form of a revocation of what is unspent of the lot of this grant or reissue, or do it."""
     unit = unit_of(grant.credit_type)
-    return operation_view(
-        model_admin,
-        request,
-        form_class=AmountForm,
-        operation=_booked(services.revoke),
-        dry_run=dry_run_of(services.revoke),
+    added = grant.amount or sum(amount for _, amount in grant.drawn)
+    return EntryPage(
+        form=RevokeForm,
         fixed=_account_of(grant) | {"grant": grant.sequence},
-        title=f"Revoke the rest of grant #{grant.sequence} of {grant.holder_id}",
+        title=f"Revoke the rest of {grant.kind} #{grant.sequence} of {grant.holder_id}",
         button="Revoke",
         initial={"amount": unspent or None},
         explanation=(
-            f"The grant added {unit.amount(grant.amount)}; {unit.number(unspent)} {are(unspent, unit)} unspent. "
+            f"The {grant.kind} added {unit.amount(added)}; {unit.number(unspent)} {are(unspent, unit)} unspent. "
             f"Revoking takes back only unspent credits."
         ),
-        explain=_explained,
         back=_url_of(grant),
-    )
+    ).view(model_admin, request)
+
+
+def reissue_view(model_admin: ReadOnlyAdmin, request: HttpRequest, opening: EntryListing, *, lot: Lot | None) -> HttpResponse:
+    """Show the form of other terms for the lot that this entry opened, or do it; without a lot nothing is left of it."""
+    unit = unit_of(opening.credit_type)
+    terms = ""
+    if lot is not None:
+        expires = "never expires" if lot.expires_at is None else f"expires at {lot.expires_at:%Y-%m-%d %H:%M} UTC"
+        terms = f", which {expires} and has priority {lot.priority}"
+    left = 0 if lot is None else lot.remaining
+    return EntryPage(
+        form=ReissueForm,
+        fixed=_account_of(opening) | {"lot": opening.sequence},
+        title=f"Change the terms of lot #{opening.sequence} of {opening.holder_id}",
+        button="Change",
+        explanation=(
+            f"{unit.amount(left)} {are(left, unit)} left in the lot{terms}. The lot closes, and these credits form a new lot "
+            f"with the new terms. Held credits keep their terms."
+        ),
+        back=_url_of(opening),
+    ).view(model_admin, request)
+
+
+def reverse_view(model_admin: ReadOnlyAdmin, request: HttpRequest, transfer: EntryListing) -> HttpResponse:
+    """Show the form of a reversal of this transfer, or do it."""
+    assert transfer.counterpart is not None
+    other = transfer.counterpart["holder_id"]
+    return EntryPage(
+        form=ReversalForm,
+        fixed=_account_of(transfer) | {"transfer": transfer.sequence, "to": other},
+        title=f"Reverse transfer #{transfer.sequence} of {transfer.holder_id}",
+        button="Reverse",
+        explanation=(
+            f"The transfer moved {unit_of(transfer.credit_type).amount(-transfer.amount)} to {other}. A reversal "
+            f"takes back what {other} still has of it, and gives it back to the lots that it came from."
+        ),
+        back=_url_of(transfer),
+    ).view(model_admin, request)
 
 
 def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryListing, *, how_it_stands: str) -> HttpResponse:
-    """Show the form of a release of this hold, or do it."""
-    return operation_view(
-        model_admin,
-        request,
-        form_class=OperationForm,
-        operation=_booked(services.release),
-        dry_run=dry_run_of(services.release),
+    """Show the form of a release of this hold, or execute it."""
+    return EntryPage(
+        form=ReleaseForm,
         fixed=_account_of(hold) | {"hold": hold.sequence},
         title=f"Release hold #{hold.sequence} of {hold.holder_id}",
         button="Release",
         explanation=f"{how_it_stands} The held credits return to their lots.",
-        explain=_explained,
         back=_url_of(hold),
-    )
+    ).view(model_admin, request)
 
 
 # About an account ------------------------------------------------------------------------------------
@@ -231,122 +417,168 @@ def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, hold: EntryLi
 def grant_view(
     model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str = "", credit_type: str = "credits"
 ) -> HttpResponse:
-    """Show the form of a grant, or do it."""
-    return operation_view(
-        model_admin,
-        request,
-        form_class=GrantForm,
-        initial={"holder_id": holder_id, "credit_type": credit_type, "priority": 100},
-        operation=_booked(services.grant),
-        dry_run=dry_run_of(services.grant),
+    """Show the form of a grant, or execute it."""
+    return EntryPage(
+        form=GrantForm,
+        initial={"holder_id": holder_id, "credit_type": credit_type},
         title=f"Grant credits to {holder_id}" if holder_id else "Grant credits",
         button="Grant",
         explanation="The grant adds a new lot.",
-        explain=_explained,
         back=account_url(holder_id, credit_type) if holder_id else reverse("admin:ledger_account_changelist"),
-    )
+    ).view(model_admin, request)
 
 
-def overdraft_view(
-    model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str, overdraft: int
-) -> HttpResponse:
-    """Show the form of an overdraft, or agree it."""
-    unit = unit_of(credit_type)
-    return operation_view(
-        model_admin,
-        request,
-        form_class=OverdraftForm,
-        initial={"limit": overdraft},
-        operation=_booked(services.set_overdraft),
-        dry_run=dry_run_of(services.set_overdraft),
-        fixed={"holder_id": holder_id, "credit_type": credit_type},
-        title=f"Overdraft of {holder_id}",
+def overdraft_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form of an overdraft, or set it."""
+    return EntryPage(
+        form=OverdraftForm,
+        fixed=_account_of(account),
+        initial={"limit": account.overdraft},
+        title=f"Overdraft of {account.holder_id}",
         button="Set the limit",
-        explanation=(f"Spends may take the balance of {unit.name} down to this far below 0. Holds and transfers may not."),
-        explain=_explained,
-        back=account_url(holder_id, credit_type),
-    )
+        explanation=(
+            f"Spends may take the balance of {unit_of(account.credit_type).name} this far below 0. Holds and transfers may not."
+        ),
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
 
 
-def incoming_transfers_view(
-    model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str
-) -> HttpResponse:
-    """Show the form that accepts or refuses transfers from others, or do it."""
-    is_accepted = reads.incoming_transfers(holder_id, credit_type).accepted
-    return operation_view(
-        model_admin,
-        request,
-        form_class=IncomingTransfersForm,
-        initial={"accepted": "yes" if is_accepted else "no"},
-        operation=_booked(services.set_incoming_transfers),
-        dry_run=dry_run_of(services.set_incoming_transfers),
-        fixed={"holder_id": holder_id, "credit_type": credit_type},
-        title=f"Transfers to {holder_id}",
+def budget_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form of a budget, with the settings of the one that the query names, or set it."""
+    known = next((each for each in _budgets_of(account) if each.name == request.GET.get("budget")), None)
+    initial: dict[str, Any] = {"window": "month", "time_zone": "UTC", "by": "holder", "mode": "hard"}
+    if known is not None:
+        initial = {"budget": known.name, **{name: getattr(known.settings, name) for name in SETTINGS}}
+    return EntryPage(
+        form=BudgetForm,
+        fixed=_account_of(account),
+        initial=initial,
+        title=f"Budget of {account.holder_id}",
+        button="Set the budget",
+        explanation=(
+            f"Limits what may be spent of {unit_of(account.credit_type).name} in a window of time. It counts from now on; with "
+            f"the same window and scope as before, it continues counting."
+        ),
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def end_budget_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form that ends a budget, or end it."""
+    names = ", ".join(each.name for each in _budgets_of(account))
+    return EntryPage(
+        form=EndBudgetForm,
+        fixed=_account_of(account),
+        initial={"budget": request.GET.get("budget", "")},
+        title=f"End a budget of {account.holder_id}",
+        button="End the budget",
+        explanation=f"The account has the budgets {names}." if names else "The account has no budgets.",
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def _budgets_of(account: reads.Balance) -> list[reads.ShownBudget]:
+    return reads.budgets(account.holder_id, account.credit_type)
+
+
+def recurring_grant_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form of a recurring grant, with the terms of the one that the query names, or set it."""
+    known = _recurring_grant_of(account, request.GET.get("recurring_grant", ""))
+    initial: dict[str, Any] = {"interval": "month", "interval_count": 1, "time_zone": "UTC"}
+    if known is not None:
+        facts = known.terms._asdict() | {"starts_at": known.starts_at, "ends_at": known.ends_at}
+        initial = {"recurring_grant": known.name} | {name: item for name, item in facts.items() if not name.endswith("_us")}
+    return EntryPage(
+        form=RecurringGrantForm,
+        fixed=_account_of(account),
+        initial=initial,
+        title=f"Recurring grant to {account.holder_id}",
+        button="Set the recurring grant",
+        explanation=(
+            f"Grants {unit_of(account.credit_type).name} when each period begins. Other terms begin with the first period that "
+            f"was not granted yet."
+        ),
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def end_recurring_grant_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form that ends a recurring grant, or end it."""
+    names = ", ".join(each.name for each in reads.recurring_grants(account.holder_id, account.credit_type, upcoming=0))
+    return EntryPage(
+        form=EndRecurringGrantForm,
+        fixed=_account_of(account),
+        initial={"recurring_grant": request.GET.get("recurring_grant", "")},
+        title=f"End a recurring grant to {account.holder_id}",
+        button="End the recurring grant",
+        explanation=f"The account has {names}. What was granted stays." if names else "The account has no recurring grants.",
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def _recurring_grant_of(account: reads.Balance, name: str) -> reads.ShownRecurringGrant | None:
+    return reads.recurring_grant(account.holder_id, account.credit_type, name=name, upcoming=0) if name else None
+
+
+def incoming_transfers_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form that accepts or refuses transfers from others, or execute it."""
+    is_accepted = reads.incoming_transfers(account.holder_id, account.credit_type).accepted
+    verb = "accepts" if is_accepted else "refuses"
+    return EntryPage(
+        form=IncomingTransfersForm,
+        fixed=_account_of(account),
+        initial={"accepted": is_accepted},
+        title=f"Transfers to {account.holder_id}",
+        button="Save",
+        explanation=f"{account.holder_id} {verb} transfers of {unit_of(account.credit_type).name} from others.",
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def void_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form that takes back all unspent credits, or do it."""
+    unit = unit_of(account.credit_type)
+    return EntryPage(
+        form=VoidForm,
+        fixed=_account_of(account),
+        title=f"Revoke all unspent credits of {account.holder_id}",
+        button="Revoke all",
+        explanation=(
+            f"The revocation takes back the unspent credits in each of the open lots ({len(account.lots)}), even if they "
+            f"are not yet effective. {unit.amount(account.held)} {are(account.held, unit)} held until their holds are released."
+        ),
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def freeze_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form that freezes a holder or ends that, or do it."""
+    is_frozen = reads.freeze(account.holder_id).frozen
+    return EntryPage(
+        form=FreezeForm,
+        fixed=_account_of(account),
+        initial={"frozen": is_frozen},
+        title=f"Freeze {account.holder_id}",
         button="Save",
         explanation=(
-            f"{holder_id} {'accepts' if is_accepted else 'refuses'} transfers of {unit_of(credit_type).name} from others."
+            f"{account.holder_id} is {'frozen' if is_frozen else 'not frozen'}. The ledger refuses spends, holds and transfers "
+            f"of a frozen holder, in all credit types."
         ),
-        explain=_explained,
-        back=account_url(holder_id, credit_type),
-    )
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
 
 
-def transfer_view(
-    model_admin: ReadOnlyAdmin, request: HttpRequest, *, holder_id: str, credit_type: str, available: int
-) -> HttpResponse:
-    """Show the form of a transfer, or do it."""
-    unit = unit_of(credit_type)
-    return operation_view(
-        model_admin,
-        request,
-        form_class=TransferForm,
-        operation=_booked(services.transfer),
-        dry_run=dry_run_of(services.transfer),
-        fixed={"holder_id": holder_id, "credit_type": credit_type},
-        title=f"Transfer credits of {holder_id}",
+def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form of a transfer, or execute it."""
+    unit = unit_of(account.credit_type)
+    return EntryPage(
+        form=TransferForm,
+        fixed=_account_of(account),
+        title=f"Transfer credits of {account.holder_id}",
         button="Transfer",
         explanation=(
-            f"{unit.amount(available)} {are(available, unit)} available. The credits keep their expiry, priority and source."
+            f"{unit.amount(account.available)} {are(account.available, unit)} available. "
+            f"The credits keep their expiry, priority and source."
         ),
-        explain=_explained,
-        back=account_url(holder_id, credit_type),
-    )
-
-
-# How a form becomes an entry -------------------------------------------------------------------------
-
-
-def _booked(use_case: Callable[..., Entry]) -> Operation:
-    """The use-case, reported by its entry."""
-
-    def act(**asked: Any) -> Done:
-        entry = use_case(**asked)
-        return Done(
-            f"{KINDS[entry.kind].title} #{entry.sequence}",
-            f"{_change(entry)} for {entry.holder_id}",
-            entry_url(entry.holder_id, entry.credit_type, entry.sequence),
-            entry.replayed,
-        )
-
-    return act
-
-
-def _change(entry: Entry) -> str:
-    """What the entry changed, in words."""
-    unit = unit_of(entry.credit_type)
-    if entry.accepts_transfers is not None:
-        return f"transfers from others {'accepted' if entry.accepts_transfers else 'refused'}"
-    return f"limit {unit.amount(entry.overdraft or 0)}" if entry.kind == "adjust" else unit.signed_amount(entry.amount)
-
-
-def _explained(error: LedgerError, asked: Mapping[str, Any]) -> str:
-    """Why it was not done, with amounts as pages write them."""
-    return said(error, fact_writer(unit_of(asked["credit_type"])))
-
-
-def _account_of(row: EntryListing) -> dict[str, Any]:
-    return {"holder_id": row.holder_id, "credit_type": row.credit_type}
-
-
-def _url_of(row: EntryListing) -> str:
-    return entry_url(row.holder_id, row.credit_type, row.sequence)
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)

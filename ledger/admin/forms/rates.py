@@ -1,4 +1,4 @@
-"""Rates: the versions of what things cost in credits. A new price is published as a new version; none is ever changed."""
+"""Rates: versions of prices in credits. A new price is a new version; no version ever changes."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -12,36 +12,59 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from ledger import services
-from ledger.admin.forms.credit_amounts import CreditAmountField, CreditAmountsForm
+from ledger.admin.forms.credit_amounts import CreditAmountsForm
+from ledger.admin.forms.operations import REASON
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, number, number_text
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, read_number, text
-from ledger.admin.kit.idempotent_forms import Done, amount_field, operation_view, text_field
+from ledger.admin.kit.forms.fields import Shown, whole_number
+from ledger.admin.kit.forms.idempotent import Done, FormPage
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
+from ledger.operators.permissions import PUBLISH_RATE
+from ledger.rules import RateRequest
 from ledger.units import unit_of, with_units
 
 VERSIONS_SHOWN = 100
 STATE_COLOURS = {"current": "success", "superseded": "default"}
 
 
-class PublishForm(CreditAmountsForm):
-    """What something costs from now on."""
+class PublishForm(CreditAmountsForm[RateRequest]):
+    """A new price in credits."""
 
-    code = text_field(label="Code", required=True, most=64, help_text="The priced unit, such as gpt-4o.output.")
-    credit_type = text_field(label="Credit type", required=True, most=32)
-    price = CreditAmountField(label="Price", help_text="In the unit of the credit type, with its decimals.")
-    per = amount_field(
-        label="Per units",
-        help_text="For example, 3 credits per 1000 units. The ledger rounds up to the smallest unit.",
-    )
-    field_order = ["code", "credit_type", "price", "per", "reason"]
+    declared = RateRequest
+    shows = {
+        "code": Shown(help="The priced unit, such as gpt-4o.output."),
+        "credit_type": Shown(),
+        "price": Shown(help="In the unit of the credit type, with its decimals."),
+        "per": Shown(
+            label="Per units",
+            make=whole_number,
+            help="For example, 3 credits per 1000 units. The ledger rounds up to the smallest unit.",
+        ),
+        "reason": REASON,
+    }
+
+
+class RatePage(FormPage[PublishForm]):
+    """The page that publishes a version."""
+
+    def operation(self, form: PublishForm) -> Done:
+        """Publish it."""
+        published = services.publish_rate.execute(form.request)
+        rate = published.rate
+        return Done(
+            f"Version {rate.version} of {rate.code}",
+            f"{unit_of(rate.credit_type).amount(rate.price)} per {number_text(rate.per)}",
+            rate_url(rate.credit_type, rate.code, rate.version),
+            published.replayed,
+        )
 
 
 def split_rate_id(key: str) -> tuple[str, str, int] | None:
-    """Credit type, code and version out of a rate's key; None when it is not one."""
+    """Return credit type, code and version of a rate's key; None if it is not one."""
     parts = key.split("/")
     if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdecimal()) or len(parts[2]) > 9 or "\x00" in key:
         return None
@@ -49,7 +72,7 @@ def split_rate_id(key: str) -> tuple[str, str, int] | None:
 
 
 def find(key: str) -> RateListing | None:
-    """The version of that key, found by the primary key of its table."""
+    """Return the version of that key, found by the primary key of its table."""
     parts = split_rate_id(key)
     if parts is None:
         return None
@@ -57,7 +80,7 @@ def find(key: str) -> RateListing | None:
 
 
 def price_words(row: Any) -> SafeString:
-    """What it costs, as people say it."""
+    """Return the price in words."""
     units = "unit" if row.per == 1 else format_html("{} units", number(row.per))
     return format_html("{} per {}", digits(row.unit.amount(row.price)), units)
 
@@ -83,13 +106,13 @@ class RateAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a code"
     fieldsets = (
         (None, {"fields": (("code", "version_cell", "state"), ("price_cell", "credit_type"))}),
-        ("Who, why, when", {"fields": (("published", "published_by"), "published_because", "key")}),
+        ("Author and reason", {"fields": (("published", "published_by"), "published_because", "key")}),
     )
     actions_list = ("publish",)
     actions_detail = ("publish_next",)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By the primary key of the table, but the versions backwards."""
+        """Return the page by the primary key of the table, with the versions in descending order."""
         rows = cl.queryset.order_by("credit_type", "code", "-version")
         if "credit_type" in cl.values():
             rows = rows.filter(credit_type=cl.values()["credit_type"])
@@ -111,11 +134,11 @@ class RateAdmin(ReadOnlyAdmin):
         return Page(rows=shown, older=shown[-1].pk if len(found) > PAGE_ROWS else None)
 
     def searched(self, word: str) -> Q:
-        """All: `read_page` searches."""
+        """Return all: `read_page` searches."""
         return Q()
 
     def find(self, request: HttpRequest, key: str) -> RateListing | None:
-        """By the primary key of the table: the view's own key has no index."""
+        """Find by the primary key of the table: the view's own key has no index."""
         row = find(key)
         if row is not None:
             current = services.current_rate(row.code, row.credit_type)
@@ -123,21 +146,21 @@ class RateAdmin(ReadOnlyAdmin):
         return row
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """With the unit of each."""
+        """Give each version its unit."""
         with_units(rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The version among the others of its rate."""
+        """Return the version with the others of its rate."""
         return {"title": f"{row.code} v{row.version}", "parts": [("Versions", _versions_table(row))]}
 
     # What can be done ---------------------------------------------------------------------------------
 
-    @operation("Publish a rate", icon="add", permission="ledger.publish_rate", url_path="publish-rate")
+    @operation("Publish a rate", icon="add", permission=PUBLISH_RATE, url_path="publish-rate")
     def publish(self, request: HttpRequest) -> HttpResponse:
-        """Give something a price, or a new one."""
+        """Publish a first or a new price."""
         return self._publish(request, initial={"credit_type": "credits"}, back=reverse("admin:ledger_ratelisting_changelist"))
 
-    @operation("New price", icon="add", permission="ledger.publish_rate", url_path="new-price")
+    @operation("New price", icon="add", permission=PUBLISH_RATE, url_path="new-price")
     def publish_next(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Publish the next version of this rate."""
         row = self.row_of(request, object_id)
@@ -145,17 +168,14 @@ class RateAdmin(ReadOnlyAdmin):
         return self._publish(request, initial=initial, back=rate_url(row.credit_type, row.code, row.version))
 
     def _publish(self, request: HttpRequest, *, initial: dict[str, Any], back: str) -> HttpResponse:
-        return operation_view(
-            self,
-            request,
-            form_class=PublishForm,
-            operation=_publish,
+        return RatePage(
+            form=PublishForm,
             initial=initial,
             title=f"New price of {initial['code']}" if "code" in initial else "Publish a rate",
             button="Publish",
             explanation="The new version is effective immediately. Earlier entries keep the version that priced them.",
             back=back,
-        )
+        ).view(self, request)
 
 
 def _versions_table(row: RateListing) -> dict[str, Any]:
@@ -176,14 +196,3 @@ def _read_cursor(text: str) -> tuple[str, str, int]:
     if len(parts) != 3 or "\x00" in text:
         raise WrongFilter("The page link is not valid for this list.")
     return parts[0], parts[1], min(read_number(parts[2]), 2**31 - 1)
-
-
-def _publish(**asked: Any) -> Done:
-    published = services.publish_rate(**asked)
-    rate = published.rate
-    return Done(
-        f"Version {rate.version} of {rate.code}",
-        f"{unit_of(rate.credit_type).amount(rate.price)} per {number_text(rate.per)}",
-        rate_url(rate.credit_type, rate.code, rate.version),
-        published.replayed,
-    )

@@ -1,4 +1,4 @@
-"""Holders with balances: the list of accounts, and what can be done about one."""
+"""Holders with balances: the list of accounts, and the operations on one."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,26 @@ from django.utils.safestring import SafeString
 
 from ledger import reads
 from ledger.admin.forms import operations
-from ledger.admin.holders import page, statements
+from ledger.admin.holders import page, page_links, statements
 from ledger.admin.home import current_locks, month_end
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, timestamp
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.admin.kit.saved_lists import Totals
+from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import account_id, account_url, holder_link, holder_url
 from ledger.models import Account
+from ledger.operators.permissions import (
+    FREEZE_HOLDER,
+    GRANT_CREDITS,
+    MAKE_PAGE_LINK,
+    REVOKE_GRANT,
+    SET_BUDGET,
+    SET_OVERDRAFT,
+    SET_RECURRING_GRANT,
+    TRANSFER_CREDITS,
+)
 from ledger.reads import Balance
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.units import units_of
@@ -35,10 +45,10 @@ from ledger.values import HOLDER_ID
 
 ACCOUNTS_LOOKED_AT = 2_000
 SHOWN_NUMBER = re.compile(r"([0-9]{1,3}(,[0-9]{3})+|[0-9]+)(\.[0-9]+)?", re.ASCII)
-"""A number as pages show it, with or without grouped thousands."""
+"""The form of a number on pages, with or without grouped thousands."""
 MAX_NUMBER_CHARACTERS = 40
 
-# The account's state, and when it was last touched: one look into the primary key.
+# The account's state, and the time of its last entry: one read of the primary key.
 LAST_ENTRY = """
 SELECT holder_id || '/' || credit_type AS id, e.*
 FROM ledger_entry e
@@ -49,7 +59,7 @@ LIMIT 1
 
 
 def find(key: str) -> Account | None:
-    """The account of that key, as its last entry shows it."""
+    """Return the account of that key, as its last entry has it."""
     holder_id, slash, credit_type = key.partition("/")
     if not slash or "\x00" in key:
         return None
@@ -57,7 +67,7 @@ def find(key: str) -> Account | None:
 
 
 def row_of(balance: Balance, unit: CreditUnit) -> Account:
-    """A row of the list, with amounts as `unit` writes them."""
+    """Return a row of the list, with amounts as `unit` writes them."""
     row = Account(
         id=account_id(balance.holder_id, balance.credit_type),
         holder_id=balance.holder_id,
@@ -76,7 +86,7 @@ STATES = ("held", "owed", "overdraft")
 
 @dataclass(frozen=True, kw_only=True)
 class AccountFilter:
-    """Which accounts a list is about."""
+    """The filters of the list."""
 
     holder: str | None
     credit_type: str | None
@@ -86,7 +96,7 @@ class AccountFilter:
 
     @classmethod
     def of(cls, values: Mapping[str, str]) -> "AccountFilter":
-        """What the filters are set to; or raise WrongFilter. "At most" is in the unit of each account's credit type."""
+        """Return the filters' values; or raise WrongFilter. "At most" is in the unit of each account's credit type."""
         at_most = values.get("at_most", "").strip()
         if at_most and not (SHOWN_NUMBER.fullmatch(at_most) and len(at_most) <= MAX_NUMBER_CHARACTERS):
             raise WrongFilter(f"“{at_most[:40]}” is not a number such as 1,250.50.")
@@ -99,7 +109,7 @@ class AccountFilter:
         )
 
     def is_met_by(self, account: Balance, unit: CreditUnit) -> bool:
-        """Whether the account is one of them; `unit` is that of its credit type."""
+        """Return whether the account passes the filters; `unit` is that of its credit type."""
         expiry = account.next_expiry
         return (
             self.holder in (None, account.holder_id)
@@ -124,7 +134,7 @@ def _next_expiry(row: Any) -> SafeString | str:
 
 @admin.register(Account)
 class AccountAdmin(ReadOnlyAdmin):
-    """Who has how many, by holder and credit type."""
+    """Credits by holder and credit type."""
 
     holder = Column("Holder", lambda row: holder_link(row.holder_id, type=row.credit_type), "holder_id")
     available = columns.amount("Available", "now.available")
@@ -159,16 +169,19 @@ class AccountAdmin(ReadOnlyAdmin):
         "holder", "credit_type", "available", "balance_now", "held_now", "owed", "overdraft_limit", "unit_name", "next_expiry",
         "expires_at", "entries",
     )  # fmt: skip
-    starts = "A holder comes into being with the first grant."
+    starts = "The first grant creates a holder."
     nearest = "Beginning"
     further = "Further"
     search_fields = ("holder_id",)
     search_help_text = "Beginning of a holder's id"
     actions_list = ("grant_to_anyone",)
-    actions_detail = ("grant", "transfer", "incoming_transfers", "set_overdraft")
+    actions_detail = (
+        "grant", "transfer", "incoming_transfers", "set_overdraft", "set_budget", "end_budget", "set_recurring_grant",
+        "end_recurring_grant", "freeze", "void", "page_link",
+    )  # fmt: skip
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By holder, found by skipping from account to account; filters look at ACCOUNTS_LOOKED_AT accounts a click."""
+        """Return a page by holder, skipping from account to account; filters read ACCOUNTS_LOOKED_AT accounts a click."""
         after = None
         if cursor:
             holder_id, slash, credit_type = cursor.partition("/")
@@ -176,13 +189,13 @@ class AccountAdmin(ReadOnlyAdmin):
                 raise WrongFilter("The page link is not valid for this list.")
             after = (holder_id, credit_type)
         values = cl.values()
-        wanted = AccountFilter.of(values)
-        # Of all that begin with an id, the holder of just that id comes first.
-        prefix = wanted.holder or cl.query.strip().removesuffix("*")
+        criteria = AccountFilter.of(values)
+        # The holder of exactly that id comes before all ids that begin with it.
+        prefix = criteria.holder or cl.query.strip().removesuffix("*")
         most = max(ACCOUNTS_LOOKED_AT, cl.page_rows + 1) if values else cl.page_rows + 1
         found = reads.holders(prefix=prefix, after=after, limit=most)
         units = units_of(balance.credit_type for balance in found)
-        fitting = [balance for balance in found if wanted.is_met_by(balance, units[balance.credit_type])]
+        fitting = [balance for balance in found if criteria.is_met_by(balance, units[balance.credit_type])]
         request.__dict__["_fitting"] = fitting, len(found) < most
         shown = fitting[: cl.page_rows]
         rows = [row_of(balance, units[balance.credit_type]) for balance in shown]
@@ -193,8 +206,8 @@ class AccountAdmin(ReadOnlyAdmin):
             return Page(rows=rows, older=account_id(found[-1].holder_id, found[-1].credit_type), note=note)
         return Page(rows=rows)
 
-    def totals(self, request: HttpRequest, cl: Any) -> Totals | None:
-        """What the accounts of a filter have together, by credit type; of those that the page looked at."""
+    def totals(self, request: HttpRequest, cl: Any) -> ListTotals | None:
+        """Return the sums of the filtered accounts, by credit type; of those that the page read."""
         if not cl.values():
             return None
         fitting, is_whole = request.__dict__["_fitting"]
@@ -202,15 +215,15 @@ class AccountAdmin(ReadOnlyAdmin):
         for balance in fitting:
             by_type.setdefault(balance.credit_type, []).append(balance)
         units = units_of(by_type)
-        note = "" if is_whole else f"Of the {ACCOUNTS_LOOKED_AT:,} accounts looked at."
-        return Totals(sentences=[_together(by_type[name], units[name]) for name in sorted(by_type)], note=note)
+        note = "" if is_whole else f"The sums cover {ACCOUNTS_LOOKED_AT:,} accounts."
+        return ListTotals(sentences=[_together(by_type[name], units[name]) for name in sorted(by_type)], note=note)
 
     def searched(self, word: str) -> Q:
-        """All: `read_page` searches."""
+        """Return all: `read_page` searches."""
         return Q()
 
     def find(self, request: HttpRequest, key: str) -> Account | None:
-        """By the primary key of the ledger's table; the view's own key has no index."""
+        """Find by the primary key of the ledger's table; the view's own key has no index."""
         account = find(key)
         if account is not None:
             account.now = reads.balance(account.holder_id, account.credit_type)  # type: ignore[attr-defined]
@@ -219,7 +232,7 @@ class AccountAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The account is shown on its holder's page."""
+        """Go to the account on its holder's page."""
         if request.method not in ("GET", "HEAD"):
             raise PermissionDenied
         holder_id, _, credit_type = unquote(object_id).partition("/")
@@ -228,41 +241,69 @@ class AccountAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(account_url(holder_id, credit_type) if credit_type else holder_url(holder_id))
 
     def get_urls(self) -> list[URLPattern]:
-        """With the pages of current locks and of a month's end, and of each holder one and the statements."""
+        """Add the pages of current locks and of a month's end, and of each holder that one and the statements."""
         own = [current_locks.url(self), month_end.url(self), statements.url(self), page.url(self)]
         return [*own, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------
 
-    @operation("Grant credits", icon="add", permission="ledger.grant_credits", url_path="grant-credits")
+    @operation("Grant credits", icon="add", permission=GRANT_CREDITS, url_path="grant-credits")
     def grant_to_anyone(self, request: HttpRequest) -> HttpResponse:
         """Give credits to a holder, also to a new one."""
         return operations.grant_view(self, request)
 
-    @operation("Grant credits", icon="add", permission="ledger.grant_credits")
+    @operation("Grant credits", icon="add", permission=GRANT_CREDITS)
     def grant(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Give credits to this holder."""
         holder_id, _, credit_type = unquote(object_id).partition("/")
         return operations.grant_view(self, request, holder_id=holder_id, credit_type=credit_type)
 
-    @operation("Transfer", icon="swap_horiz", permission="ledger.transfer_credits")
+    @operation("Transfer", icon="swap_horiz", permission=TRANSFER_CREDITS)
     def transfer(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Move credits of this holder to another."""
-        now: Balance = self.row_of(request, object_id).now
-        return operations.transfer_view(
-            self, request, holder_id=now.holder_id, credit_type=now.credit_type, available=now.available
-        )
+        return operations.transfer_view(self, request, self.row_of(request, object_id).now)
 
-    @operation("Incoming transfers", icon="block", permission="ledger.transfer_credits", url_path="incoming-transfers")
+    @operation("Incoming transfers", icon="block", permission=TRANSFER_CREDITS, url_path="incoming-transfers")
     def incoming_transfers(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Say whether others may transfer credits into this account."""
-        now: Balance = self.row_of(request, object_id).now
-        return operations.incoming_transfers_view(self, request, holder_id=now.holder_id, credit_type=now.credit_type)
+        """Accept or refuse transfers from others into this account."""
+        return operations.incoming_transfers_view(self, request, self.row_of(request, object_id).now)
 
-    @operation("Set overdraft", icon="money_off", permission="ledger.set_overdraft", url_path="set-overdraft")
+    @operation("Set overdraft", icon="money_off", permission=SET_OVERDRAFT, url_path="set-overdraft")
     def set_overdraft(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Agree how far below 0 spends may take this account."""
-        now: Balance = self.row_of(request, object_id).now
-        return operations.overdraft_view(
-            self, request, holder_id=now.holder_id, credit_type=now.credit_type, overdraft=now.overdraft
-        )
+        """Set how far spends may take this account below 0."""
+        return operations.overdraft_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("Freeze", icon="ac_unit", permission=FREEZE_HOLDER)
+    def freeze(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Say whether the holder of this account is frozen."""
+        return operations.freeze_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("Revoke all", icon="delete_sweep", permission=REVOKE_GRANT)
+    def void(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take back all unspent credits of this account."""
+        return operations.void_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("Set budget", icon="speed", permission=SET_BUDGET, url_path="set-budget")
+    def set_budget(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Limit what may be spent of this account in a window of time."""
+        return operations.budget_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("Customer's page", icon="link", permission=MAKE_PAGE_LINK, url_path="page-link")
+    def page_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make a link with which the customer sees this holder's credits."""
+        return page_links.page_link_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("End budget", icon="close", permission=SET_BUDGET, url_path="end-budget")
+    def end_budget(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """End a budget of this account."""
+        return operations.end_budget_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("Set recurring grant", icon="event_repeat", permission=SET_RECURRING_GRANT, url_path="set-recurring-grant")
+    def set_recurring_grant(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Grant credits to this account every day, week, month or year."""
+        return operations.recurring_grant_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("End recurring grant", icon="event_busy", permission=SET_RECURRING_GRANT, url_path="end-recurring-grant")
+    def end_recurring_grant(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """End a recurring grant of this account."""
+        return operations.end_recurring_grant_view(self, request, self.row_of(request, object_id).now)

@@ -1,34 +1,46 @@
-"""One page per holder: what she has, how long it lasts, what happened, and who gave it."""
+"""One page per holder: the credits, how long they last, what happened, and who granted them."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ledger import operator_pages, reads
+from ledger import reads
 from ledger.admin.holders import reads as holder_reads
 from ledger.admin.holders.reads import GrantOf, StateAt
 from ledger.admin.holders.statements import last_month
 from ledger.admin.kit import charts
-from ledger.admin.kit.cells import table
+from ledger.admin.kit.cells import digits, timestamp
 from ledger.admin.kit.charts import FAINT, STAIRCASE, STRONG
-from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.admin.kit.columns import table_of
+from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.admin.links import account_id, entries_url, entry_id, entry_url, holder_url, refusal_url, refusals_url
 from ledger.models import EntryListing
-from ledger.reads import Balance
+from ledger.operators import additions
+from ledger.operators.permissions import (
+    GRANT_CREDITS,
+    RELEASE_HOLD,
+    SET_BUDGET,
+    SET_RECURRING_GRANT,
+    VIEW_ACCOUNT,
+    VIEW_ENTRYLISTING,
+)
+from ledger.reads import Balance, BudgetUse, ShownBudget, ShownRecurringGrant
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import Lot
+from ledger.rules.texts.budget_texts import scope_words, window_words
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.rules.texts.entry_texts import REASONS_OF_THE_LEDGER, entry_text
+from ledger.rules.texts.recurring_texts import amount_words, expiry_words, name_words
 from ledger.rules.texts.refusal_texts import when
 from ledger.rules.usage_rates import BurnRate
 from ledger.units import units_of
@@ -37,53 +49,59 @@ from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE
 TYPES_SHOWN = 50
 LOTS_SHOWN = 50
 HOLDS_SHOWN = 50
+BUDGET_ROWS = 100
+ENDS = ("end_budget", "end_recurring_grant")
 TIME_LINE_ROWS = 25
 METADATA_SHOWN = 8
 CHART_DAYS = (30, 90, 365)
 LEAST_PERCENT = 1.5
-"""How wide a part of a bar is at least: nothing that is there is invisible."""
+"""The least width of a part of a bar, so that every part is visible."""
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
-    """Where a holder's page is."""
-    view = model_admin.admin_site.admin_view(partial(page, model_admin))
-    return path("holders/<path:holder_id>/", view, name="ledger_holder")
+    """Return the address of a holder's page."""
+    view = partial(page, model_admin)
+    return guarded(model_admin, "holders/<path:holder_id>/", view, name="ledger_holder", permission=VIEW_ACCOUNT)
 
 
 def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> HttpResponse:
-    """Show the holder in one credit type, the others beside; or say that there never was such a holder."""
-    if not request.user.has_perm("ledger.view_account"):
-        raise PermissionDenied
+    """Show the holder in one credit type, with the others beside; or say that no such holder ever existed."""
     context = {**model_admin.admin_site.each_context(request), "holder_id": holder_id, "title": f"Holder {holder_id}"}
     can_be = HOLDER_ID.fullmatch(holder_id) is not None
     accounts = _accounts(holder_id) if can_be else []
-    sections = operator_pages.holder_sections(request, holder_id) if can_be else []
-    context |= {"sections": [_section(section) for section in sections]}
+    sections = additions.holder_sections(request, holder_id) if can_be else []
+    context |= {"sections": sections}
     if not accounts:
         return _unknown(model_admin, request, holder_id, context)
     now = timezone.localtime()
-    wanted = request.GET.get("type", "")
-    chosen = next((account for account in accounts if account.credit_type == wanted), None)
+    requested = request.GET.get("type", "")
+    chosen = next((account for account in accounts if account.credit_type == requested), None)
     if chosen is None:
-        chosen = reads.balance(holder_id, wanted) if CREDIT_TYPE.fullmatch(wanted) else accounts[0]
+        chosen = reads.balance(holder_id, requested) if CREDIT_TYPE.fullmatch(requested) else accounts[0]
     units = units_of([*(account.credit_type for account in accounts), chosen.credit_type])
     context |= {
         "title": f"Holder {holder_id}",
         "types": [_type(account, units[account.credit_type], chosen) for account in accounts],
     }
     context |= account_context(request, chosen, units[chosen.credit_type], now=now)
+    context |= {"actions": _actions(model_admin, request, chosen)}
+    context["sections"] = [
+        *_budgets(request, chosen, units[chosen.credit_type]),
+        *_recurring_grants(request, chosen, units[chosen.credit_type]),
+        *sections,
+    ]
     return TemplateResponse(request, "admin/ledger/holders/holder.html", context)
 
 
 def _accounts(holder_id: str) -> list[Balance]:
-    """The holder's accounts: of all whose id begins so, the holder of just that id comes first."""
+    """Return the holder's accounts: the holder of exactly that id comes before all ids that begin with it."""
     return [found for found in reads.holders(prefix=holder_id, limit=TYPES_SHOWN) if found.holder_id == holder_id]
 
 
 def _unknown(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, context: dict[str, Any]) -> HttpResponse:
-    """This id never had credits, at most refusals: that is something else than having nothing left."""
+    """Show an id that never had credits, at most refusals: that differs from a holder without credits."""
     grant_url = ""
-    if HOLDER_ID.fullmatch(holder_id) and request.user.has_perm("ledger.grant_credits"):
+    if HOLDER_ID.fullmatch(holder_id) and request.user.has_perm(GRANT_CREDITS):
         grant_url = reverse("admin:ledger_account_grant", args=[quote(account_id(holder_id, "credits"))])
     context |= {"grant_url": grant_url, "accounts_url": reverse("admin:ledger_account_changelist")}
     if HOLDER_ID.fullmatch(holder_id):
@@ -100,15 +118,11 @@ def _type(account: Balance, unit: CreditUnit, chosen: Balance) -> dict[str, Any]
     }
 
 
-def _section(section: operator_pages.Section) -> dict[str, Any]:
-    return {"section": section, "table": table(section.headers, section.rows)}
-
-
 # One account -----------------------------------------------------------------------------------------
 
 
 def account_context(request: HttpRequest, account: Balance, unit: CreditUnit, *, now: datetime) -> dict[str, Any]:
-    """All that the page shows of one account."""
+    """Return the content of the page about one account."""
     seen = reads.seen(account.holder_id)
     pace = holder_reads.pace(account.holder_id, account.credit_type, first_at=seen and seen[0], now=now)
     days = _chart_days(request)
@@ -121,7 +135,6 @@ def account_context(request: HttpRequest, account: Balance, unit: CreditUnit, *,
         "bar": _bar(account, unit),
         "last_at": seen and seen[1],
         "first_at": seen and seen[0],
-        "actions": _actions(request, account),
         "lots": _lots(account, unit, now),
         "more_lots": max(0, len(account.lots) - LOTS_SHOWN),
         "holds": _holds(request, account, unit, now),
@@ -135,7 +148,7 @@ def account_context(request: HttpRequest, account: Balance, unit: CreditUnit, *,
 
 
 def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
-    """What the balance is made of, in a sentence."""
+    """Return the parts of the balance in a sentence."""
     if account.sequence == 0:
         return f"{account.holder_id} has never had {unit.unit}."
     now_us = to_us(account.as_of)
@@ -158,24 +171,26 @@ def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
     parts.append(f"{unit.number(account.owed)} owed" if account.owed else "nothing owed")
     if account.overdraft:
         parts.append(f"overdraft limit {unit.number(account.overdraft)}")
+    if reads.freeze(account.holder_id).frozen:
+        parts.insert(0, "frozen: nothing can be spent, held or transferred")
     return f"{'; '.join(parts)}."
 
 
 def _lasting(account: Balance, pace: BurnRate, unit: CreditUnit) -> str:
-    """How fast it goes, and how long it lasts."""
+    """Return how fast credits are used, and how long they last."""
     over = f"over the last {pace.days:.0f} days" if round(pace.days) > 1 else "in the last day"
     lasts = pace.lasts_days(account.available)
     if lasts is None:
         return f"Nothing used {over}."
     a_day = unit.number(round(pace.a_day)) if pace.a_day >= 1 else "less than 1"
     if account.available == 0:
-        return f"About {a_day} a day {over}; nothing is left."
+        return f"About {a_day} a day {over}; no credits are left."
     ends = "lasts less than a day" if lasts < 1 else f"lasts {lasts:,} day{'' if lasts == 1 else 's'}"
     return f"About {a_day} a day {over}; {ends}."
 
 
 def _bar(account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
-    """The parts of the bar, each with its share in percent."""
+    """Return the parts of the bar, each with its share in percent."""
     now_us = to_us(account.as_of)
     overdraft_left = min(max(account.overdraft - account.owed, 0), account.available)
     parts = [
@@ -193,36 +208,33 @@ def _bar(account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
     ]
 
 
-def _actions(request: HttpRequest, account: Balance) -> list[tuple[str, str, str]]:
+def _actions(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Balance) -> list[tuple[str, str, str]]:
+    """Return the operations that the operator may execute on the account."""
     key = quote(account_id(account.holder_id, account.credit_type))
-    offered = (
-        ("Grant credits", "add", "grant", "ledger.grant_credits"),
-        ("Transfer", "swap_horiz", "transfer", "ledger.transfer_credits"),
-        ("Incoming transfers", "block", "incoming_transfers", "ledger.transfer_credits"),
-        ("Set overdraft", "money_off", "set_overdraft", "ledger.set_overdraft"),
-    )
+    offered: list[tuple[str, Any]] = [(name, getattr(model_admin, name)) for name in model_admin.actions_detail]
     return [
-        (text, icon, reverse(f"admin:ledger_account_{name}", args=[key]))
-        for text, icon, name, permission in offered
-        if request.user.has_perm(permission) and (account.sequence or name == "grant")
+        (action.short_description, action.icon, reverse(f"admin:ledger_account_{name}", args=[key]))
+        for name, action in offered
+        # The rows of the budgets and recurring grants lead to their ends.
+        if request.user.has_perm(action.permission) and (account.sequence or name == "grant") and name not in ENDS
     ]
 
 
 def _lots(account: Balance, unit: CreditUnit, now: datetime) -> list[dict[str, Any]]:
-    """The open lots in burn order, with what is left of each, and who granted it and why."""
+    """Return the open lots in burn order, with the rest of each, and who granted it and why."""
     shown = account.lots[:LOTS_SHOWN]
     brought = holder_reads.grants(account.holder_id, account.credit_type, [lot.grant for lot in shown])
     return [_lot(account, lot, brought.get(lot.grant), unit, now) for lot in shown]
 
 
 def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, now: datetime) -> dict[str, Any]:
-    # A received lot grows with each receipt, so what was there at first is not the whole of it.
+    # A received lot grows with each receipt, so its first amount is not the whole.
     whole = max(grant.amount if grant and not lot.received else lot.remaining, lot.remaining)
     state = lot.state(to_us(account.as_of))
     times = {
         "spendable": "never expires" if lot.expires_at is None else f"expires {_coming(lot.expires_at, now)}",
         "not_yet_effective": f"starts {_coming(lot.effective_at, now)}",
-        "expired": "expired, to be booked",
+        "expired": "expired, not booked yet",
     }
     return {
         "number": f"#{lot.grant}",
@@ -239,22 +251,88 @@ def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, no
     }
 
 
+def _budgets(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
+    """A section with the budgets of the account, one row for each subject; nothing where there are no budgets."""
+    found = reads.budgets(account.holder_id, account.credit_type)
+    if not found:
+        return []
+    rows = [(budget, use) for budget in found for use in (*budget.usage, *(() if budget.usage else (None,)))][:BUDGET_ROWS]
+    may_change = request.user.has_perm(SET_BUDGET)
+    table = table_of(
+        rows,
+        ("Budget", lambda row: _setting_link(account, "budget", row[0].name, "set_budget") if may_change else row[0].name),
+        ("Limit", lambda row: _limit(row[0], unit)),
+        ("For", lambda row: _whose(*row)),
+        ("Used", lambda row: digits(unit.number(row[1].used if row[1] else 0))),
+        ("Left", lambda row: digits(unit.number(row[1].remaining if row[1] else row[0].settings.limit))),
+        ("Mode", lambda row: f"{row[0].settings.mode}, exceeded" if row[1] and row[1].is_exceeded else row[0].settings.mode),
+        ("Resets", lambda row: timestamp(row[1].resets_at) if row[1] and row[1].resets_at else ""),
+        *([("", lambda row: _setting_link(account, "budget", row[0].name, "end_budget", "End"))] if may_change else []),
+    )
+    return [{"title": "Budgets", "table": table, "empty": ""}]
+
+
+def _limit(budget: ShownBudget, unit: CreditUnit) -> str:
+    settings = budget.settings
+    return f"{unit.number(settings.limit)} {window_words(settings.window, settings.hours, settings.time_zone)}"
+
+
+def _whose(budget: ShownBudget, use: BudgetUse | None) -> str:
+    """Whose row it is; of a budget that nobody has used yet, whose use it would count."""
+    settings = budget.settings
+    return scope_words(settings.by, settings.label, settings.subject if use is None else use.subject)
+
+
+def _recurring_grants(request: HttpRequest, account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
+    """A section with the recurring grants of the account; nothing where there are none."""
+    found = reads.recurring_grants(account.holder_id, account.credit_type, upcoming=1)[:BUDGET_ROWS]
+    if not found:
+        return []
+    may_change = request.user.has_perm(SET_RECURRING_GRANT)
+
+    def link(row: ShownRecurringGrant, action: str, text: str = "") -> SafeString:
+        return _setting_link(account, "recurring_grant", row.name, action, text)
+
+    table = table_of(
+        found,
+        ("Recurring grant", lambda row: link(row, "set_recurring_grant") if may_change else row.name),
+        ("Grants", lambda row: f"{name_words(row.terms)} of {amount_words(row.terms, unit.number)}"),
+        ("Credits", lambda row: expiry_words(row.terms, unit.number)),
+        ("Next", lambda row: timestamp(row.next_at) if row.next_at else "finished"),
+        ("Last", _last_of),
+        *([("", lambda row: link(row, "end_recurring_grant", "End"))] if may_change else []),
+    )
+    return [{"title": "Recurring grants", "table": table, "empty": ""}]
+
+
+def _last_of(row: ShownRecurringGrant) -> SafeString | str:
+    if row.last_entry is None:
+        return ""
+    address = entry_url(row.holder_id, row.credit_type, row.last_entry)
+    return format_html('<a class="text-link" href="{}">#{}</a>', address, row.last_entry)
+
+
+def _setting_link(account: Balance, field: str, name: str, action: str, text: str = "") -> SafeString:
+    address = reverse(f"admin:ledger_account_{action}", args=[quote(account_id(account.holder_id, account.credit_type))])
+    return format_html('<a class="text-link" href="{}?{}">{}</a>', address, urlencode({field: name}), text or name)
+
+
 def _coming(instant: datetime, now: datetime) -> str:
-    """The day, and how far away it is."""
+    """Return the day, and how far away it is."""
     days = (instant - now) / timedelta(days=1)
     far = f", in {days:.0f} days" if 1.5 <= days < 400 else ""
     return f"{when(instant, at=now)}{far}"
 
 
 def _holds(request: HttpRequest, account: Balance, unit: CreditUnit, now: datetime) -> list[dict[str, Any]]:
-    may_release = request.user.has_perm("ledger.release_hold")
+    may_release = request.user.has_perm(RELEASE_HOLD)
     now_us = to_us(account.as_of)
     return [
         {
             "number": f"#{hold.sequence}",
             "url": entry_url(account.holder_id, account.credit_type, hold.sequence),
             "amount": unit.amount(hold.amount),
-            "until": "expired, to be booked" if hold.is_expired(now_us) else f"until {when(from_us(hold.expires_us), at=now)}",
+            "until": "expired, not booked yet" if hold.is_expired(now_us) else f"until {when(from_us(hold.expires_us), at=now)}",
             "release_url": reverse(
                 "admin:ledger_entrylisting_release",
                 args=[quote(entry_id(account.holder_id, account.credit_type, hold.sequence))],
@@ -281,13 +359,13 @@ def _chart_links(account: Balance, days: int) -> list[tuple[str, str, bool]]:
 
 
 def _points(account: Balance, first_at: datetime | None, *, days: int, now: datetime) -> list[StateAt]:
-    """The last `days` days; a holder who is younger is shown from the first entry on."""
+    """Return the chart of the last `days` days, or from the first entry of a newer holder on."""
     since = max(now - timedelta(days=days), first_at or now)
     return holder_reads.available_over_time(account.holder_id, account.credit_type, since=since, now=now)
 
 
 def _chart(points: Sequence[StateAt], unit: CreditUnit) -> dict[str, Any]:
-    """What unfold's chart takes, and the same in words."""
+    """Return the data of unfold's chart, and the same in words."""
     divisor = 10**unit.scale
     span = points[-1].at - points[0].at
     available = charts.line("Available", [point.available / divisor for point in points], look=STRONG, shape=STAIRCASE)
@@ -314,7 +392,7 @@ def _label(at: datetime, span: timedelta) -> str:
 
 
 def _time_line(request: HttpRequest, account: Balance, unit: CreditUnit, now: datetime) -> dict[str, Any]:
-    if not request.user.has_perm("ledger.view_entrylisting"):
+    if not request.user.has_perm(VIEW_ENTRYLISTING):
         return {"time_line": []}
     before = _before(request)
     rows = holder_reads.time_line(account.holder_id, account.credit_type, before=before, limit=TIME_LINE_ROWS + 1)
@@ -350,7 +428,7 @@ def _line(row: EntryListing, unit: CreditUnit) -> dict[str, Any]:
 
 
 def _facts(row: EntryListing) -> SafeString:
-    """Who, why, about what, and the first metadata."""
+    """Return actor, reason, reference and the first metadata."""
     reference = format_html("<code>{}</code>", row.reference) if row.reference else ""
     metadata = [f"{name} {value}" for name, value in list((row.metadata or {}).items())[:METADATA_SHOWN]]
     found = [row.actor, "" if row.reason in REASONS_OF_THE_LEDGER else row.reason, reference, *metadata]

@@ -1,4 +1,4 @@
-"""What a holder's page reads: a bounded number of rows by the primary key, however long the history is."""
+"""The reads of a holder's page: a bounded number of rows by the primary key, however long the history is."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from ledger.models import EntryListing
-from ledger.rules import Account
+from ledger.rules import AccountState
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_us
 from ledger.rules.lots import decode
@@ -15,20 +15,20 @@ from ledger.rules.usage_rates import BurnRate, burn_rate
 
 CHART_POINTS = 90
 BURN_ENTRIES = 2_000
-"""The newest entries of the last BURN_DAYS days that the pace is computed from, at most."""
+"""At most how many entries of the last BURN_DAYS days the pace is computed from, the newest ones."""
 BURN_DAYS = 30
 
-# The account as it was at each instant: one look by halving, and one row.
+# The account at each instant: one search by halving, and one row.
 AT_INSTANTS = """
-SELECT wanted.at, e.sequence, e.balance, e.held, e.lots::text, COALESCE(e.holds::text, '[]'), e.overdraft
-FROM unnest(%s::timestamptz[]) AS wanted (at)
+SELECT instants.at, e.sequence, e.balance, e.held, e.lots::text, COALESCE(e.holds::text, '[]'), e.overdraft
+FROM unnest(%s::timestamptz[]) AS instants (at)
 LEFT JOIN LATERAL (
     SELECT *
     FROM ledger_entry
-    WHERE holder_id = %s AND credit_type = %s AND sequence = ledger_sequence_at(%s, %s, wanted.at)
+    WHERE holder_id = %s AND credit_type = %s AND sequence = ledger_sequence_at(%s, %s, instants.at)
     LIMIT 1
 ) e ON true
-ORDER BY wanted.at
+ORDER BY instants.at
 """
 
 NEWEST = f"""
@@ -55,7 +55,7 @@ WHERE holder_id = %s AND credit_type = %s AND sequence = ANY(%s)
 
 
 class StateAt(NamedTuple):
-    """What could be spent at an instant, and the balance then."""
+    """The credits that could be spent at an instant, and the balance at that time."""
 
     at: datetime
     available: int
@@ -63,7 +63,7 @@ class StateAt(NamedTuple):
 
 
 class GrantOf(NamedTuple):
-    """The entry that brought a lot: how many credits, and who, why and when."""
+    """The entry that opened a lot: how many credits, and who, why and when."""
 
     amount: int
     actor: str
@@ -73,7 +73,7 @@ class GrantOf(NamedTuple):
 
 
 def available_over_time(holder_id: str, credit_type: str, *, since: datetime, now: datetime) -> list[StateAt]:
-    """What could be spent at CHART_POINTS + 1 instants from `since` until `now`, evenly apart."""
+    """Return the spendable credits at CHART_POINTS + 1 instants from `since` until `now`, at even distances."""
     step = (now - since) / CHART_POINTS
     instants = [now - step * place for place in range(CHART_POINTS, -1, -1)]
     account = [holder_id, credit_type]
@@ -86,7 +86,9 @@ def _seen(holder_id: str, credit_type: str, at: datetime, sequence: int | None, 
     if sequence is None:
         return StateAt(at, 0, 0)
     balance, held, lots, holds, overdraft = state
-    account = Account(holder_id, credit_type, to_us(at), sequence, balance, held, decode(lots), decode_holds(holds), overdraft)
+    account = AccountState(
+        holder_id, credit_type, to_us(at), sequence, balance, held, decode(lots), decode_holds(holds), overdraft
+    )
     return StateAt(at, account.available, balance)
 
 
@@ -98,10 +100,10 @@ class _Used(NamedTuple):
 
 
 def pace(holder_id: str, credit_type: str, *, first_at: datetime | None, now: datetime) -> BurnRate:
-    """How fast the account is being used, by its newest entries of the last BURN_DAYS days.
+    """Return how fast the account is used, by its newest entries of the last BURN_DAYS days.
 
     Args:
-        first_at: when the holder's first entry was recorded: the pace of a younger account counts its own age only.
+        first_at: the time of the holder's first entry: the pace of a newer account counts from there.
     """
     with connection.cursor() as cursor:
         cursor.execute(NEWEST, [holder_id, credit_type])
@@ -113,12 +115,12 @@ def pace(holder_id: str, credit_type: str, *, first_at: datetime | None, now: da
 
 
 def time_line(holder_id: str, credit_type: str, *, before: int, limit: int) -> list[EntryListing]:
-    """Entries and refusals of the account, newest first, behind that number."""
+    """Return entries and refusals of the account behind that number, the newest first."""
     return list(EntryListing.objects.raw(TIME_LINE, [holder_id, credit_type, before, limit]))
 
 
 def grants(holder_id: str, credit_type: str, sequences: Sequence[int]) -> dict[int, GrantOf]:
-    """The entries that brought those lots, by their numbers."""
+    """Return the entries that opened those lots, by their numbers."""
     if not sequences:
         return {}
     with connection.cursor() as cursor:
@@ -130,5 +132,5 @@ def grants(holder_id: str, credit_type: str, sequences: Sequence[int]) -> dict[i
 
 
 def _opened(sequence: int, amount: int, lots: Any) -> int:
-    """With how many credits the entry opened its lot: fewer than its amount, where it repaid a debt with the rest."""
+    """The credits with which the entry opened its lot: fewer than its amount if the rest repaid a debt."""
     return max(next((lot[1] for lot in lots if lot[0] == sequence), 0), 0) or amount

@@ -1,33 +1,30 @@
-"""Current locks: who holds and who waits for which advisory lock, as `manage.py locks` tells it."""
+"""Current locks: the sessions that hold advisory locks or wait for them, as in `manage.py locks`."""
 
 from functools import partial
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import mono
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.lock_report import SessionLock, current_locks, known_names
+from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
+from ledger.operators.permissions import VIEW_LOCKS
+from ledger.reads.lock_report import SessionLock, current_locks, known_names
 
 NAMES_TRIED = 5_000
 WAITS_SHOWN = 5
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
-    """Where the page is."""
-    view = model_admin.admin_site.admin_view(partial(page, model_admin))
-    return path("locks/", view, name="ledger_locks")
+    """Return the address of the page."""
+    return guarded(model_admin, "locks/", partial(page, model_admin), name="ledger_locks", permission=VIEW_LOCKS)
 
 
 def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    """Show what is held and awaited at this moment."""
-    if not request.user.has_perm("ledger.view_locks"):
-        raise PermissionDenied
+    """Show the locks that are held and awaited now."""
     found = current_locks()
     if any(lock.name is None and not lock.two_part for lock in found):
         found = current_locks(names=known_names(limit=NAMES_TRIED))
@@ -43,7 +40,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 
 
 def _waits(found: list[SessionLock]) -> list[str]:
-    """The longest waits, each with the sessions that have the lock."""
+    """Return the longest waits, each with the sessions that have the lock."""
     waiting = sorted((lock for lock in found if not lock.granted), key=lambda lock: lock.seconds or 0, reverse=True)
     return [_wait(lock, [each for each in found if _blocks(each, lock)]) for lock in waiting[:WAITS_SHOWN]]
 
@@ -80,7 +77,7 @@ def _table(found: list[SessionLock]) -> dict[str, Any]:
 
 
 def _session(lock: SessionLock) -> str:
-    """The session's pid, on a cluster with its node, and whose it is."""
+    """Return the session's pid, on a cluster with its node, and its owner."""
     at = f"{lock.node} " if lock.node else ""
     of_client = f", for pid {lock.client_pid} of {lock.client_node}:" if lock.client_pid else ""
     return f"{at}pid {lock.pid}{of_client} {lock.application} {lock.role} {lock.client}"

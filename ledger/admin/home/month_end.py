@@ -1,21 +1,23 @@
-"""The month-end page: what there was of each credit type, what came and went, what is left and when it expires."""
+"""The month-end page: the credits of each type at the start, those that came and went, and the rest with its expiry."""
 
 from datetime import UTC, date, datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ledger import operator_pages, staff_log
-from ledger.admin.kit.cells import digits, number, signed, table, timestamp
-from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.admin.kit.cells import digits, number, signed, timestamp
+from ledger.admin.kit.columns import Column, table_of
+from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.errors import Invalid
+from ledger.operators import additions, staff_log
+from ledger.operators.permissions import VIEW_DAILYTOTAL
 from ledger.rules.kinds import LINES
 from ledger.rules.texts.credit_units import CreditUnit, plain_unit
 from ledger.totals import MonthReport, TypeReport, month_report
@@ -23,25 +25,24 @@ from ledger.totals.closing import month_after, month_before
 from ledger.units import units_of
 
 TIED = ("documents", "entries")
+SUMS = (Column("What", itemgetter(0)), Column("Credits", itemgetter(1)))
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:
-    """Where the page is."""
-    return path("month-end/", model_admin.admin_site.admin_view(partial(page, model_admin)), name="ledger_month_end")
+    """Return the address of the page."""
+    return guarded(model_admin, "month-end/", partial(page, model_admin), name="ledger_month_end", permission=VIEW_DAILYTOTAL)
 
 
 def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    """Show a month, the last one with credits that is over unless another is asked for; `format=csv` gives it as a file."""
-    if not request.user.has_perm("ledger.view_dailytotal"):
-        raise PermissionDenied
+    """Show a month, by default the last ended one with credits; `format=csv` sends it as a file."""
     this_month = datetime.now(UTC).date().replace(day=1)
-    month = _asked(request.GET.get("month", "")) if "month" in request.GET else month_before(this_month)
+    month = _read_month(request.GET.get("month", "")) if "month" in request.GET else month_before(this_month)
     try:
         if month is None:
             raise Invalid(pointer="/month", rule="not-a-month", detail="a month is written as 2026-01")
         report = month_report(month)
         if "month" not in request.GET and not report.types:
-            # Nothing was granted before: show what has begun.
+            # Nothing was granted before: show the current month.
             report = month_report(this_month)
     except Invalid as invalid:
         messages.error(request, f"There is no report of “{request.GET.get('month', '')[:20]}”: {invalid.facts['detail']}.")
@@ -77,20 +78,20 @@ def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
     rows += [_strong("Closing", written(one.closing)), ("of it held", written(one.held))]
     if one.expired_unbooked:
         rows += [
-            ("of it expired and not booked yet", written(one.expired_unbooked)),
+            ("of which expired, but not yet booked", written(one.expired_unbooked)),
             _strong("Outstanding", written(one.closing - one.expired_unbooked)),
         ]
-    rows += [("Paid for them", digits(operator_pages.money(minor, currency))) for currency, minor in (one.paid or {}).items()]
+    rows += [("Paid for them", digits(additions.money(minor, currency))) for currency, minor in (one.paid or {}).items()]
     rows += [(f"{tie['name'].capitalize()}, by the {of}", written(tie[of])) for tie in one.ties or [] for of in TIED]
-    rows += [("Entries", number(one.entries)), ("of them refusals", number(one.refusals))]
-    rows += [("of them late, with a time in a closed month", number(one.late_entries))] if one.late_entries else []
+    rows += [("Entries", number(one.entries)), ("of which refusals", number(one.refusals))]
+    rows += [("of which late, with a time in a closed month", number(one.late_entries))] if one.late_entries else []
     is_named = unit != plain_unit(one.credit_type)
     name = f"{unit.name} ({one.credit_type}), in {unit.unit}" if is_named else one.credit_type
-    return {"credit_type": name, "movements": table(["What", "Credits"], rows), "outstanding": _outstanding(one, unit)}
+    return {"credit_type": name, "movements": table_of(rows, *SUMS), "outstanding": _outstanding(one, unit)}
 
 
 def _strong(words: str, written: SafeString) -> tuple[SafeString, SafeString]:
-    """A row that the others add up to."""
+    """A row with the sum of others."""
     return format_html("<strong>{}</strong>", words), format_html("<strong>{}</strong>", written)
 
 
@@ -101,17 +102,15 @@ def _movement(amount: int, unit: CreditUnit) -> SafeString:
 def _outstanding(one: TypeReport, unit: CreditUnit) -> dict[str, Any] | None:
     if one.outstanding is None:
         return None
-    rows = [
-        (
-            bucket["expires"] or "never",
-            bucket["source"],
-            "held" if bucket["is_held"] else "",
-            digits(unit.number(bucket["amount"])),
-        )
-        for bucket in one.outstanding
-    ]
-    rows += [("", "owed on overdrafts", "", _movement(-one.owed, unit))] if one.owed else []
-    return table(["Expires in", "Source", "State", "Credits"], [*rows, ("", "", "Closing", digits(unit.number(one.closing)))])
+    left = [{**bucket, "written": digits(unit.number(bucket["amount"]))} for bucket in one.outstanding]
+    left += [{"source": "owed on overdrafts", "written": _movement(-one.owed, unit)}] if one.owed else []
+    return table_of(
+        [*left, {"closes": "Closing", "written": digits(unit.number(one.closing))}],
+        ("Expires in", lambda row: (row["expires"] or "never") if "expires" in row else ""),
+        ("Source", lambda row: row.get("source", "")),
+        ("State", lambda row: "held" if row.get("is_held") else row.get("closes", "")),
+        ("Credits", itemgetter("written")),
+    )
 
 
 def _file(report: MonthReport) -> HttpResponse:
@@ -120,7 +119,7 @@ def _file(report: MonthReport) -> HttpResponse:
     return response
 
 
-def _asked(text: str) -> date | None:
+def _read_month(text: str) -> date | None:
     try:
         return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:

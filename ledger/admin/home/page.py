@@ -1,4 +1,4 @@
-"""The first page: what needs attention, what is being refused, who is running dry, and where to begin."""
+"""The first page: what needs attention, current refusals, accounts that run dry, and where to begin."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,14 +7,22 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from ledger import operator_pages
 from ledger.admin.home import reads
 from ledger.admin.home.reads import Lately, RefusalCounts, Running
 from ledger.admin.home.totals import totals
 from ledger.admin.kit import charts
 from ledger.admin.links import entries_url, holder_url, refusals_url
-from ledger.lock_report import current_locks
-from ledger.operator_pages import Attention
+from ledger.operators import additions
+from ledger.operators.additions import Attention
+from ledger.operators.permissions import (
+    GRANT_CREDITS,
+    VIEW_ACCOUNT,
+    VIEW_DAILYTOTAL,
+    VIEW_ENTRYLISTING,
+    VIEW_LOCKS,
+    VIEW_REFUSALLISTING,
+)
+from ledger.reads.lock_report import current_locks
 from ledger.rules.texts.refusal_texts import when
 from ledger.units import units_of
 
@@ -24,42 +32,42 @@ TONES = ("danger", "warning", "info")
 
 
 def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
-    """What the first page shows this operator, as of now; unfold's DASHBOARD_CALLBACK."""
+    """Return the content of the first page for this operator now; unfold's DASHBOARD_CALLBACK."""
     now = timezone.localtime()
     may = request.user.has_perm
-    lately = reads.lately(now=now) if may("ledger.view_account") else Lately([], None, now)
+    lately = reads.lately(now=now) if may(VIEW_ACCOUNT) else Lately([], None, now)
     shown: dict[str, Any] = {
         "as_of": now,
         "attention": _attention(request, lately),
         "starts": _starts(request),
-        "is_new": may("ledger.view_account") and lately.since is None,
-        "may_see_holders": may("ledger.view_account"),
+        "is_new": may(VIEW_ACCOUNT) and lately.since is None,
+        "may_see_holders": may(VIEW_ACCOUNT),
         "lately_since": lately.since,
         "looked_at": f"{reads.ENTRIES_LOOKED_AT:,}",
         "dry": _running(lately.dry()[:SHOWN], now),
         "expiring": _running(lately.expiring()[:SHOWN], now),
     }
-    if may("ledger.view_refusallisting"):
+    if may(VIEW_REFUSALLISTING):
         shown |= _refused(reads.refused(now=now))
-    if may("ledger.view_dailytotal"):
+    if may(VIEW_DAILYTOTAL):
         shown |= totals(now=now)
     return {**given, "title": "Home", **shown}
 
 
 def _attention(request: HttpRequest, lately: Lately) -> list[Attention]:
-    """What somebody should look at, the worst first."""
-    found = [*_waits(request), *_unbooked(lately), *operator_pages.attention(request)]
+    """Return what needs a person's attention, the worst first."""
+    found = [*_waits(request), *_unbooked(lately), *additions.attention(request)]
     return sorted(found, key=lambda item: TONES.index(item.tone))
 
 
 def _waits(request: HttpRequest) -> list[Attention]:
-    if not request.user.has_perm("ledger.view_locks"):
+    if not request.user.has_perm(VIEW_LOCKS):
         return []
     waits = [lock.seconds or 0 for lock in current_locks() if not lock.granted and (lock.seconds or 0) > LONG_WAIT_S]
     if not waits:
         return []
     noun = "session waits" if len(waits) == 1 else "sessions wait"
-    text = f"{len(waits)} {noun} for a lock for more than {LONG_WAIT_S} s, up to {max(waits):.0f} s."
+    text = f"{len(waits)} {noun} for a lock for more than {LONG_WAIT_S} s, the longest for {max(waits):.0f} s."
     return [Attention(tone="danger", text=text, url=reverse("admin:ledger_locks"))]
 
 
@@ -69,23 +77,23 @@ def _unbooked(lately: Lately) -> list[Attention]:
         return []
     first = unbooked[0].balance
     noun = "account has" if len(unbooked) == 1 else "accounts have"
-    text = f"{len(unbooked)} {noun} expirations that are due for over an hour and not booked, such as {first.holder_id}'s."
+    text = f"{len(unbooked)} {noun} expirations that are not booked over an hour after their time, such as {first.holder_id}'s."
     return [Attention(tone="warning", text=text, url=holder_url(first.holder_id, type=first.credit_type))]
 
 
 def _starts(request: HttpRequest) -> list[tuple[str, str, str]]:
-    """What operators do most, as far as this one may: text, icon, address."""
+    """Return the most frequent operations, as far as this operator may execute them: text, icon, address."""
     offered = (
-        ("Find a holder", "person_search", reverse("admin:ledger_account_changelist"), "ledger.view_account"),
-        ("Grant credits", "add", reverse("admin:ledger_account_grant_to_anyone"), "ledger.grant_credits"),
-        ("Latest refusals", "do_not_disturb_on", refusals_url(), "ledger.view_refusallisting"),
-        ("Latest entries", "receipt_long", entries_url(), "ledger.view_entrylisting"),
+        ("Find a holder", "person_search", reverse("admin:ledger_account_changelist"), VIEW_ACCOUNT),
+        ("Grant credits", "add", reverse("admin:ledger_account_grant_to_anyone"), GRANT_CREDITS),
+        ("Latest refusals", "do_not_disturb_on", refusals_url(), VIEW_REFUSALLISTING),
+        ("Latest entries", "receipt_long", entries_url(), VIEW_ENTRYLISTING),
     )
     return [(text, icon, url) for text, icon, url, permission in offered if request.user.has_perm(permission)]
 
 
 def _refused(found: RefusalCounts) -> dict[str, Any]:
-    """The chart of refusals per hour, and the same in words."""
+    """Return the chart of refusals per hour, and the same in words."""
     labels = [f"{found.since + timedelta(hours=hour):%H:00}" for hour in range(reads.HOURS)]
     most = "" if found.is_all else f" (the newest {reads.REFUSALS_COUNTED:,})"
     codes = ", ".join(f"{count:,} {code.replace('-', ' ')}" for code, count in found.by_code)

@@ -1,4 +1,4 @@
-"""What the first page reads of the ledger: bounded, by an index, however many entries and holders there are."""
+"""The reads of the first page: bounded, by an index, however many entries and holders there are."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,19 +15,19 @@ from ledger.rules.instants import to_us
 from ledger.rules.usage_rates import BurnRate, burn_rate
 
 REFUSALS_COUNTED = 5_000
-"""The newest refusals, which are counted by hour."""
+"""The most refusals that are counted by hour, the newest ones."""
 HOURS = 24
 SCHEDULED_COUNTED = 2_000
-"""Grants that become effective later, of which what is outstanding is shown."""
+"""The most grants that become effective later whose outstanding credits are shown."""
 ENTRIES_LOOKED_AT = 2_000
-"""The newest entries of all holders: whose accounts they are is looked at for running dry."""
+"""The newest entries of all holders: their accounts are checked for running dry."""
 ACCOUNTS_LOOKED_AT = 200
 PACE = timedelta(days=30)
-"""Older entries say nothing of the pace now."""
+"""Older entries do not count for the current pace."""
 SOON = timedelta(days=7)
 DRY_DAYS = 3
 
-# Newest first by the index of refusals, in whole hours.
+# The newest first by the index of refusals, in whole hours.
 REFUSED = f"""
 SELECT refused.recorded_at, refused.code
 FROM (
@@ -40,7 +40,7 @@ FROM (
 WHERE refused.recorded_at >= %s
 """
 
-# The newest entries by the index of time; what was used is added up by account.
+# The newest entries by the index of time; the used credits are added up by account.
 LATELY = f"""
 SELECT holder_id, credit_type, kind, amount, drawn, recorded_at
 FROM ledger_entry
@@ -78,7 +78,7 @@ GROUP BY coming.credit_type
 
 @dataclass(frozen=True)
 class Scheduled:
-    """What becomes effective later, by credit type; `is_all` when no grant was left out."""
+    """The credits that become effective later, by credit type; `is_all` if no grant was left out."""
 
     credits: dict[str, int]
     is_all: bool
@@ -86,7 +86,7 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class RefusalCounts:
-    """Refusals of the last HOURS hours: per hour, the oldest first, and by code; `is_all` when none was left out."""
+    """Refusals of the last HOURS hours: per hour, the oldest first, and by code; `is_all` if all were counted."""
 
     since: datetime
     by_hour: list[int]
@@ -100,7 +100,7 @@ class RefusalCounts:
 
 @dataclass(frozen=True)
 class Running:
-    """An account that is being used: what it has, and how fast it goes."""
+    """An account in use: its credits and its pace."""
 
     balance: Balance
     pace: BurnRate
@@ -112,24 +112,24 @@ class Running:
 
 @dataclass(frozen=True)
 class Lately:
-    """The accounts that the newest entries are of."""
+    """The accounts of the newest entries."""
 
     accounts: list[Running]
     since: datetime | None
     now: datetime
 
     def dry(self) -> list[Running]:
-        """Those that last DRY_DAYS days at most at their pace, the soonest first."""
+        """Those that last at most DRY_DAYS days at their pace, the soonest first."""
         found = [each for each in self.accounts if each.lasts_days is not None and each.lasts_days <= DRY_DAYS]
         return sorted(found, key=lambda each: (each.lasts_days or 0, each.balance.available))
 
     def expiring(self) -> list[Running]:
-        """Those of which credits expire within SOON, the soonest first."""
+        """Those whose credits expire within SOON, the soonest first."""
         found = [each for each in self.accounts if (at := _next_expiry_at(each.balance)) and at <= self.now + SOON]
         return sorted(found, key=lambda each: _next_expiry_at(each.balance) or self.now)
 
     def unbooked(self) -> list[Running]:
-        """Those of which a lot or hold has expired more than an hour ago and is not booked yet."""
+        """Those with a lot or hold that expired more than an hour ago and is not booked yet."""
         limit_us = to_us(self.now - timedelta(hours=1))
         return [each for each in self.accounts if _has_expired(each.balance, limit_us)]
 
@@ -147,7 +147,7 @@ def refused(*, now: datetime) -> RefusalCounts:
 
 
 def scheduled(*, now: datetime) -> Scheduled:
-    """Add up what is granted and not yet effective, of at most SCHEDULED_COUNTED grants, the soonest first."""
+    """Add up the granted credits that are not yet effective, of at most SCHEDULED_COUNTED grants, the soonest first."""
     with never_reading_whole_tables(), connection.cursor() as cursor:
         cursor.execute(SCHEDULED.format(limit=SCHEDULED_COUNTED), [now])
         rows = cursor.fetchall()
@@ -156,7 +156,7 @@ def scheduled(*, now: datetime) -> Scheduled:
 
 
 class _Used(NamedTuple):
-    """What an entry says of use."""
+    """The use that an entry records."""
 
     kind: str
     amount: int
@@ -164,7 +164,7 @@ class _Used(NamedTuple):
 
 
 def lately(*, now: datetime) -> Lately:
-    """The accounts of the newest entries, at most ACCOUNTS_LOOKED_AT, those that were used most first."""
+    """Return the accounts of the newest entries, at most ACCOUNTS_LOOKED_AT, the most used first."""
     with never_reading_whole_tables(), connection.cursor() as cursor:
         cursor.execute(LATELY)
         rows = cursor.fetchall()

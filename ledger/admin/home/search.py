@@ -1,4 +1,4 @@
-"""Ctrl+K: find anything by a word: holder, entry, reference, idempotency key, request id, and what other applications know."""
+"""Ctrl+K: find anything by a word: holder, entry, reference, idempotency key, request id, and things of other applications."""
 
 import time
 from typing import Any
@@ -9,13 +9,15 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from ledger import operator_pages, reads
+from ledger import reads
 from ledger.admin.entries.search import BY_KEY, BY_REFERENCE, BY_WORD, HISTORY, find, split_entry_id
 from ledger.admin.history import Conditions
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_url, holder_url, refusal_url
 from ledger.models import BatchListing, EntryListing
-from ledger.operator_pages import Found
+from ledger.operators import additions
+from ledger.operators.additions import Found
+from ledger.operators.permissions import REFUND_SPEND, VIEW_ACCOUNT, VIEW_BATCHLISTING, VIEW_ENTRYLISTING, VIEW_REFUSALLISTING
 from ledger.rules.kinds import KINDS, REFUNDABLE, taken_by
 from ledger.units import unit_of
 
@@ -26,7 +28,7 @@ HINT = "Holder, reference, idempotency key, request id, document number, or the 
 
 
 def find_anything(request: HttpRequest) -> HttpResponse:
-    """Answer the search box that Ctrl+K opens, as unfold's own view does."""
+    """Respond to the search box of Ctrl+K, as unfold's own view does."""
     began = time.monotonic()
     word = request.GET.get("s", "").strip()
     if not word:
@@ -45,15 +47,15 @@ def find_anything(request: HttpRequest) -> HttpResponse:
 
 
 def search(request: HttpRequest, word: str) -> list[Found]:
-    """What the operator may see under that word, each thing once; by index only, at most MOST of a kind."""
+    """Return what the operator may see for that word, each thing once; by index only, at most MOST of a kind."""
     if len(word) > LONGEST or "\x00" in word:
         return []
-    found = [*_holders(request, word), *_entries(request, word), *_batches(request, word), *operator_pages.search(request, word)]
+    found = [*_holders(request, word), *_entries(request, word), *_batches(request, word), *additions.search(request, word)]
     return list({each.url: each for each in found}.values())
 
 
 def _holders(request: HttpRequest, word: str) -> list[Found]:
-    if not request.user.has_perm("ledger.view_account"):
+    if not request.user.has_perm(VIEW_ACCOUNT):
         return []
     accounts = reads.holders(prefix=word, limit=MOST * 4)
     ids = list(dict.fromkeys(account.holder_id for account in accounts))[:MOST]
@@ -61,7 +63,7 @@ def _holders(request: HttpRequest, word: str) -> list[Found]:
 
 
 def _entries(request: HttpRequest, word: str) -> list[Found]:
-    """By number, reference and key; refusals also by the request that was refused."""
+    """Return entries by number, reference and key; refusals also by the id of the refused request."""
     rows: list[Any] = []
     if split_entry_id(word):
         rows = [row for row in [find(word)] if row is not None]
@@ -69,11 +71,11 @@ def _entries(request: HttpRequest, word: str) -> list[Found]:
         for each in HISTORY.searched(BY_WORD, (BY_REFERENCE, BY_KEY, BY_REQUEST), word, Conditions()):
             rows += each[:MOST]
     may_see = {
-        True: request.user.has_perm("ledger.view_refusallisting"),
-        False: request.user.has_perm("ledger.view_entrylisting"),
+        True: request.user.has_perm(VIEW_REFUSALLISTING),
+        False: request.user.has_perm(VIEW_ENTRYLISTING),
     }
     seen = [row for row in rows if may_see[row.kind == "refusal"]]
-    may_refund = request.user.has_perm("ledger.refund_spend")
+    may_refund = request.user.has_perm(REFUND_SPEND)
     return [_entry(row, word) for row in seen] + [_refund(row) for row in seen if may_refund and row.kind in REFUNDABLE]
 
 
@@ -89,14 +91,14 @@ def _entry(row: EntryListing, word: str) -> Found:
 
 
 def _refund(row: EntryListing) -> Found:
-    """The form that gives the credits of a spend back: what support looks a reference up for."""
+    """Return the form that refunds a spend: support looks up references for that."""
     url = reverse("admin:ledger_entrylisting_refund", args=[quote(row.pk)])
     description = f"{row.holder_id}, {row.credit_type}: {unit_of(row.credit_type).amount(taken_by(row))}"
     return Found(title=f"Refund {row.kind} #{row.sequence}", description=description, url=url, icon="undo")
 
 
 def _batches(request: HttpRequest, word: str) -> list[Found]:
-    if not request.user.has_perm("ledger.view_batchlisting"):
+    if not request.user.has_perm(VIEW_BATCHLISTING):
         return []
     rows = [
         *BatchListing.objects.filter(idempotency_key=word)[:MOST],

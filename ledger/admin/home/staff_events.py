@@ -3,21 +3,22 @@
 from typing import Any
 
 from django.contrib import admin
+from django.db.models import Q
 from django.http import HttpRequest
 
-from ledger.admin.history import Conditions, History
 from ledger.admin.kit import columns
+from ledger.admin.kit.bounded_reads import FilteredRows, Order, recorded_at, recorded_within
 from ledger.admin.kit.columns import Column
-from ledger.admin.kit.filters import Choice, instant, read_instant, text
+from ledger.admin.kit.filters import ChoiceFilter, instant, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.models import StaffEvent
-from ledger.staff_log import ACTIONS
+from ledger.operators.staff_log import ACTIONS
 
-HISTORY = History(model=StaffEvent, order=("recorded_at", "id"))
+BY_TIME = Order(("recorded_at", "id"))
 
 
-class ActionFilter(Choice):
-    """One of the actions, by its words."""
+class ActionFilter(ChoiceFilter):
+    """The filter by action."""
 
     parameter_name = "action"
     title = "action"
@@ -28,7 +29,7 @@ class ActionFilter(Choice):
 
 @admin.register(StaffEvent)
 class StaffEventAdmin(ReadOnlyAdmin):
-    """What operators did, newest first."""
+    """The actions of operators, the newest first."""
 
     recorded = columns.instant("Recorded", "recorded_at")
     action_words = Column("Action", lambda row: ACTIONS.get(row.action, row.action))
@@ -45,13 +46,9 @@ class StaffEventAdmin(ReadOnlyAdmin):
     )
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """By when they were recorded. See Note [Looked at, and found]."""
+        """Return them by their time of recording. See Note [Looked at, and found, by a query set]."""
         values = cl.values()
-        bounds = HISTORY.bounds(
-            since=read_instant(values, "since"), until=read_instant(values, "until"), before=HISTORY.read_cursor(cursor)
+        fits = Q(**{column: values[column] for column in ("action", "actor", "address") if column in values})
+        return FilteredRows(rows=recorded_within(cl.queryset, values), fits=fits, order=BY_TIME, words=recorded_at).page(
+            cursor, most=cl.page_rows
         )
-        wanted = Conditions()
-        for column in ("action", "actor", "address"):
-            if column in values:
-                wanted.add(f"{column} = %s", values[column])
-        return HISTORY.page(bounds, wanted)

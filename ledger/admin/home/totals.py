@@ -1,4 +1,4 @@
-"""What the first page says of each credit type: what is outstanding, what this month brought, and the last 30 days as a line."""
+"""The first page about each credit type: the outstanding credits, the totals of this month, and the last 30 days as a line."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -20,7 +20,7 @@ LINES_SHOWN = ("granted_purchased", "granted_promotional", "spent", "refunded", 
 
 
 def totals(*, now: datetime) -> dict[str, Any]:
-    """The credit types that were moved most this month, from the daily totals; they say up to when entries are counted."""
+    """The credit types with the largest movements this month, from the daily totals, and the instant up to which those count."""
     until = counted_until()
     if until <= NOTHING_COUNTED:
         return {}
@@ -42,7 +42,7 @@ def totals(*, now: datetime) -> dict[str, Any]:
 
 
 def _days(credit_types: list[str], today: date) -> dict[str, list[tuple[date, int, int]]]:
-    """Granted and spent by day, the oldest first, of the last DAYS days; days without entries are 0."""
+    """Return granted and spent by day, the oldest first, of the last DAYS days; days without entries are 0."""
     first = today - timedelta(days=DAYS - 1)
     rows = {
         (row.credit_type, row.day): row
@@ -55,7 +55,10 @@ def _days(credit_types: list[str], today: date) -> dict[str, list[tuple[date, in
 def _day(day: date, row: DailyTotal | None) -> tuple[date, int, int]:
     if row is None:
         return day, 0, 0
-    return day, int(row.granted_purchased + row.granted_promotional), int(row.spent)
+    granted, spent = (
+        sum(int(getattr(row, name)) for name, line in LINES.items() if line.total == total) for total in ("granted", "spent")
+    )
+    return day, granted, spent
 
 
 def _coming(total: int, is_all: bool, unit: CreditUnit) -> str:
@@ -63,7 +66,7 @@ def _coming(total: int, is_all: bool, unit: CreditUnit) -> str:
 
 
 def _spendable(outstanding: int, report: TypeReport, coming: Scheduled, unit: CreditUnit) -> str:
-    """What is neither held nor starts later; nothing where credits that start later were not all counted."""
+    """Return what is neither held nor starts later; empty if not all credits that start later were counted."""
     spendable = outstanding - report.held - coming.credits.get(report.credit_type, 0)
     return unit.number(spendable) if coming.is_all and 0 <= spendable < outstanding else ""
 
@@ -71,7 +74,7 @@ def _spendable(outstanding: int, report: TypeReport, coming: Scheduled, unit: Cr
 def _card(
     report: TypeReport, unit: CreditUnit, days: list[tuple[date, int, int]], coming: Scheduled, expired: int
 ) -> dict[str, Any]:
-    """What the page shows of a credit type; `expired` is in its totals, but nobody can spend it any more."""
+    """Return the content about a credit type; `expired` is in its totals, but nobody can spend it any more."""
     outstanding = report.closing - expired
     divisor = 10**unit.scale
     spent = charts.line("Spent", [used / divisor for _, _, used in days], look=STRONG, shape=MONOTONE)

@@ -6,7 +6,7 @@ Note [Looked at, and found, by a query set]
     `ledger.admin.history` does the same for entries.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from django.db import connection
 from django.db.models import Aggregate, Count, F, Func, Model, Q, QuerySet, TextField, Value
 from django.db.models.lookups import GreaterThan, LessThan
 
-from ledger.admin.kit.filters import WrongFilter
+from ledger.admin.kit.cells import instant_words
+from ledger.admin.kit.filters import WrongFilter, read_instant
 from ledger.admin.kit.pages import Page
 
 WINDOW_ROWS = 10_000
@@ -23,7 +24,7 @@ WINDOW_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Order:
-    """The order of a list, which is that of an index; the last column makes it unique."""
+    """The order of a list, which is the order of an index; the last column makes it unique."""
 
     columns: tuple[str, ...] = ("id",)
     is_descending: bool = True
@@ -53,17 +54,32 @@ class Order:
         return tuple(getattr(row, column) for column in self.columns)
 
     def _read(self, model: type[Model], cursor: str) -> tuple[Any, ...]:
-        parts = cursor.split("/")
+        # The last column may have slashes.
+        parts = cursor.split("/", len(self.columns) - 1)
         try:
+            if "\x00" in cursor:
+                raise ValueError(cursor)
             return tuple(
-                model._meta.get_field(column).clean(part, None)  # type: ignore[union-attr]
-                for column, part in zip(self.columns, parts, strict=True)
+                "" if not part and field.empty_strings_allowed else field.clean(part, None)  # type: ignore[union-attr]
+                for field, part in zip(map(model._meta.get_field, self.columns), parts, strict=True)
             )
         except (ValidationError, ValueError, OverflowError) as error:
             raise WrongFilter(f"“{cursor[:40]}” is not a valid page link for this list.") from error
 
 
 NEWEST_FIRST = Order()
+
+
+def recorded_within(rows: QuerySet[Any], values: Mapping[str, str]) -> QuerySet[Any]:
+    """The rows recorded in [since, until), as far as these filters are set; or raise WrongFilter."""
+    since, until = read_instant(values, "since"), read_instant(values, "until")
+    rows = rows.filter(recorded_at__gte=since) if since else rows
+    return rows.filter(recorded_at__lt=until) if until else rows
+
+
+def recorded_at(row: Any) -> str:
+    """When the row was recorded, in words."""
+    return instant_words(row.recorded_at)
 
 
 def _row(*parts: Any) -> Func:
@@ -134,11 +150,11 @@ class Sums:
     is_whole: bool
 
 
-def _among(looked_at: QuerySet[Any], wanted: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
-    """The SQL of `wanted` over the rows of `looked_at` instead of the whole table."""
+def _among(looked_at: QuerySet[Any], filtered: QuerySet[Any]) -> tuple[str, tuple[Any, ...]]:
+    """The SQL of `filtered` over the rows of `looked_at` instead of the whole table."""
     table = connection.ops.quote_name(looked_at.model._meta.db_table)
     inner, inner_values = looked_at.query.sql_with_params()
-    outer, outer_values = wanted.query.sql_with_params()
+    outer, outer_values = filtered.query.sql_with_params()
     before, found, behind = outer.partition(f"FROM {table}")
     assert found
     # Aggregates have parameters, which come before those of the rows.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 GREY: Final = "#767d89"
-"""For the words at the axes; told apart from both a white and a black page by a contrast of 4."""
+"""The colour of the words at the axes: its contrast to a white page and to a black page is at least 4."""
 STRONG: Final = {"borderColor": "var(--color-primary-600)", "borderWidth": 2}
 FAINT: Final = {"borderColor": "var(--color-base-400)", "borderWidth": 1, "borderDash": [4, 4]}
 STAIRCASE: Final = {"stepped": True}

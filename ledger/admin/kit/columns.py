@@ -8,7 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from django.contrib.admin import AdminSite
+from django.db import transaction
 from django.db.models import Model
+from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
@@ -17,16 +19,16 @@ from unfold.admin import ModelAdmin
 from ledger.admin.kit.cells import day_words, digits, mono, number, timestamp
 
 Value = str | Callable[[Any], Any]
-"""What a column shows of a row: an attribute by its path, such as now.plan, or a function's result."""
+"""The value of a column for a row: an attribute by its path, such as now.plan, or a function's result."""
 
 
 class Column:
-    """What pages and files say of a row under one title. Django's admin calls a column with the row.
+    """The cells of pages and files under one title. Django's admin calls a column with the row.
 
     Args:
-        html: what stands in a cell of a page.
-        csv: what stands in a file, see `csv_files.cell`; without it that of a page.
-        csv_title: the heading in a file, where it differs.
+        html: the content of a cell of a page.
+        csv: the content in a file, see `csv_files.cell`; by default that of a page.
+        csv_title: the heading in a file, if it differs.
         colours: makes a badge of the cell; maps its text to unfold's name of a colour, or is one for all.
         ordering: the column of the table that sorts the list by this one.
         boolean: shows a tick or a cross.
@@ -76,7 +78,7 @@ def short(title: str, value: Value) -> Column:
 
 
 def shortened(text: str, most: int = 40, css: str = "") -> SafeString:
-    """The first characters of a text, at most so many; all of them when pointed at."""
+    """The first characters of a text, up to a limit; pointing at it shows the whole text."""
     shown = text if len(text) <= most else f"{text[: most - 1]}…"
     return format_html('<span{} title="{}">{}</span>', format_html(' class="{}"', css) if css else "", text, shown)
 
@@ -121,3 +123,11 @@ class NamedColumns(ModelAdmin):
         for field in model._meta.fields:
             # Migrations do not know this name, but the one that the field was given.
             field.verbose_name = capfirst(str(field.verbose_name))
+
+    @property
+    def urls(self) -> list[URLPattern]:
+        """The pages, which manage their own transactions even where the project has ATOMIC_REQUESTS."""
+        pages: list[URLPattern] = self.get_urls()
+        for page in pages:
+            page.callback = transaction.non_atomic_requests(page.callback)
+        return pages

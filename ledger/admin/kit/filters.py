@@ -1,4 +1,4 @@
-"""The filters of a list: values in its address, read and checked. A wrong value is the operator's to mend, see `WrongFilter`."""
+"""The filters of a list: values in its address, read and checked. An operator can correct a wrong value, see `WrongFilter`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import MAXYEAR, MINYEAR, date, datetime
@@ -21,7 +21,7 @@ class WrongFilter(Exception):
     """A value in the address is not what its filter takes; the message is for the operator."""
 
 
-class Choice(DropdownFilter):
+class ChoiceFilter(DropdownFilter):
     """One of a few fixed values. Compares `column` of a queryset; without one, the page reads the value itself."""
 
     column: str | None = None
@@ -33,11 +33,11 @@ class Choice(DropdownFilter):
         return queryset.filter(**{self.column: value}) if self.column and value else queryset
 
 
-def choice(name: str, values: Sequence[str], *, title: str = "", of_column: str | None = None) -> type[Choice]:
+def choice(name: str, values: Sequence[str], *, title: str = "", of_column: str | None = None) -> type[ChoiceFilter]:
     """A filter by one of `values`."""
     pairs = [(value, value.replace("_", " ")) for value in values]
 
-    class Filter(Choice):
+    class Filter(ChoiceFilter):
         parameter_name = name
         column = of_column
 
@@ -48,17 +48,17 @@ def choice(name: str, values: Sequence[str], *, title: str = "", of_column: str 
     return Filter
 
 
-class Text(TextFilter):
-    """An exact value; what it does is up to the page that reads it."""
+class ExactFilter(TextFilter):
+    """An exact value; the page that reads it decides what it does."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset
 
 
-def text(name: str, *, title: str = "", form: type[SearchForm] = SearchForm) -> type[Text]:
+def text(name: str, *, title: str = "", form: type[SearchForm] = SearchForm) -> type[ExactFilter]:
     """A filter by an exact value."""
 
-    class Filter(Text):
+    class Filter(ExactFilter):
         parameter_name = name
         form_class = form
 
@@ -88,24 +88,24 @@ class DayForm(PickerForm):
     input_type = "date"
 
 
-def instant(name: str, *, title: str) -> type[Text]:
+def instant(name: str, *, title: str) -> type[ExactFilter]:
     """A filter by a time, in the operator's zone."""
     return text(name, title=title, form=InstantForm)
 
 
-def day(name: str, *, title: str) -> type[Text]:
+def day(name: str, *, title: str) -> type[ExactFilter]:
     """A filter by a day of the calendar."""
     return text(name, title=title, form=DayForm)
 
 
 def read_instant(values: Mapping[str, str], name: str) -> datetime | None:
-    """The time that a filter is set to, in the operator's zone where it names none; or raise WrongFilter."""
+    """Return the time of a filter, in the operator's zone if it names none; or raise WrongFilter."""
     found = _read_date(values, name, _parse_instant, "a time; write it as 2026-01-31T14:00")
     return found if found is None or found.tzinfo else found.replace(tzinfo=timezone.get_current_timezone())
 
 
 def read_day(values: Mapping[str, str], name: str) -> date | None:
-    """The day that a filter is set to; None if it is not set; or raise WrongFilter."""
+    """Return the day of a filter; None if it is not set; or raise WrongFilter."""
     return _read_date(values, name, parse_date, "a day; write it as 2026-01-31")
 
 
@@ -114,7 +114,7 @@ def _parse_instant(given: str) -> datetime | None:
 
 
 def _read_date(values: Mapping[str, str], name: str, parse: Callable[[str], Date | None], otherwise: str) -> Date | None:
-    """What `parse` makes of a filter. The first and last year are refused: their days have no neighbours in every zone."""
+    """Return the parsed value of a filter. The first and last year are refused: their days have no neighbours in every zone."""
     given = values.get(name)
     if not given:
         return None
@@ -128,7 +128,7 @@ def _read_date(values: Mapping[str, str], name: str, parse: Callable[[str], Date
 
 
 def instant_cursor(at: datetime) -> str:
-    """A row's time as it stands in an address: exact to the microsecond."""
+    """Return a row's time as text for an address: exact to the microsecond."""
     return str(to_us(at))
 
 
@@ -140,7 +140,7 @@ def read_instant_cursor(text: str) -> datetime:
 
 
 def read_number(text: str) -> int:
-    """A whole number from the address, or raise WrongFilter."""
+    """Return a whole number from the address, or raise WrongFilter."""
     try:
         number = int(text)
     except ValueError:

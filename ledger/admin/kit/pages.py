@@ -1,7 +1,7 @@
-"""What the operators' pages are built from: read-only pages, and lists that never count.
+"""The base of the operators' pages: read-only pages, and lists that never count.
 
-Invariant: a page costs the same number of queries, and reads a bounded number of rows, however long the history is. So no list
-counts its table, none is sorted by what has no index, and none is paged by OFFSET: a page begins behind the last row shown.
+Invariant: a page needs the same number of queries, and reads a bounded number of rows, however long the history is. So no list
+    counts its table, sorts without an index or uses OFFSET: a page begins behind the last row shown.
 The billing app builds its pages from these too.
 """
 
@@ -20,8 +20,9 @@ from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from unfold.decorators import action
 from unfold.views import ChangeList
 from unfold.widgets import UnfoldAdminTextInputWidget
@@ -33,14 +34,14 @@ from ledger.values import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS
 
 PAGE_ROWS = 50
 NOTHING_AT_ZERO = {"held", "expired", "not_yet_effective"}
-"""Facts of a refusal that explain it only when they are above 0."""
+"""Facts of a refusal that matter only if they are above 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """Some rows of a list.
 
-    `older` is the cursor of the rows behind these, None when there are none; `note` says what the operator must know about how
+    `older` is the cursor of the rows after these, None after the last row; `note` says what the operator must know about how
     they were found.
     """
 
@@ -65,7 +66,7 @@ class UncountedList(ChangeList):
     is_refused = False
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
-        """Narrow down by what filters and search do to a queryset; the order is `read_page`'s."""
+        """Apply filters and search to a queryset; `read_page` orders it."""
         try:
             return super().get_queryset(request, exclude_parameters)
         except WrongFilter as error:
@@ -80,7 +81,7 @@ class UncountedList(ChangeList):
         return {}
 
     def values(self) -> dict[str, str]:
-        """What the filters are set to, by their parameter's name."""
+        """Return the filters' values, by parameter."""
         found = {spec.parameter_name: value for spec in self.filter_specs if (value := spec.value()) not in (None, "")}
         for name, value in found.items():
             if "\x00" in value:
@@ -101,7 +102,7 @@ class UncountedList(ChangeList):
         self.page = page
         self.result_list = list(page.rows)
         self.result_count = len(self.result_list)
-        # Equal, so that no "n results" is shown: it would be the page's.
+        # Equal, so that the page does not show "n results": that would be the number of rows on the page.
         self.full_result_count = self.result_count
         self.show_full_result_count = False
         self.show_admin_actions = False
@@ -130,7 +131,7 @@ class _Named:
 def operation(
     title: str, *, icon: str, permission: str, url_path: str | None = None
 ) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:
-    """An action that takes a permission, such as ledger.grant_credits; given its name, unfold would look in the database."""
+    """Return an action with a permission, such as ledger.grant_credits; for a name alone, unfold would ask the database."""
 
     def decorate(method: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         made: Any = action(description=title, icon=icon, permissions=[permission.partition(".")[2]], url_path=url_path)(method)
@@ -140,12 +141,27 @@ def operation(
     return decorate
 
 
+def guarded(model_admin: Any, route: str, view: Callable[..., HttpResponseBase], *, name: str, permission: str) -> URLPattern:
+    """The address of a page beside those of a model's rows, for operators with that permission.
+
+    Args:
+        view: takes the request and what the route captures.
+    """
+
+    def permitted(request: HttpRequest, **captured: Any) -> HttpResponseBase:
+        if not request.user.has_perm(permission):
+            raise PermissionDenied
+        return view(request, **captured)
+
+    return path(route, model_admin.admin_site.admin_view(permitted), name=name)
+
+
 def _has_permission(model_admin: Any, permission: str, request: HttpRequest, object_id: str | None = None) -> bool:
     return bool(request.user.has_perm(permission))
 
 
 class ReadOnlyAdmin(SavedList):
-    """Pages to look at. Nobody may change or delete here, a superuser neither, and add only by a form of `create_view`."""
+    """Pages without changes. Nobody may change or delete here, not even a superuser; `create_view` alone adds rows."""
 
     create_view: Callable[..., HttpResponse] | None = None
     """The form that creates a row, for operators with the model's `add` permission."""
@@ -164,13 +180,13 @@ class ReadOnlyAdmin(SavedList):
     change_form_outer_after_template = "admin/ledger/kit/details.html"
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Define the methods that Django asks for the permissions of `operation`s."""
+        """Define the methods that Django calls for the permissions of `operation`s."""
         super().__init_subclass__(**options)
         for permission in {each.permission for each in vars(cls).values() if hasattr(each, "permission")}:
             setattr(cls, f"has_{permission.partition('.')[2]}_permission", partialmethod(_has_permission, permission))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a form that creates a row, and the operator may use it."""
+        """Return whether a form creates rows, and the operator may use it."""
         permission = f"{self.opts.app_label}.{get_permission_codename('add', self.opts)}"
         return self.create_view is not None and bool(request.user.has_perm(permission))
 
@@ -187,11 +203,11 @@ class ReadOnlyAdmin(SavedList):
         return False
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> Collection[str]:
-        """Names of actions that would come to nothing on this row: their buttons are not shown."""
+        """Return the names of actions without effect on this row: their buttons are not shown."""
         return ()
 
     def get_actions_detail(self, request: HttpRequest, object_id: Any) -> list[Any]:
-        """What may be done here and is not done yet. See Note [A double click is harmless] for why that is no permission."""
+        """Return the possible actions. See Note [A double click is harmless] for why this is no permission."""
         hidden = {self.get_unfold_action(name).action_name for name in self.has_nothing_left(request, object_id)}
         return [each for each in super().get_actions_detail(request, object_id) if each.action_name not in hidden]
 
@@ -199,7 +215,7 @@ class ReadOnlyAdmin(SavedList):
         return UncountedList
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
-        """A page of the queryset, newest first: by the primary key, which rises."""
+        """Return a page of the queryset, the newest first: by the primary key, which rises."""
         queryset = cl.queryset.order_by("-pk")
         if cursor:
             queryset = queryset.filter(pk__lt=read_number(cursor))
@@ -208,20 +224,20 @@ class ReadOnlyAdmin(SavedList):
         return Page(rows=shown, older=str(shown[-1].pk) if len(rows) > cl.page_rows else None)
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> tuple[QuerySet[Any], bool]:
-        """Narrow the rows to those that `searched` finds."""
+        """Return the rows that `searched` finds."""
         word = search_term.strip()
         found = self.searched(word) if word else Q()
         return (queryset.filter(found), False) if found is not None else super().get_search_results(request, queryset, word)
 
     def searched(self, word: str) -> Q | None:
-        """The rows that a word in the search box finds; None: those that Django finds by `search_fields`.
+        """Return the rows for a word in the search box; None: those that Django finds by `search_fields`.
 
-        Q(), for all of them, where `read_page` does the search.
+        Q(), for all rows, if `read_page` does the search.
         """
         return None
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        """The row with what its columns need; read once a request."""
+        """Return the row with the values of its columns; read once per request."""
         rows: dict[str, Any] = request.__dict__.setdefault("_rows", {})
         if object_id not in rows:
             row = rows[object_id] = self.find(request, object_id)
@@ -229,21 +245,21 @@ class ReadOnlyAdmin(SavedList):
         return rows[object_id]
 
     def find(self, request: HttpRequest, key: str) -> Any:
-        """The row of that key; None if there is none."""
+        """Return the row of that key; None if it does not exist."""
         return super().get_object(request, key)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """Give the rows what their columns need, by a number of queries that does not depend on the number of rows."""
+        """Give the rows the values of their columns, by a number of queries that does not depend on the number of rows."""
 
     def row_of(self, request: HttpRequest, object_id: str) -> Any:
-        """The row of an action's address; or raise Http404."""
+        """Return the row of an action's address; or raise Http404."""
         row = self.get_object(request, unquote(object_id))
         if row is None:
             raise Http404
         return row
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """What the page of a row shows beside its columns: the page's `title`, `sentences`, tables as `parts`, `links`."""
+        """Return the content of a row's page beside its columns: the page's `title`, `sentences`, tables as `parts`, `links`."""
         return {}
 
     def change_view(
@@ -269,7 +285,7 @@ class ReadOnlyAdmin(SavedList):
         return response
 
     def history_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
-        """What happened to a row that never changes is on the row: go there."""
+        """Go to the row: a row that never changes has its history on its page."""
         opts = self.model._meta
         return HttpResponseRedirect(reverse(f"admin:{opts.app_label}_{opts.model_name}_change", args=[object_id]))
 
@@ -278,7 +294,7 @@ class ReadOnlyAdmin(SavedList):
 
 
 class ReasonForm(forms.Form):
-    """Why something is done."""
+    """A form with the reason for an action."""
 
     reason = forms.CharField(
         max_length=MAX_REASON_CHARACTERS,
@@ -290,10 +306,10 @@ class ReasonForm(forms.Form):
 def form_page(
     request: HttpRequest, form: forms.Form, *, title: str, button: str, explanation: str, back: str, **more: Any
 ) -> HttpResponse:
-    """A page with a form and a button; 422 after a POST, which was not done.
+    """Return a page with a form and a button; with status 422 after a POST that did nothing.
 
     Args:
-        back: where the button "Back" leads.
+        back: the address of the button "Back".
     """
     context = {
         **admin.site.each_context(request),
@@ -309,7 +325,7 @@ def form_page(
 
 
 def actor(request: HttpRequest) -> str:
-    """What a record says who made it: `admin:` and the operator's name."""
+    """Return the actor for records: `admin:` and the operator's name."""
     return f"admin:{request.user.get_username()}"[:MAX_ACTOR_CHARACTERS]
 
 
@@ -318,7 +334,7 @@ Write = Callable[[str, Any], Any]
 
 
 def shown_facts(facts: Mapping[str, Any], write: Write = lambda name, value: value) -> list[tuple[str, Any]]:
-    """The facts that fit into a line, by name: without lists, and without facts that are empty."""
+    """Return the facts that fit into a line, by name: without lists and empty facts."""
     return [
         (name.replace("_", " "), write(name, value))
         for name, value in facts.items()
@@ -326,7 +342,7 @@ def shown_facts(facts: Mapping[str, Any], write: Write = lambda name, value: val
     ]
 
 
-def said(error: LedgerError, write: Write = lambda name, value: value) -> str:
-    """The title of the error, and its facts."""
+def describe(error: LedgerError, write: Write = lambda name, value: value) -> str:
+    """Return the title of the error, and its facts."""
     found = ", ".join(f"{name} {value}" for name, value in shown_facts(error.facts, write))
     return f"{error.title}: {found}" if found else error.title

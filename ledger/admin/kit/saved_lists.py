@@ -13,15 +13,15 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 
-from ledger import staff_log
 from ledger.admin.kit.columns import Column, NamedColumns
 from ledger.admin.kit.csv_files import FileColumn, csv_response
+from ledger.operators import staff_log
 
 ROWS_PER_PIECE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Totals:
+class ListTotals:
     """The sums of a list's rows, a sentence each; `note` says how many rows the sums cover if not all."""
 
     sentences: Sequence[str]
@@ -32,7 +32,7 @@ class Totals:
 class Beside:
     """The parts of a list beside its rows, as far as the operator may use them; an address is empty if there is no such page."""
 
-    totals: Totals | None = None
+    totals: ListTotals | None = None
     csv_url: str = ""
     add_url: str = ""
 
@@ -44,9 +44,9 @@ class SavedList(NamedColumns):
     csv_columns: ClassVar[Sequence[str]] = ()
     """The columns of the file, by name, fields of the model among them; without columns the list cannot be saved."""
     starts = ""
-    """Says on an empty list how to make the first row."""
+    """The sentence of an empty list about how to make the first row."""
 
-    def totals(self, request: HttpRequest, cl: Any) -> Totals | None:
+    def totals(self, request: HttpRequest, cl: Any) -> ListTotals | None:
         """The sums of the filtered rows, over a bounded number of them; None for a list without sums."""
         return None
 
@@ -96,7 +96,7 @@ class SavedList(NamedColumns):
         ]
 
     def _pages(self, request: HttpRequest, cl: Any, zone: tzinfo) -> Iterator[Sequence[Any]]:
-        """The rows; pages after the first one are read when the view and its middleware are over, so `zone` is the operator's."""
+        """Yield the rows; pages after the first are read after the view and its middleware, so `zone` is the operator's."""
         page = cl.page
         yield page.rows
         while page.older:
@@ -107,7 +107,7 @@ class SavedList(NamedColumns):
 
 
 def _filtered(cl: Any) -> str:
-    """The filters in words; empty without any filter."""
+    """Return the filters in words; empty without filters."""
     filters = [f"{name.replace('_', ' ')} is {value[:60]}" for name, value in cl.values().items()]
     filters += [f"“{cl.query[:60]}” is searched"] if cl.query else []
     return ", ".join(filters)

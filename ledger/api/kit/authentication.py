@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from django.http import HttpRequest
 
@@ -21,9 +22,13 @@ LEDGER_GRANT = "ledger:grant"
 LEDGER_ADMIN = "ledger:admin"
 BILLING_READ = "billing:read"
 BILLING_WRITE = "billing:write"
+KEYS_ADMIN = "keys:admin"
+SIGNALS_READ = "signals:read"
+SIGNALS_WRITE = "signals:write"
+PAGES_WRITE = "pages:write"
 
 CACHED_FOR_SECONDS = 2.0
-"""How long a process caches a key: a revoked key stops working everywhere within this time."""
+"""How long a process caches a key: a revoked or expired key stops working everywhere within this time."""
 _CACHED_KEYS_LIMIT = 4096
 
 
@@ -35,6 +40,11 @@ class Key:
     name: str
     scopes: frozenset[str]
     holder_id: str | None
+    expires_at: datetime | None = None
+    requests_per_second: int | None = None
+    """The key's own limit; None for that of the settings."""
+    concurrent_requests: int | None = None
+    id: int = 0
     actor: str = field(init=False)
     """The actor that an entry of this key records."""
 
@@ -42,8 +52,8 @@ class Key:
         object.__setattr__(self, "actor", f"key:{self.name}")
 
     def may(self, scope: str) -> bool:
-        """True if the key has the scope; `ledger:admin` includes every `ledger:` scope."""
-        return scope in self.scopes or (LEDGER_ADMIN in self.scopes and scope.startswith("ledger:"))
+        """True if the key has the scope, or one that includes it."""
+        return services.includes_scope(self.scopes, scope)
 
     def sees(self, holder_id: str) -> bool:
         """True if the key may see the holder."""
@@ -86,8 +96,18 @@ def _looked_up(secret: str) -> Key | None:
     found = services.find_api_key(secret)
     if found is None:  # not remembered: a client that guesses keys must not fill the memory
         return None
+    services.note_use(found)
     digest = hashlib.sha256(secret.encode("ascii")).digest()
-    key = Key(digest=digest, name=found.name, scopes=frozenset(found.granted_scopes), holder_id=found.holder_id or None)
+    key = Key(
+        digest=digest,
+        name=found.name,
+        scopes=frozenset(found.granted_scopes),
+        holder_id=found.holder_id or None,
+        expires_at=found.expires_at,
+        requests_per_second=found.requests_per_second,
+        concurrent_requests=found.concurrent_requests,
+        id=found.pk,
+    )
     with _cache_lock:
         if len(_cache) >= _CACHED_KEYS_LIMIT:
             _cache.clear()

@@ -1,47 +1,153 @@
-"""What a call of the API declares, and what it goes through before its own code.
+"""The declaration of a call, and its steps, written once for both ways in.
 
-A DRF view in what it declares, so that drf-spectacular documents it. The front runs it, and not in DRF's way: there is one
-parser, one renderer, one kind of key.
+A call is a Django view: Django calls it in a thread, which takes all steps. The front, which is faster, takes the same steps in
+its event loop and its threads (docs/adr/0064). It is a view of DRF in what it declares, so that drf-spectacular documents it; but
+there is one parser, one renderer, one kind of key.
 The order in which a request can fail is fixed: path 404, method 405, Accept 406, key 401, scope 403, holder outside the key's
 confines 404, limits 429, query of a call that takes none 400, Idempotency-Key 400, media type 415, size 413, body 400; then
 what the services say.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+import threading
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from contextlib import nullcontext
+from functools import partial
+from types import FunctionType
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
-from django.http import HttpRequest
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from rest_framework.parsers import JSONParser
+from rest_framework.renderers import JSONRenderer
 from rest_framework.views import APIView
 
-from ledger.api.kit.authentication import Key
+from ledger.api.kit.authentication import LOOKUPS, Key, known_key, secret_of
+from ledger.api.kit.limits import admitted
+from ledger.api.kit.reading.bodies import read_whole
 from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read, read_body
 from ledger.api.kit.reading.queries import refuse_query
-from ledger.api.kit.reading.requests import Request
-from ledger.api.kit.request_errors import MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
-from ledger.api.kit.writing.rendering import AnyResponse, Response
+from ledger.api.kit.reading.requests import ensure_host, ensure_sound, request_id
+from ledger.api.kit.request_errors import BodyTooLarge, MalformedRequest, MethodNotAllowed, NotAcceptable, NotFound, ScopeMissing
+from ledger.api.kit.writing.problems import problem_response
+from ledger.api.kit.writing.rendering import AnyResponse, Response, for_django
 from ledger.database.load.queues import Queue
-from ledger.records import Shape
+from ledger.errors import Invalid, ServerBusy
+from ledger.records import Shape, noting_former_names, renamed
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
+WAITING_THREADS = 4
+"""How many threads of a process wait for news at the same time, where Django calls the views."""
+LOOK_EVERY_SECONDS = 0.1
+"""How often a call that waits looks at its marker."""
+
+
 class QueuedRequest(NamedTuple):
-    """A request for the database, returned by a handler in the event loop: queue, request, and what makes the response."""
+    """A request for the database, returned by a handler of `in_loop`: queue, request, and what makes the response."""
 
     queue: Queue
-    asked: Any
+    request: Any
     respond: Callable[[Any], Response]
 
 
 InThread = Callable[[], AnyResponse]
-"""Work that waits, returned by a handler in the event loop: the front calls it in a thread."""
+"""Work that waits, returned by a handler of `in_loop`: the front calls it in a thread."""
+
+
+class Reading(NamedTuple):
+    """What a read of a call that waits found."""
+
+    response: Response
+    is_enough: bool
+    """True: the call ends with this response."""
+    is_unsettled: bool = False
+    """True: what it waits for may come without a change of the marker."""
+
+
+class Awaited(NamedTuple):
+    """A read that waits until it finds something, returned by a handler of `in_loop`. Nothing waits in the database."""
+
+    read: Callable[[], Reading]
+    seconds: float
+    """After this time the call ends with the response of the last read."""
+    marker: Callable[[], str]
+    """Reads cheaply what changes when a read may find more; all calls that wait for the same marker share it."""
+
+
+class Way(Protocol):
+    """Where the steps of a call are executed."""
+
+    async def take_in(self, request: Any, limit_bytes: int) -> bytes:
+        """Return the body of a request, or raise what is wrong with it."""
+
+    async def outcome(self, queue: Queue, request: Any) -> Any:
+        """Execute what the queue executes; return its outcome, or raise it."""
+
+    async def execute(self, call: "Endpoint", work: InThread) -> AnyResponse:
+        """Execute work that waits."""
+
+    async def wait_for(self, call: "Endpoint", awaited: Awaited) -> Response:
+        """Read until there is enough or the time is over, and return the last response; or raise `ServerBusy`."""
+
+
+class CallersThread:
+    """Django's own way: the thread that called the view executes all steps, and shares no transaction."""
+
+    async def take_in(self, request: Any, limit_bytes: int) -> bytes:
+        """See `Way`."""
+        return read_whole(request, limit_bytes)
+
+    async def outcome(self, queue: Queue, request: Any) -> Any:
+        """See `Way`."""
+        return queue.execute_here(request)
+
+    async def execute(self, call: "Endpoint", work: InThread) -> AnyResponse:
+        """See `Way`."""
+        return work()
+
+    async def wait_for(self, call: "Endpoint", awaited: Awaited) -> Response:
+        """See `Way`. The thread sleeps; at most WAITING_THREADS do so at the same time."""
+        if not _waiting_threads.acquire(blocking=False):
+            raise ServerBusy(retry_after_seconds=1)
+        try:
+            return _read_until_enough(awaited)
+        finally:
+            _waiting_threads.release()
+
+
+def _read_until_enough(awaited: Awaited) -> Response:
+    deadline = time.monotonic() + awaited.seconds
+    marker = awaited.marker()
+    reading = awaited.read()
+    while not reading.is_enough and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(LOOK_EVERY_SECONDS, left))
+        before, marker = marker, awaited.marker()
+        if reading.is_unsettled or marker != before:
+            reading = awaited.read()
+    return reading.response
+
+
+_CALLERS_THREAD = CallersThread()
+_waiting_threads = threading.BoundedSemaphore(WAITING_THREADS)
+
+
+DEPRECATED: Final = {
+    "Deprecation": "@1795392000",
+    "Link": '</docs/api>; rel="deprecation"; type="text/html"',
+}
+"""The headers of a response to a request that has a former word: since when it is deprecated, and what the present one is.
+
+Source: RFC 9745. What is deprecated is answered until 1.0.
+"""
 
 
 def requires(scope: str, *, takes_query: bool = False) -> Callable[[Handler], Handler]:
     """Declare which scope a handler needs, and whether it reads query parameters; `schema.operation` does it.
 
     Args:
-        scope: "" for none.
+        scope: "" for none: a call that every key may make, or a public one.
         takes_query: True: the handler reads the query, and refuses what it does not know; False: there must be none.
     """
 
@@ -53,24 +159,23 @@ def requires(scope: str, *, takes_query: bool = False) -> Callable[[Handler], Ha
     return declare
 
 
-def scope_of(view: Any, method: str) -> str:
-    """Return the scope that a view, or its class, declares for a method in small letters."""
-    scope: str = getattr(view, method).scope
-    return scope
-
-
 class Endpoint(APIView):
     """A call of the API. Subclasses define `get`, `post` … (request, **path), each with the scope that it `requires`.
 
-    With `is_public`, no key is asked for. Handlers run in a thread and return a response. Those of the methods in `in_loop` run
-    in the event loop, wait for nothing, and may return `QueuedRequest` or `InThread`.
+    With `is_public`, no key is needed. Handlers return a response. Those of the methods in `in_loop` wait for nothing, so that
+    the front calls them in its event loop, and may return `QueuedRequest`, `Awaited` or `InThread`.
 
     With `is_probe`, query parameters are ignored; every other call refuses those that it does not declare.
 
     With `takes_nothing`, a write may come without a body.
 
-    With `reads_quickly`, a read takes a prepared statement or a few: such reads share one thread, which executes those that have
-    arrived one after the other, and wakes the loop once for all of them.
+    `former_methods` has the methods by which a call was made formerly, each with the present one: they do the same, and the
+    response says that they are deprecated, as for a path that a call had formerly, whose view `as_former_view` makes.
+
+    `location` is the address of what a write makes, with members of the response's body in braces.
+
+    With `reads_quickly`, a read executes a prepared statement or a few. Such reads share one thread, which executes those that
+    have arrived one after the other and wakes the loop once for all of them.
     """
 
     is_public: ClassVar[bool] = False
@@ -80,23 +185,102 @@ class Endpoint(APIView):
     reads_quickly: ClassVar[bool] = False
     served: ClassVar[str] = "application/json"
     body_limit_bytes: ClassVar[int] = BODY_LIMIT_BYTES
+    location: ClassVar[str] = ""
+    former_methods: ClassVar[Mapping[str, str]] = {}
+    is_former: ClassVar[bool] = False
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
+    # For drf-spectacular.
+    parser_classes = [JSONParser]
+    renderer_classes = [JSONRenderer]
 
     key: Key
     request_id: str
     method: str
-    """The method whose scope counts, in small letters: HEAD is a GET."""
+    """The method whose scope counts, in lower case: HEAD is a GET."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        for former, present in cls.former_methods.items():
+            setattr(cls, former, _copy(getattr(cls, present)))
         handlers = {name: getattr(cls, name) for name in cls.http_method_names if hasattr(cls, name)}
         undeclared = [name for name, handler in handlers.items() if not cls.is_public and not hasattr(handler, "scope")]
         if undeclared:
             raise TypeError(f"{cls.__name__} does not declare which scope {', '.join(undeclared)} needs.")
+        if cls.is_former or cls.former_methods or any(getattr(each, "former_names", ()) for each in handlers.values()):
+            # Not asked in each `walk`: a spend has few calls.
+            cls.walk = cls._walk_noting_former_words  # type: ignore[method-assign]
 
-    def begin(self, request: Request, path: Mapping[str, Any]) -> Callable[..., Any]:
+    # Django's way in ---------------------------------------------------------------------------------
+
+    @classmethod
+    def as_view(cls, **initkwargs: Any) -> Any:
+        """Return the view, which manages its own transactions even if the project has ATOMIC_REQUESTS."""
+        return transaction.non_atomic_requests(super().as_view(**initkwargs))
+
+    @classmethod
+    def as_former_view(cls) -> Any:
+        """Return the view for a path that the call had formerly: it does the same, and is deprecated."""
+        former: Any = type(f"Former{cls.__name__}", (cls,), {"is_former": True, "__doc__": cls.__doc__})
+        return former.as_view()
+
+    def dispatch(self, request: HttpRequest, *args: Any, **path: Any) -> HttpResponse | StreamingHttpResponse:
+        """Respond to a request that Django has routed here; every error is a problem."""
+        request_id(request)
+        try:
+            ensure_sound(request)
+            ensure_host(request)
+            response = _finished(self.walk(request, path, _CALLERS_THREAD))
+        except Exception as error:
+            response = problem_response(error, request)
+        return for_django(response, request)
+
+    # The steps ---------------------------------------------------------------------------------------
+
+    async def walk(self, request: Any, path: Mapping[str, Any], way: Way) -> AnyResponse:
+        """Take a request through all steps and return the response, or raise the error that ended it.
+
+        Args:
+            path: the parameters of the path.
+        """
+        handler = partial(self.begin(request), request, **path)
+        if not self.is_public:
+            secret = secret_of(request)
+            self.admit(known_key(secret) or await way.outcome(LOOKUPS, secret), path)
+        with nullcontext() if self.is_public else admitted(self.key):
+            self.ensure_query(request)
+            if self.method != "get":
+                try:
+                    request.raw_body = await way.take_in(request, self.body_limit_bytes)
+                except (MalformedRequest, BodyTooLarge) as error:
+                    request.raw_body = error  # other faults are reported first
+            result = handler() if self.method in self.in_loop else handler
+            if isinstance(result, QueuedRequest):
+                request.raw_body = b""  # what waits, waits without its body
+                return result.respond(await way.outcome(result.queue, result.request))
+            if isinstance(result, Awaited):
+                return await way.wait_for(self, result)
+            return await way.execute(self, result) if callable(result) else result
+
+    async def _walk_noting_former_words(self, request: Any, path: Mapping[str, Any], way: Way) -> AnyResponse:
+        """As `walk`. The response says so if the path, the method or a name that the request has is a former one."""
+        with noting_former_names() as used:
+            try:
+                response = await Endpoint.walk(self, request, path, way)
+            except Invalid as error:
+                raise self._by_given_names(error, used) from error
+        if self.is_former or self.method in self.former_methods or used:
+            for name, text in DEPRECATED.items():
+                response.headers[name] = text
+        return response
+
+    def _by_given_names(self, error: Invalid, used: Collection[str]) -> Invalid:
+        """Return the error with the name of its field as the request has it: rules name the attribute."""
+        names: Mapping[str, str] = getattr(getattr(self, self.method), "former_names", {})
+        given = {former: name for former, name in names.items() if former not in used}
+        return Invalid(**{**error.facts, "pointer": renamed(error.facts["pointer"], given)})
+
+    def begin(self, request: Any) -> Callable[..., Any]:
         """Return the handler of the request's method, or raise `MethodNotAllowed` or `NotAcceptable`."""
-        self.setup(request, **path)
         self.request_id = request.request_id
         method = (request.method or "").lower()
         self.method = "get" if method == "head" else method
@@ -112,19 +296,19 @@ class Endpoint(APIView):
         """Let the key make this call, or raise `ScopeMissing` or `NotFound`."""
         self.key = key
         scope: str = getattr(self, self.method).scope
-        if scope not in key.scopes and not key.may(scope):
+        if scope and scope not in key.scopes and not key.may(scope):
             raise ScopeMissing(scope=scope)
         if key.holder_id is not None and "holder" in path and not key.sees(path["holder"]):
             raise NotFound  # as for a path that does not exist
 
     def ensure_query(self, request: HttpRequest) -> None:
-        """Return if the call reads query parameters or gets none; else raise for each of them."""
+        """Return if the call declares query parameters or gets none; otherwise raise for each of them."""
         if not self.is_probe and not getattr(getattr(self, self.method), "takes_query", False):
             refuse_query(request)
 
     @property
     def allowed(self) -> list[str]:
-        """The methods that exist here, as the Allow header names them."""
+        """The methods of this path, for the Allow header."""
         return [method.upper() for method in self.http_method_names if hasattr(self, method)]
 
     def body(self, request: HttpRequest, shape: Shape[Any]) -> dict[str, Any]:
@@ -132,8 +316,41 @@ class Endpoint(APIView):
         return read(shape, read_body(request))
 
 
+def _copy(handler: Any) -> Any:
+    """Return a separate handler for another method, with the same declaration."""
+    copy = FunctionType(handler.__code__, handler.__globals__, handler.__name__, handler.__defaults__, handler.__closure__)
+    copy.__kwdefaults__ = handler.__kwdefaults__
+    copy.__dict__.update(handler.__dict__)
+    return copy
+
+
+def _finished(steps: Coroutine[Any, Any, AnyResponse]) -> AnyResponse:
+    """Return the result of a coroutine that never waits for an event loop."""
+    try:
+        steps.send(None)
+    except StopIteration as done:
+        response: AnyResponse = done.value
+        return response
+    raise RuntimeError("A step of a call waits for an event loop.")
+
+
+class UnknownPath(Endpoint):
+    """Any other path below the calls: 404 as a problem, for every method."""
+
+    is_public = True
+    schema = None
+
+    def begin(self, request: Any) -> Callable[..., Any]:
+        """Raise `NotFound`."""
+        raise NotFound
+
+
+unknown_path = UnknownPath.as_view()
+"""The view for the end of a project's URL patterns: `re_path("^v1/", unknown_path)`."""
+
+
 def ensure_acceptable(accept: str | None, served: str = "application/json") -> None:
-    """Return if a client with this Accept header takes what is served, or raise `NotAcceptable`. Source: RFC 9110, 12.5.1."""
+    """Return if a client with this Accept header accepts the served type, or raise `NotAcceptable`. Source: RFC 9110, 12.5.1."""
     if not accept or accept in ("*/*", served):
         return
     ranges = {served: 2, served.partition("/")[0] + "/*": 1, "*/*": 0}

@@ -1,24 +1,26 @@
-"""What the API rejects before it calls the ledger: nothing was written, nothing is recorded."""
+"""The errors with which the API rejects a request before it calls the ledger: nothing was written or recorded."""
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from ledger.errors import FieldError, LedgerError, Problem
+from ledger.errors import Answer, LedgerError
+from ledger.values import Count, FieldError, ListOf, Text
 
 
 class RequestError(LedgerError):
-    """Base of what the API rejects."""
+    """Base of these errors."""
 
     code = "rejected"
     title = "The API rejected the request"
-    problem = Problem(400, "")
+    answer = Answer(400, "")
 
 
 class MalformedRequest(RequestError):
-    """The body is not one well-formed JSON object, or the URL is not well-formed. Carries `field_errors`."""
+    """The body is not one well-formed JSON object, or the URL is not well-formed. `errors` lists every fault."""
 
     code = "malformed-request"
     title = "The request is not well-formed"
-    problem = Problem(400, "`errors` lists every fault.")
+    answer = Answer(400, "`errors` lists every fault.")
 
     def __init__(self, *field_errors: FieldError) -> None:
         super().__init__()
@@ -26,11 +28,11 @@ class MalformedRequest(RequestError):
 
 
 class InvalidRequest(RequestError):
-    """Well-formed, but fields are missing, unknown or out of bounds. Carries all `field_errors` that were found."""
+    """Well-formed, but fields are missing, unknown or out of bounds. `errors` lists every fault."""
 
     code = "invalid-request"
     title = "The request is not valid"
-    problem = Problem(400, "`errors` lists every fault.")
+    answer = Answer(400, "`errors` lists every fault.")
 
     def __init__(self, field_errors: Sequence[FieldError]) -> None:
         super().__init__()
@@ -42,7 +44,7 @@ class IdempotencyKeyMissing(RequestError):
 
     code = "idempotency-key-missing"
     title = "A write needs an Idempotency-Key"
-    problem = Problem(400, "`errors` lists every fault.")
+    answer = Answer(400, "`errors` lists every fault.")
     field_errors = (
         FieldError("/Idempotency-Key", "required", "Send an Idempotency-Key header of 1 to 255 printable ASCII characters."),
     )
@@ -53,24 +55,26 @@ class IdempotencyKeyInvalid(RequestError):
 
     code = "idempotency-key-invalid"
     title = "The Idempotency-Key is not valid"
-    problem = Problem(400, "`errors` lists every fault.")
+    answer = Answer(400, "`errors` lists every fault.")
     field_errors = (FieldError("/Idempotency-Key", "pattern", "An Idempotency-Key must be 1 to 255 printable ASCII characters."),)
 
 
 class Unauthenticated(RequestError):
-    """The request has no API key, or its key does not exist or is revoked; the response is the same for all three."""
+    """The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all."""
 
     code = "unauthenticated"
     title = "The request needs a valid API key"
-    problem = Problem(401, "Send `Authorization: Bearer <api key>` with a valid key.")
+    answer = Answer(401, "Send `Authorization: Bearer <api key>` with a valid key.")
 
 
 class ScopeMissing(RequestError):
-    """The API key is valid but lacks a scope. Facts: scope."""
+    """The API key is valid but lacks a scope."""
 
     code = "scope-missing"
     title = "The API key lacks a scope"
-    problem = Problem(403, "The key needs the scope {scope}.")
+    answer = Answer(403, "The key needs the scope {scope}.")
+
+    scope: Annotated[str, Text("The scope that the call needs.", most=64)]
 
 
 class NotFound(RequestError):
@@ -78,52 +82,65 @@ class NotFound(RequestError):
 
     code = "not-found"
     title = "Not found"
-    problem = Problem(404, "The resource does not exist, or this key may not see it.")
+    answer = Answer(404, "The resource does not exist, or this key may not see it.")
 
 
 class MethodNotAllowed(RequestError):
-    """The path does not support this method. Facts: method, allowed."""
+    """The path does not support this method."""
 
     code = "method-not-allowed"
     title = "The path does not support this method"
-    problem = Problem(405, "The Allow header lists the supported methods.")
+    answer = Answer(405, "The Allow header lists the supported methods.")
+
+    method: Annotated[str, Text("The method of the request.", most=32)] = ""
+    allowed: Annotated[list[str], ListOf(Text(most=32), "The methods of the path, as in Allow.", most=16)]
 
 
 class NotAcceptable(RequestError):
-    """The client accepts no media type that this path serves. Facts: served."""
+    """The client accepts no media type that this path serves."""
 
     code = "not-acceptable"
     title = "This path serves only JSON"
-    problem = Problem(406, "This path serves {served}.")
+    answer = Answer(406, "This path serves {served}.")
+
+    served: Annotated[str, Text("The media type that this path serves.", most=64)]
 
 
 class UnsupportedMediaType(RequestError):
-    """The body is not JSON in UTF-8, or it is compressed. Facts: accepted."""
+    """The body is not JSON in UTF-8, or it is compressed."""
 
     code = "unsupported-media-type"
     title = "The body must be application/json"
-    problem = Problem(415, "Send {accepted} in UTF-8, uncompressed.")
+    answer = Answer(415, "Send {accepted} in UTF-8, uncompressed.")
+
+    accepted: Annotated[str, Text("The media type that this path takes.", most=64)]
 
 
 class BodyTooLarge(RequestError):
-    """The body exceeds the limit of this path. Facts: limit_bytes."""
+    """The body exceeds the limit of this path."""
 
     code = "body-too-large"
     title = "The body is too large"
-    problem = Problem(413, "The body must be at most {limit_bytes} bytes.")
+    answer = Answer(413, "The body must be at most {limit_bytes} bytes.")
+
+    limit_bytes: Annotated[int, Count("The limit of this path.")]
 
 
 class BodyTimeout(RequestError):
-    """The body took too long to arrive. Facts: seconds."""
+    """The body took longer than 20 s to arrive."""
 
     code = "body-timeout"
     title = "The body did not arrive in time"
-    problem = Problem(408, "The body must arrive within {seconds} s. Nothing was executed.")
+    answer = Answer(408, "The body must arrive within {seconds} s. Nothing was executed.")
+
+    seconds: Annotated[int, Count("How long a body may take.")]
 
 
 class TooManyRequests(RequestError):
-    """The API key, or the address of a client that is not logged in, asks for too much. Facts: retry_after_seconds."""
+    """The API key, or the address of a client that is not logged in, has sent too many requests."""
 
     code = "too-many-requests"
     title = "The client has sent too many requests"
-    problem = Problem(429, "Try again in {retry_after_seconds} s.")
+    answer = Answer(429, "Try again in {retry_after_seconds} s.")
+
+    retry_after_seconds: Annotated[int, Count("As in Retry-After.")]

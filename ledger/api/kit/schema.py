@@ -1,7 +1,7 @@
-"""How calls are shown in the OpenAPI document: `@operation(...)` on a view's method says all, with an example for each body.
+"""The declaration of calls for the OpenAPI document: `@operation(...)` on a view's method, with an example for each body.
 
 Problems are given as the errors that are raised, with facts as an example; `ledger_project.api.documented_problems` makes
-responses of them, with their statuses, when the document is made.
+responses with their statuses of them when the document is made.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,39 +15,19 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers
 
 from ledger.api.kit.endpoint import Handler, requires
+from ledger.api.kit.reading.parsing import MERGE_PATCH
 from ledger.api.kit.reading.queries import DryRunQuery
 from ledger.api.kit.request_errors import ScopeMissing
-from ledger.errors import AccountMovedOn, LedgerError
+from ledger.errors import LedgerError
 from ledger.records import Field, OneOf, Record, Shape, choice_text, shape_of
-from ledger.values import CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE, RATE_CODE
+from ledger.values import EXACT_INTEGERS, MAX_AMOUNT
 
 PROBLEMS_KEY = "x-problems"
-"""Where an operation carries its errors until the hook turns them into responses; it is not in the finished document."""
+"""The key under which an operation carries its errors until the hook turns them into responses; the document does not have it."""
 TAKES_BODY_KEY = "x-takes-body"
 SCOPE_KEY = "x-scope"
-"""Where the finished document names the scope that a call needs; null for none."""
+"""The key under which the document names the scope that a call needs; null if it needs no scope."""
 
-HOLDER_PATH = OpenApiParameter(
-    "holder",
-    {"type": "string", "pattern": f"^{HOLDER_ID.pattern}$", "minLength": 1, "maxLength": 64},
-    OpenApiParameter.PATH,
-    description="The owner of the credits. A new holder has no credits; its first grant creates it.",
-    examples=[OpenApiExample("holder", "customer-42")],
-)
-SEQUENCE_PATH = OpenApiParameter(
-    "sequence",
-    {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_SEQUENCE},
-    OpenApiParameter.PATH,
-    description="The number of the entry in its account: 1, 2, 3 …",
-    examples=[OpenApiExample("sequence", 1)],
-)
-RATE_PATH = OpenApiParameter(
-    "code",
-    {"type": "string", "pattern": f"^{RATE_CODE.pattern}$", "minLength": 1, "maxLength": 64},
-    OpenApiParameter.PATH,
-    description="The name of the rate.",
-    examples=[OpenApiExample("code", "gpt-4o.output")],
-)
 IDEMPOTENCY_KEY_HEADER = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "pattern": "^[!-~]([ -~]{0,253}[!-~])?$", "minLength": 1, "maxLength": 255},
@@ -70,27 +50,7 @@ REPLAYED_HEADER = OpenApiParameter(
     description="Present when the server repeats the first response.",
     response=[200, 201],
 )
-IF_MATCH_HEADER = OpenApiParameter(
-    "If-Match",
-    {"type": "string", "pattern": r'^("(0|[1-9][0-9]{0,18})"|\*)$'},
-    OpenApiParameter.HEADER,
-    description="The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition.",
-    examples=[OpenApiExample("tag", "*")],
-)
-IF_NONE_MATCH_HEADER = OpenApiParameter(
-    "If-None-Match",
-    {"type": "string"},
-    OpenApiParameter.HEADER,
-    description="ETags of balances you know: the response is 304 if one of them is current.",
-    examples=[OpenApiExample("tag", '"7"')],
-)
-ETAG_HEADER = OpenApiParameter(
-    "ETag",
-    {"type": "string"},
-    OpenApiParameter.HEADER,
-    description="The sequence of the account's last entry; for If-Match on a write, and for If-None-Match here.",
-    response=[200, 304],
-)
+LOCATION_HEADER = {"Location": {"schema": {"type": "string"}, "description": "The path of the new resource."}}
 REQUEST_ID_HEADER = OpenApiParameter(
     "X-Request-Id",
     {"type": "string"},
@@ -130,33 +90,29 @@ def operation(
     problems: Sequence[LedgerError] = (),
     idempotent: bool = False,
     dry_run: bool = False,
-    conditional: bool = False,
-    deprecated: bool = False,
+    conditions: Sequence[OpenApiParameter] = (),
 ) -> Callable[[Handler], Handler]:
-    """Declare the method of a view: which scope it needs, which the view then enforces, and what the document says of it.
+    """Declare the method of a view: the scope that it needs, which the view then enforces, and its part of the document.
 
     Args:
         name: the operationId, unique.
-        scope: which scope a key needs; "" for a call without a key.
+        scope: the scope that a key needs; "" for a call that every key may make, or that needs no key.
         responses: by status.
         takes: the body, for a write.
         query: the declaration of the query parameters, which the handler reads; without it, the call refuses every parameter.
         parameters: in the path.
-        problems: errors beyond those that every call can meet, each with facts as an example.
+        problems: errors beyond those of every call, each with facts as an example.
         idempotent: the call needs an Idempotency-Key.
-        dry_run: it takes `?dry_run=true`; a `query` of its own is then a `DryRunQuery`.
-        conditional: it takes If-Match.
-        deprecated: another call does the same, and new clients use that one.
+        dry_run: it takes `?dry_run=true`; its `query`, if any, is then a `DryRunQuery`.
+        conditions: headers on which it depends whether the call is executed, such as If-Match.
     """
     headers = [
         REQUEST_ID_HEADER,
         *([OPTIONAL_KEY_HEADER if dry_run else IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER] if idempotent else []),
+        *conditions,
     ]
-    headers += [IF_MATCH_HEADER] if conditional else []
     query = query or (DryRunQuery if dry_run else None)
     queries: list[Any] = [shape_of(query)] if query else []
-    if conditional:
-        problems = [*problems, AccountMovedOn(expected=7, sequence=8)]
     if dry_run and 200 not in responses:
         shown = responses[201]._replace(description="With `dry_run`: the response that the write would get.")
         responses = {200: shown, **responses}
@@ -165,7 +121,6 @@ def operation(
         summary=summary,
         description=f"{description}\n\nScope: `{scope}`.".strip() if scope else description,
         tags=[tag],
-        deprecated=deprecated or None,
         parameters=[*parameters, *queries, *headers],
         request=takes.shape if takes else None,
         responses={
@@ -179,7 +134,15 @@ def operation(
             SCOPE_KEY: scope or None,
         },
     )
-    return lambda handler: requires(scope, takes_query=query is not None)(document(handler))
+    former_names = {
+        former: name for shape in (takes.shape if takes else None, *queries) if shape for name, former in shape.named.items()
+    }
+
+    def declare(handler: Handler) -> Handler:
+        handler.former_names = former_names  # type: ignore[attr-defined]
+        return requires(scope, takes_query=query is not None)(document(handler))
+
+    return declare
 
 
 def _response_examples(responses: Mapping[int, ResponseBody]) -> list[OpenApiExample]:
@@ -196,7 +159,7 @@ def _request_examples(takes: RequestBody | None) -> list[OpenApiExample]:
 
 def page_of(shape: type[serializers.Serializer]) -> type[serializers.Serializer]:
     """Return the shape of a page of a list."""
-    link = "The address of that page; null at the end of the list."
+    link = "The URL of that page; null at the end of the list."
     return type(
         f"{shape.__name__.removesuffix('Serializer')}PageSerializer",
         (serializers.Serializer,),
@@ -214,14 +177,11 @@ def page_example(*results: Any, path: str) -> dict[str, Any]:
     return {"results": list(results), "next": f"https://ledger.example{path}?cursor=Zm9sbG93aW5n&limit=1", "previous": None}
 
 
-CREDIT_TYPE_SCHEMA = {"type": "string", "pattern": f"^{CREDIT_TYPE.pattern}$"}
-
-
 # What drf-spectacular is to make of our declarations -------------------------------------------------
 
 
 class ShapeSchema(OpenApiSerializerExtension):
-    """A shape says itself what it takes, and takes no other fields."""
+    """A shape has all fields that it takes, and takes no others."""
 
     target_class = "ledger.records.Shape"
 
@@ -233,16 +193,25 @@ class ShapeSchema(OpenApiSerializerExtension):
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the JSON schema of the shape."""
         shape: Shape[Any] = self.target
-        # Not as a `oneOf` of lists of required fields: client generators make a type of nothing of each of them.
+        # Not as a `oneOf` of lists of required fields: client generators make an empty type of each.
         choice = f"\n\nGive {choice_text(shape.either)}." if shape.either else ""
-        required = sorted(field.name for field in shape.fields if field.required)
+        required = sorted(field.json_name for field in shape.fields if field.required)
+        present = {field.json_name: _field_schema(auto_schema, field, direction) for field in shape.fields}
+        former = {attribute: _formerly(present[name], name) for name, attribute in shape.named.items()}
         return {
             "type": "object",
             "description": shape.text + choice,
-            "properties": {field.name: _field_schema(auto_schema, field, direction) for field in shape.fields},
+            "properties": present | former,
             **({"required": required} if required else {}),
             "additionalProperties": False,
         }
+
+
+def _formerly(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the schema of a field under the name that it had formerly."""
+    described = {**schema, "description": f"Former name of `{name}`; answered until 1.0.", "deprecated": True}
+    described.pop("default", None)
+    return described
 
 
 def _field_schema(auto_schema: Any, field: Field, direction: Any) -> Any:
@@ -276,8 +245,16 @@ def _one_of(auto_schema: Any, value: OneOf, direction: Any) -> ResolvedComponent
     return component
 
 
+EXACT_INTEGERS_SCHEMA = {
+    "type": "object",
+    "additionalProperties": {"type": "string", "pattern": "^-?[1-9][0-9]*$"},
+    "description": f"Only if an integer of this object exceeds {MAX_AMOUNT}: by its name, its digits as a string, for readers of "
+    "JSON that round such integers.",
+}
+
+
 class CallSchema(AutoSchema):
-    """What the document says of one call because of its view: whether it needs an API key, and a body."""
+    """The document's data of one call that come from its view: whether it needs an API key, and a body."""
 
     def get_auth(self) -> list[dict[str, list[str]]]:
         """Return the security that the call asks for."""
@@ -285,16 +262,35 @@ class CallSchema(AutoSchema):
         return [] if view.is_public else [{"apiKey": []}]
 
     def get_operation(self, *args: Any, **options: Any) -> Any:
-        """Return the call; a public one says that it needs no key, where drf-spectacular would say nothing."""
+        """Return the call; a public call has an empty security, which drf-spectacular would leave out."""
+        view: Any = self.view
         call = super().get_operation(*args, **options)
         if call is not None:
             call.setdefault("security", [])
+            if view.is_former or self.method.lower() in view.former_methods:
+                call["deprecated"] = True
+                call["operationId"] += "Formerly"
+            if view.location and "201" in call["responses"]:
+                call["responses"]["201"].setdefault("headers", {}).update(LOCATION_HEADER)
         return call
 
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
+        """Return the schema of a response; the members under former names are deprecated in it."""
+        schema = super()._map_basic_serializer(serializer, direction)
+        if any(member.get("maximum", 0) > MAX_AMOUNT for member in schema["properties"].values()):
+            schema["properties"][EXACT_INTEGERS] = EXACT_INTEGERS_SCHEMA
+        # Not `serializer.fields`: REST framework copies a field without what was added to it.
+        for name, field in getattr(type(serializer), "_declared_fields", {}).items():
+            if hasattr(field, "former_of"):
+                schema["properties"][name]["deprecated"] = True
+        return schema
+
     def _get_request_body(self, direction: Any = "request") -> Any:
-        """Return the body of a write; drf-spectacular takes one whose fields can all be left out for one that can be missing."""
+        """Return the body of a write; drf-spectacular would make a body optional whose fields are all optional."""
         view: Any = self.view
         body = super()._get_request_body(direction)
         if body is not None:
             body["required"] = not view.takes_nothing
+            if self.method == "PATCH":
+                body["content"][MERGE_PATCH] = body["content"]["application/json"]
         return body

@@ -9,7 +9,7 @@ WITH clock AS (
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, e.counterpart ->> 'incoming' AS incoming, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder') AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -51,7 +51,7 @@ WITH clock AS (
         AND f.request_digest IS NOT NULL
         AND f.refers_to IS NULL
         AND f.refunded_total IS NULL
-        AND f.incoming IS NULL
+        AND f.setting IS NULL
         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
         AND f.held = f.p_held
         AND f.holds::text IS NOT DISTINCT FROM f.p_holds_text
@@ -82,10 +82,10 @@ WITH clock AS (
         END,
         false
     )
-), told_apart AS (
+), classified AS (
     SELECT
         d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.refers_to, d.refunded_total, d.overdraft,
-        d.lots, d.drawn, d.holds, d.incoming, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
+        d.lots, d.drawn, d.holds, d.setting, d.budget, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
         d.lots_text,
         d.drawn::text AS drawn_text,
         d.holds::text AS holds_text,
@@ -110,7 +110,7 @@ WITH clock AS (
             AND COALESCE(t.holds_text, '[]')
                 ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
             AS is_canonical
-    FROM told_apart t
+    FROM classified t
 ), judged AS (
     SELECT
         f.*,
@@ -164,7 +164,7 @@ WITH clock AS (
                     SELECT b.lot, b.place, b.remaining,
                         CASE
                             WHEN b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
-                            THEN LEAST(b.remaining, GREATEST(0, w.wanted - COALESCE(sum(b.remaining) FILTER (
+                            THEN LEAST(b.remaining, GREATEST(0, w.due - COALESCE(sum(b.remaining) FILTER (
                                 WHERE b.effective_us <= f.effective_us AND (b.expires_us IS NULL OR b.expires_us > f.effective_us)
                             ) OVER (ORDER BY b.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)))
                             ELSE 0
@@ -175,7 +175,7 @@ WITH clock AS (
                             WHEN f.kind <> 'adjust' THEN -f.amount
                             WHEN f.idempotency_key IS NULL THEN GREATEST(facts.owed_before, 0)
                             ELSE 0
-                        END AS wanted
+                        END AS due
                         FROM facts
                     ) AS w
                 )
@@ -191,9 +191,10 @@ WITH clock AS (
                             UNION ALL SELECT lot, CASE
                                 WHEN f.kind IN ('refund', 'transfer_in') THEN -amount
                                 WHEN f.kind IN ('hold', 'release') THEN 0
-                                WHEN f.kind IN ('grant', 'spend', 'revoke', 'expire', 'capture', 'transfer_out', 'adjust', 'refusal') THEN amount
+                                WHEN f.kind IN ('grant', 'spend', 'revoke', 'reissue', 'expire', 'capture', 'transfer_out', 'adjust', 'refusal') THEN amount
                             END FROM drawn
                             UNION ALL SELECT f.sequence, -f.amount WHERE f.kind = 'grant' OR (f.kind = 'transfer_in' AND f.drawn_text = '[]')
+                            UNION ALL SELECT f.sequence, -amount FROM drawn WHERE f.kind = 'reissue'
                         ) AS changes
                         GROUP BY lot
                         HAVING sum(change) <> 0
@@ -225,7 +226,7 @@ WITH clock AS (
                             WHEN b.lot IS NOT NULL THEN
                                 (n.effective_us, n.expires_us, n.priority, n.promotional, n.received)
                                 IS DISTINCT FROM (b.effective_us, b.expires_us, b.priority, b.promotional, b.received)
-                            WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund')
+                            WHEN n.lot = f.sequence THEN f.kind NOT IN ('grant', 'transfer_in', 'refund', 'reissue')
                                 OR (f.kind = 'transfer_in') <> (n.received IS NOT NULL)
                                 OR (
                                     f.kind = 'grant'
@@ -233,8 +234,18 @@ WITH clock AS (
                                     -- 0 means that the lot could be spent as soon as the entry was recorded.
                                     AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
                                 )
+                                -- A lot of other terms has the effective time and the source of the lot that it replaces.
+                                OR (f.kind = 'reissue' AND NOT EXISTS (
+                                    SELECT
+                                    FROM lot_before AS replaced
+                                    WHERE replaced.lot = f.refers_to
+                                        AND (replaced.effective_us = n.effective_us OR (n.effective_us = 0 AND replaced.effective_us <= f.effective_us))
+                                        AND replaced.promotional IS NOT DISTINCT FROM n.promotional
+                                        AND (replaced.expires_us, replaced.priority) IS DISTINCT FROM (n.expires_us, n.priority)
+                                        AND COALESCE(n.expires_us > f.effective_us, true)
+                                ))
                                 OR (f.kind = 'refund' AND (n.effective_us <> 0 OR COALESCE(n.expires_us <= f.effective_us, true)))
-                            WHEN f.kind = 'transfer_in' AND NOT EXISTS (SELECT FROM part_before h WHERE h.lot = n.lot) THEN true
+                            WHEN f.kind = 'transfer_in' AND f.refers_to IS NULL AND NOT EXISTS (SELECT FROM part_before h WHERE h.lot = n.lot) THEN true
                             ELSE f.kind NOT IN ('refund', 'release', 'transfer_in') OR NOT EXISTS (
                                 SELECT
                                 FROM ledger_entry o
@@ -259,7 +270,7 @@ WITH clock AS (
                         GROUP BY effective_us, expires_us, priority, promotional
                         HAVING count(*) > 1
                     ) OR (
-                        f.kind = 'transfer_in' AND EXISTS (SELECT FROM drawn LEFT JOIN lot USING (lot) WHERE lot.received IS NULL)
+                        f.kind = 'transfer_in' AND f.refers_to IS NULL AND EXISTS (SELECT FROM drawn LEFT JOIN lot USING (lot) WHERE lot.received IS NULL)
                     ) THEN 'shared' END,
                     CASE WHEN EXISTS (
                         SELECT
@@ -271,7 +282,7 @@ WITH clock AS (
                     ) THEN 'lots-order' END,
                     CASE WHEN CASE
                         WHEN f.kind IN ('spend', 'hold', 'transfer_out', 'adjust') THEN
-                            (f.kind <> 'hold' OR f.refers_to IS NULL) AND f.drawn_text <> COALESCE(
+                            f.refers_to IS NULL AND f.drawn_text <> COALESCE(
                                 (SELECT '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY place) || ']'
                                 FROM taken WHERE amount > 0),
                                 '[]'
@@ -279,8 +290,15 @@ WITH clock AS (
                         WHEN f.kind = 'capture' THEN EXISTS (
                             SELECT FROM taken t LEFT JOIN lot n USING (lot) WHERE t.remaining - COALESCE(n.remaining, 0) <> t.amount
                         )
-                        WHEN f.kind IN ('revoke', 'expire') THEN COALESCE(f.drawn_text <> '[[' || f.refers_to || ',' || -f.amount || ']]', false)
-                        WHEN f.kind IN ('grant', 'refund', 'release', 'transfer_in', 'refusal') THEN false
+                        -- A revocation of no grant takes all lots, up to the largest amount.
+                        WHEN f.kind IN ('revoke', 'expire') THEN f.drawn_text <> COALESCE('[[' || f.refers_to || ',' || -f.amount || ']]', (
+                            SELECT '[' || string_agg('[' || lot || ',' || LEAST(remaining, 9007199254740991 - ahead) || ']', ',' ORDER BY place) || ']'
+                            FROM (SELECT lot, place, remaining, COALESCE(sum(remaining) OVER (
+                                ORDER BY place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                            ), 0) AS ahead FROM lot_before) AS whole
+                            WHERE ahead < 9007199254740991
+                        ), '[]')
+                        WHEN f.kind IN ('grant', 'refund', 'reissue', 'release', 'transfer_in', 'refusal') THEN false
                     END IS NOT FALSE THEN 'burn-order' END,
                     CASE WHEN (SELECT CASE
                         WHEN f.kind = 'spend' THEN facts.drawn = -f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < -f.amount)
@@ -290,6 +308,9 @@ WITH clock AS (
                         WHEN f.kind = 'grant' THEN facts.drawn = 0
                         WHEN f.kind = 'transfer_in' THEN f.drawn_text = '[]' OR f.drawn_text ~ ('^\[\[\d+,' || f.amount || '\]\]$')
                         WHEN f.kind = 'adjust' THEN f.amount = 0
+                        WHEN f.kind = 'reissue' THEN f.amount = 0 AND f.drawn_text = COALESCE((
+                            SELECT '[[' || lot || ',' || remaining || ']]' FROM lot_before WHERE lot = f.refers_to
+                        ), '')
                         WHEN f.kind = 'refusal' THEN f.amount = 0 AND facts.drawn = 0
                         WHEN f.kind IN ('revoke', 'expire', 'hold', 'transfer_out') THEN facts.drawn = -f.amount
                     END IS NOT TRUE FROM facts) OR EXISTS (SELECT FROM drawn WHERE amount < 1)
@@ -299,7 +320,7 @@ WITH clock AS (
                         OR f.held - f.p_held IS DISTINCT FROM CASE
                             WHEN f.kind IN ('hold', 'release') THEN -f.amount
                             WHEN f.kind = 'capture' THEN -(facts.drawn + f.amount)
-                            WHEN f.kind IN ('grant', 'spend', 'refund', 'revoke', 'expire', 'transfer_in', 'transfer_out', 'adjust', 'refusal') THEN 0
+                            WHEN f.kind IN ('grant', 'spend', 'refund', 'revoke', 'reissue', 'expire', 'transfer_in', 'transfer_out', 'adjust', 'refusal') THEN 0
                         END FROM facts)
                     THEN 'held' END,
                     -- Other holds do not change (but 5e6 may be written 5000000); the parts of this hold have the terms of their lots.
@@ -337,15 +358,15 @@ WITH clock AS (
                         FROM facts)
                     THEN 'holds' END,
                     CASE WHEN (f.overdraft IS DISTINCT FROM f.p_overdraft AND (f.kind <> 'adjust' OR f.idempotency_key IS NULL))
-                        OR (f.kind = 'adjust' AND f.overdraft IS NULL AND f.incoming IS NULL)
+                        OR (f.kind = 'adjust' AND f.overdraft IS NULL AND f.setting IS NULL AND f.budget IS NULL)
                     THEN 'overdraft' END,
-                    CASE WHEN f.incoming IS NOT NULL AND NOT (
+                    CASE WHEN f.setting IS NOT NULL AND NOT (
                         f.kind = 'adjust'
-                        AND f.incoming IN ('accepted', 'refused')
+                        AND f.setting IN ('accepted', 'refused', 'frozen', 'thawed')
                         AND f.idempotency_key IS NOT NULL
                         AND f.drawn_text = '[]'
                         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
-                    ) THEN 'incoming' END,
+                    ) THEN CASE WHEN f.setting IN ('frozen', 'thawed') THEN 'frozen' ELSE 'incoming' END END,
                     CASE WHEN CASE
                         WHEN f.kind = 'grant' THEN false
                         WHEN f.kind = 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
@@ -373,20 +394,23 @@ WITH clock AS (
                                 )
                             )
                         )
-                        WHEN f.kind IN ('spend', 'refund', 'revoke', 'hold', 'capture', 'transfer_in', 'transfer_out', 'refusal') THEN
+                        WHEN f.kind IN ('spend', 'refund', 'revoke', 'reissue', 'hold', 'capture', 'transfer_in', 'transfer_out', 'refusal') THEN
                             f.effective_us <> f.recorded_us AND NOT f.may_be_set_back
                     END IS NOT FALSE THEN 'time' END,
                     CASE WHEN f.refers_to IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
                     CASE WHEN (SELECT CASE
                         WHEN f.kind = 'refund' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('spend', 'capture'), true)
-                        WHEN f.kind = 'revoke' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'grant', true)
-                        WHEN f.kind = 'expire' THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund'), true)
+                        WHEN f.kind = 'revoke' THEN f.refers_to IS NULL OR COALESCE(closed_kind IN ('grant', 'reissue'), true)
+                        WHEN f.kind IN ('expire', 'reissue') THEN
+                            f.refers_to IS NOT NULL AND COALESCE(closed_kind IN ('grant', 'transfer_in', 'refund', 'reissue'), true)
                         WHEN f.kind IN ('capture', 'release') THEN f.refers_to IS NOT NULL AND COALESCE(closed_kind = 'hold', true)
                         WHEN f.kind = 'hold' THEN f.refers_to IS NULL OR (f.amount = 0 AND COALESCE(closed_kind = 'hold', true))
-                        WHEN f.kind IN ('grant', 'spend', 'transfer_in', 'transfer_out', 'adjust', 'refusal') THEN f.refers_to IS NULL
+                        WHEN f.kind = 'transfer_in' THEN f.refers_to IS NULL OR COALESCE(closed_kind = 'transfer_out', true)
+                        WHEN f.kind = 'transfer_out' THEN f.refers_to IS NULL OR COALESCE(closed_kind = 'transfer_in', true)
+                        WHEN f.kind IN ('grant', 'spend', 'adjust', 'refusal') THEN f.refers_to IS NULL
                     END IS NOT TRUE FROM facts) THEN 'refers-to' END,
                     CASE WHEN (f.refunded_total IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
-                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in', 'refund') THEN 'keys' END
+                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in', 'transfer_out', 'refund') THEN 'keys' END
                 ], NULL)
             )
         END AS broken

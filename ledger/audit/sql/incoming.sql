@@ -8,8 +8,8 @@ CROSS JOIN LATERAL (
         AND s.credit_type = i.credit_type
         AND s.sequence < i.sequence
         AND s.kind = 'adjust'
-        AND s.counterpart IS NOT NULL
+        AND s.counterpart ->> 'incoming' IS NOT NULL
     ORDER BY s.sequence DESC
     LIMIT 1
 ) AS setting
-WHERE i.holder_id >= %(since)s AND i.holder_id <= %(upto)s AND i.kind = 'transfer_in' AND setting.incoming = 'refused'
+WHERE i.holder_id >= %(since)s AND i.holder_id <= %(upto)s AND i.kind = 'transfer_in' AND i.refers_to IS NULL AND setting.incoming = 'refused'

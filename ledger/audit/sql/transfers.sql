@@ -5,6 +5,7 @@ WITH arrival AS (
         i.holder_id, i.credit_type, i.sequence, i.amount, i.lots,
         -- Its own lot, or that of earlier receipts which it joined.
         COALESCE((i.drawn -> 0 ->> 0)::numeric, i.sequence) AS arrived_in,
+        i.refers_to,
         i.counterpart ->> 'holder_id' AS sender,
         (i.counterpart ->> 'sequence')::numeric AS sender_sequence,
         (i.counterpart ->> 'grant')::numeric AS lot,
@@ -39,9 +40,10 @@ WHERE a.times > 1
             AND (part ->> 1)::numeric = a.amount
             AND (there ->> 0)::numeric = a.lot
             AND (here ->> 0)::numeric = a.arrived_in
-            AND here ->> 6 = '1'
-            -- 0: the credits can be spent from their arrival on.
-            AND (here ->> 2)::numeric IN (0, (there ->> 2)::numeric)
+            AND (here ->> 6 = '1' OR a.refers_to IS NOT NULL)
+            -- 0: the credits can be spent from their arrival on. What a reversal gives back could be spent when it left.
+            AND ((here ->> 2)::numeric IN (0, (there ->> 2)::numeric) OR a.refers_to IS NOT NULL)
+            AND (a.refers_to IS NULL) = (o.refers_to IS NULL)
             AND ((here ->> 3)::numeric, COALESCE(here ->> 4, '100'), NULLIF(here ->> 5, '0'))
                 IS NOT DISTINCT FROM ((there ->> 3)::numeric, COALESCE(there ->> 4, '100'), NULLIF(there ->> 5, '0'))
     )
@@ -52,3 +54,15 @@ WHERE o.holder_id >= %(since)s
     AND o.holder_id <= %(upto)s
     AND o.kind = 'transfer_out'
     AND (o.counterpart ->> 'holder_id' IS NULL OR o.counterpart ->> 'holder_id' = o.holder_id)
+UNION ALL
+-- Reversals, on the side that loses the credits: out of the lot in which the receipt arrived, back to its sender, and no more than arrived.
+SELECT 'transfers', o.holder_id, o.credit_type, o.sequence, o.amount || ' of entry ' || o.refers_to || ', drawn ' || o.drawn::text, NULL
+FROM (
+    SELECT o.*, sum(-o.amount) OVER (PARTITION BY o.holder_id, o.credit_type, o.refers_to ORDER BY o.sequence) AS reversed
+    FROM ledger_entry o
+    WHERE o.holder_id >= %(since)s AND o.holder_id <= %(upto)s AND o.kind = 'transfer_out' AND o.refers_to IS NOT NULL
+) AS o
+JOIN ledger_entry a ON a.holder_id = o.holder_id AND a.credit_type = o.credit_type AND a.sequence = o.refers_to
+WHERE o.drawn::text <> '[[' || COALESCE(a.drawn -> 0 ->> 0, a.sequence::text) || ',' || -o.amount || ']]'
+    OR o.counterpart ->> 'holder_id' IS DISTINCT FROM a.counterpart ->> 'holder_id'
+    OR o.reversed > a.amount

@@ -1,1 +1,1 @@
-"""How much is executed at the same time, and what goes first: queues of requests, slots of batches, pacing."""
+"""Limits and orders simultaneous work: queues of requests, slots of batches, pacing."""

@@ -32,12 +32,12 @@ SERVER_SLOTS: Final = f"""
 TAKE: Final = Statement(
     "take_slots",
     f"""
-SELECT count(*) >= LEAST(%(wanted)s::bigint, {SERVER_SLOTS})
+SELECT count(*) >= LEAST(%(slots)s::bigint, {SERVER_SLOTS})
 FROM (
     SELECT
     FROM unnest((%(numbers)s::bigint[])[1:{SERVER_SLOTS}]) AS slot (number)
     WHERE pg_try_advisory_xact_lock(number)
-    LIMIT %(wanted)s::bigint
+    LIMIT %(slots)s::bigint
 ) AS taken
 """,
     [boolean],
@@ -53,10 +53,10 @@ def take_slots(locks: int) -> None:
     Raises:
         HolderBusy: other batches have too many slots; nothing was written, and the transaction must end.
     """
-    wanted = min((locks - 1) // SLOT_LOCKS, MOST_SLOTS)
-    if not wanted:
+    slots = min((locks - 1) // SLOT_LOCKS, MOST_SLOTS)
+    if not slots:
         return
-    (has_enough,) = TAKE.execute({"wanted": parameter(wanted), "numbers": slot_numbers()})
+    (has_enough,) = TAKE.execute({"slots": parameter(slots), "numbers": slot_numbers()})
     if not has_enough:
         raise HolderBusy(key=BATCH_SLOT("any"))
 

@@ -1,8 +1,8 @@
-"""How long work in a thread gives way to quick work in other threads of the process, such as a batch to spends.
+"""Long work in a thread yields to quick work in other threads of the process, such as a batch to spends.
 
 A batch of 1,000 operations computes for some 150 ms, in the process and its server process together. A group of spends beside it
-needs a processor and the interpreter some ten times, and waits for them each time. So such work takes rests, and asks the server
-for pieces that take no longer than a spend (docs/adr/0046).
+needs a processor and the interpreter about ten times, and waits for them each time. So a batch pauses, and sends the server
+statements that take no longer than a spend (docs/adr/0046).
 """
 
 import time
@@ -12,76 +12,76 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 WORK_SECONDS = 0.001
-"""How long work continues before it looks whether there is other work."""
-REST_SECONDS = 0.003
-"""How long it rests where there is. Longer rests help the others hardly more."""
-RESTS_SECONDS = 0.5
-"""How long all rests of one piece of work take together at most: a batch holds locks, for which others may wait."""
+"""How long work continues before it checks for other work."""
+PAUSE_SECONDS = 0.003
+"""How long it pauses if there is other work. Longer pauses hardly help the others more."""
+PAUSES_SECONDS = 0.5
+"""The limit of all pauses of one piece of work together: a batch holds locks, for which others may wait."""
 
 Item = TypeVar("Item")
 
 
-class _Rests:
-    """The rests of one piece of work."""
+class _Pauses:
+    """The pauses of one piece of work."""
 
-    def __init__(self, is_wanted: Callable[[], bool]) -> None:
-        self._is_wanted = is_wanted
-        self._left_s = RESTS_SECONDS
+    def __init__(self, has_other_work: Callable[[], bool]) -> None:
+        self._has_other_work = has_other_work
+        self._left_s = PAUSES_SECONDS
         self._began_at = time.monotonic()
 
     @property
     def are_taken(self) -> bool:
-        """True once there was other work, until no rests are left."""
-        return 0 < self._left_s < RESTS_SECONDS
+        """True once there was other work, until the limit of the pauses is reached."""
+        return 0 < self._left_s < PAUSES_SECONDS
 
     def take_if_due(self) -> None:
-        """Rest if the work has continued long enough and other work is there."""
+        """Pause if the work has continued long enough and there is other work."""
         if time.monotonic() - self._began_at < WORK_SECONDS:
             return
-        if self._left_s > 0 and self._is_wanted():
-            time.sleep(REST_SECONDS)
-            self._left_s -= REST_SECONDS
+        if self._left_s > 0 and self._has_other_work():
+            time.sleep(PAUSE_SECONDS)
+            self._left_s -= PAUSE_SECONDS
         self._began_at = time.monotonic()
 
 
-_rests: ContextVar[_Rests | None] = ContextVar("rests", default=None)
+_pauses: ContextVar[_Pauses | None] = ContextVar("pauses", default=None)
 
 
 @contextmanager
-def giving_way(is_wanted: Callable[[], bool]) -> Iterator[None]:
-    """For the block, loops over `paced` items and `in_pieces` rest while there is other work. Elsewhere nobody rests.
+def yielding_to_quick_work(has_other_work: Callable[[], bool]) -> Iterator[None]:
+    """Within the block, loops over `with_pauses(…)` and `in_pieces(…)` pause while there is other work; elsewhere they never do.
 
     Args:
-        is_wanted: returns whether there is; called in this thread, about once in a millisecond.
+        has_other_work: returns whether there is other work; called in this thread, about once in a millisecond.
     """
-    token = _rests.set(_Rests(is_wanted))
+    token = _pauses.set(_Pauses(has_other_work))
     try:
         yield
     finally:
-        _rests.reset(token)
+        _pauses.reset(token)
 
 
-def paced(items: Iterable[Item]) -> Iterator[Item]:
-    """Yield the items; inside a block of `giving_way`, rest between two of them when a rest is due."""
-    rests = _rests.get()
+def with_pauses(items: Iterable[Item]) -> Iterator[Item]:
+    """Yield the items; inside a block of `yielding_to_quick_work`, pause between two of them when a pause is due."""
+    pauses = _pauses.get()
     for item in items:
-        if rests is not None:
-            rests.take_if_due()
+        if pauses is not None:
+            pauses.take_if_due()
         yield item
 
 
 def in_pieces(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    """Yield all items at once; or, inside a block of `giving_way` that has rested, in pieces with rests between them.
+    """Yield all items at once; or, in a block of `yielding_to_quick_work` that has paused, in pieces with pauses between them.
 
     Args:
         items: an empty sequence has no piece.
         size: how many items a piece has at most: as many as the server works on for about a millisecond.
     """
-    rests = _rests.get()
+    pauses = _pauses.get()
     start = 0
     while start < len(items):
-        if rests is not None:
-            rests.take_if_due()
-        end = start + size if rests is not None and rests.are_taken else len(items)
+        if pauses is not None:
+            pauses.take_if_due()
+        end = start + size if pauses is not None and pauses.are_taken else len(items)
         yield items[start:end]
         start = end

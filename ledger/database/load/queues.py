@@ -27,9 +27,9 @@ LIMIT = 2048
 """How many requests wait in one queue at most; each takes some kilobytes."""
 
 LATEST_RETURN_SECONDS = 30
-"""The longest time after which a request that is turned away is asked to come back."""
+"""The longest `Retry-After` of a refused request."""
 LAST_GROUP_WEIGHT = 0.2
-"""How much the last group counts in the time that a group takes; the rest are the groups before it."""
+"""The weight of the last group in the estimated time of a group; the earlier groups have the rest."""
 MOST_TIMES_SLOWER = 4
 """A slower group counts as this many times as long as those before it."""
 
@@ -39,10 +39,10 @@ Notify = Callable[[Sequence["Pending"]], None]
 class Pending:
     """A request in a queue, and later its outcome."""
 
-    __slots__ = ("asked", "caller", "context", "deadline", "notify", "outcome")
+    __slots__ = ("caller", "context", "deadline", "notify", "outcome", "request")
 
-    def __init__(self, asked: Any, notify: Notify, caller: Any = None) -> None:
-        self.asked = asked
+    def __init__(self, request: Any, notify: Notify, caller: Any = None) -> None:
+        self.request = request
         self.notify = notify
         self.caller = caller
         self.deadline = time.monotonic() + PATIENCE_SECONDS
@@ -58,22 +58,22 @@ class Pending:
 
 
 class Pace:
-    """How fast a queue moves, and so how long a request waits in it, and when one that is turned away is to come back.
+    """The speed of a queue: how long a request waits in it, and when a refused request may come back.
 
-    Counted in groups, whose requests share most of the time: a single request tells little about how long each of many takes.
+    Counted in groups, whose requests share most of the time: the time of a single request says little about each of many.
 
-    Those who are turned away get places behind the queue, one after the other, as if they stood in it: they come back as fast as
-    the queue moves, and not all at once.
+    Refused requests get places behind the queue, one after the other, as if they stood in it: they come back at the speed of the
+        queue, and not all at once.
     """
 
     def __init__(self) -> None:
         self._group_seconds = 0.0
-        """How long a group takes, by the last ones; 0 while there was none."""
+        """The time of a group, estimated from the last groups; 0 before the first."""
         self._placed_until = 0.0
-        """The time of `time.monotonic` at which the last one that was turned away has its place."""
+        """The time of `time.monotonic` at which the last refused request has its place."""
 
     def learn(self, seconds: float) -> None:
-        """Note how long a group took. A single slow one, as when a disk stalls, does not decide."""
+        """Record how long a group took. A single slow group, such as during a stall of a disk, does not decide."""
         if not self._group_seconds:
             self._group_seconds = seconds
         bounded = min(seconds, MOST_TIMES_SLOWER * self._group_seconds)
@@ -84,7 +84,7 @@ class Pace:
         return groups * self._group_seconds
 
     def retry_after_seconds(self, groups: float, *, of_one: float) -> int:
-        """Return in how many seconds the next one that is turned away is to come back, 1 to LATEST_RETURN_SECONDS.
+        """Return in how many seconds the next refused request may come back, 1 to LATEST_RETURN_SECONDS.
 
         Args:
             groups: how many groups are queued. of_one: the part of a group that one request is.
@@ -118,10 +118,10 @@ class Queue:
             most: how many requests form one group at most.
             threads: how many groups are executed at the same time.
             limit: how many requests wait at most.
-            gather_seconds: how long after the end of one group the next one waits at most until it is as large as is expected.
-            is_quick: a group takes milliseconds. Long work in other threads gives way to it (`pacing`).
-            refuses_early: requests take about the same time each. One that would wait longer than PATIENCE_SECONDS is turned away
-                when it comes, and not when it has waited.
+            gather_seconds: how long after the end of a group the next group waits at most for its expected size.
+            is_quick: a group takes milliseconds. Long work in other threads yields to it (`pacing`).
+            refuses_early: requests take about the same time each. A request that would wait longer than PATIENCE_SECONDS is
+                refused when it comes, not after its wait.
         """
         self.is_quick = is_quick
         self._refuses_early = refuses_early
@@ -143,17 +143,17 @@ class Queue:
         """How many queued requests are enough for an idle thread to begin."""
         self._is_closing = False
 
-    def submit(self, asked: Any, notify: Notify, caller: Any = None) -> Pending:
+    def submit(self, request: Any, notify: Notify, caller: Any = None) -> Pending:
         """Queue a request and return at once.
 
         Args:
             notify: called in another thread once the outcomes are known, with all requests of the group that have this `notify`.
-            caller: kept for `notify` as the `caller` of the request.
+            caller: the `caller` of the request, for `notify`.
 
         Raises:
             ServerBusy: the queue is full or too slow, or the process is stopping.
         """
-        pending = Pending(asked, notify, caller)
+        pending = Pending(request, notify, caller)
         with self._guard:
             if self._is_closing:
                 raise ServerBusy
@@ -174,6 +174,16 @@ class Queue:
             self._running.append(thread)
             thread.start()
 
+    def execute_here(self, request: Any) -> Any:
+        """Execute a request in the caller's thread, with no other; return its outcome, or raise it if it is an error."""
+        outcome = self._executed_here(request)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def _executed_here(self, request: Any) -> Any:
+        return self._execute([request])[0]
+
     @property
     def is_at_work(self) -> bool:
         """True while requests are executed or queued; those that wait for a busy holder do not count. Takes no lock."""
@@ -186,14 +196,14 @@ class Queue:
         notify_callers(late)
 
     def _take_late(self, now: float) -> list[Pending]:
-        """Take from what waits all that has waited too long, with its error as the outcome. Called under the guard."""
+        """Remove everything that has waited too long, with its error as the outcome. Called under the guard."""
         late = take_late(self._queue, now)
         for pending in late:
             pending.outcome = self._server_busy()
         return late
 
     def _server_busy(self) -> ServerBusy:
-        """Return what a request gets that was not executed because the process has too many. Called under the guard."""
+        """Return the error of a request that was not executed because the process has too many. Called under the guard."""
         return ServerBusy(
             retry_after_seconds=self._pace.retry_after_seconds(self._groups(len(self._queue)), of_one=self._groups(1))
         )
@@ -202,8 +212,8 @@ class Queue:
         """Return the number of groups, one after the other, that execute this number of requests."""
         return requests / max(1, self._most()) / max(1, self._threads())
 
-    def _doubt(self, asked: Any) -> Exception:
-        """Return what a request gets whose COMMIT was sent without an answer. Each has its own, with its own facts only."""
+    def _doubt(self, request: Any) -> Exception:
+        """Return the error of a request whose COMMIT was sent without an answer, with the facts of only this request."""
         return OutcomeUnknown()
 
     def close(self) -> None:
@@ -233,15 +243,15 @@ class Queue:
                 self._expect(group, seconds=time.monotonic() - began)
                 self._settle(group, outcomes)
             except BaseException:
-                # A bug, or the interpreter ends this thread: it is unknown whether the group was committed. The thread goes on.
-                log.critical("The thread %s failed; it goes on.", threading.current_thread().name, exc_info=True)
+                # A bug, or the interpreter ends this thread: it is unknown whether the group was committed. The thread continues.
+                log.critical("The thread %s failed; it continues.", threading.current_thread().name, exc_info=True)
                 for pending in group:
-                    pending.outcome = self._doubt(pending.asked)
+                    pending.outcome = self._doubt(pending.request)
                 notify_callers(group)
         connections.close_all()
 
     def _expect(self, group: Sequence[Pending], *, seconds: float) -> None:
-        """Say how large the next group is expected to be, before the callers of this one are notified. See the note.
+        """Estimate the size of the next group, before the callers of this one are notified. See the note.
 
         Args:
             seconds: how long this group took.
@@ -268,7 +278,7 @@ class Queue:
     def _outcomes(self, group: Sequence[Pending]) -> Sequence[Any]:
         """Return the outcome of each request. If the group fails, execute each alone, so that only the faulty one fails.
 
-        A group whose COMMIT was sent is not executed again: its requests stay unknown, whatever a second try would meet.
+        A group whose COMMIT was sent is not executed again: its requests stay unknown, whatever a second try would return.
         """
         for connection in connections.all(initialized_only=True):
             connection.close_if_unusable_or_obsolete()
@@ -276,9 +286,9 @@ class Queue:
             execute = self._execute
             if tracing.tracer is not None:
                 execute = tracing.in_span(self._name, execute, [pending.context for pending in group])
-            return group[0].context.run(execute, [pending.asked for pending in group])
+            return group[0].context.run(execute, [pending.request for pending in group])
         except OutcomeUnknown:
-            return [self._doubt(pending.asked) for pending in group]
+            return [self._doubt(pending.request) for pending in group]
         except Exception as error:
             if len(group) == 1:
                 return [error]
@@ -331,7 +341,7 @@ def notify_callers(group: Sequence[Pending]) -> None:
 
 
 def take_late(waiting: deque[Pending], now: float) -> list[Pending]:
-    """Take from the front of what waits, in order of arrival, all that has waited too long."""
+    """Remove from the front of the queue, in order of arrival, everything that has waited too long."""
     late = []
     while waiting and waiting[0].deadline < now:
         late.append(waiting.popleft())

@@ -26,7 +26,7 @@ BAD_ARGUMENTS = 2
 
 
 class Command(CommandWithExamples):
-    """Reads the whole ledger in one read-only snapshot while writers go on; changes nothing in the database."""
+    """Reads the whole ledger in one read-only snapshot while writers continue; changes nothing in the database."""
 
     help = (
         "Check every law of the ledger: gapless numbers, balances, lots, burn order, holds, refunds, transfers, digests, "
@@ -68,7 +68,7 @@ class Command(CommandWithExamples):
     def handle(self, *, format: str, no_progress: bool, **options: Any) -> None:  # noqa: A002
         """Print the report; exit 1 if the audit found violations."""
         _check(options)
-        # Verifies the database, as the audit's own sessions do not. Where it is away, they say so.
+        # Checks the database, which the audit's own sessions do not do. If it is away, they report that.
         with suppress(Error):
             connections[options["database"]].ensure_connection()
         shows_progress = not no_progress and sys.stderr.isatty()

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
-from ledger.services.expiration import Summary, book_all_expirations
+from ledger.services.expiration import ExpirationSummary, book_all_expirations
 from ledger.units import units_of
 
 DONE, BAD_ARGUMENTS, SOME_FAILED, ONLY_BUSY_LEFT, LIMIT_REACHED = 0, 2, 3, 4, 5
@@ -20,7 +20,7 @@ FAILURES_SHOWN = 20
 
 
 class Command(CommandWithExamples):
-    """Any number of these commands may run at the same time, on any machines. Run it by a timer; running it late is harmless."""
+    """Any number of these commands may run at the same time, on any machines. A timer should run it; a late run is harmless."""
 
     help = (
         "Book expired lots and holds as `expire` and `release` entries, one short transaction per account. The command skips "
@@ -28,8 +28,8 @@ class Command(CommandWithExamples):
         "accounts left, 5 limit reached, 130 or 143 a signal ended the command after its current accounts."
     )
     examples = (
-        ("expire_credits", "book what has expired"),
-        ("expire_credits --dry-run", "say what is due and write nothing"),
+        ("expire_credits", "book all expired lots and holds"),
+        ("expire_credits --dry-run", "count the due accounts and write nothing"),
         ("expire_credits --workers 4 --format json", "by four parallel sessions, the summary for programs"),
     )
 
@@ -68,7 +68,7 @@ class Command(CommandWithExamples):
             sys.exit(code)
 
 
-def _exit_code(summary: Summary) -> int:
+def _exit_code(summary: ExpirationSummary) -> int:
     if summary.failed:
         return SOME_FAILED
     if summary.busy:
@@ -76,7 +76,7 @@ def _exit_code(summary: Summary) -> int:
     return LIMIT_REACHED if summary.limit_reached else DONE
 
 
-def _as_text(summary: Summary, *, dry_run: bool) -> str:
+def _as_text(summary: ExpirationSummary, *, dry_run: bool) -> str:
     """Return the summary for people."""
     if dry_run:
         credits_due = f"{_credits(summary.expired_by_type)} to expire, {_credits(summary.released_by_type)} to release"
@@ -88,7 +88,7 @@ def _as_text(summary: Summary, *, dry_run: bool) -> str:
         else f"Nothing is due: looked at {_accounts(summary.looked_at)} in {summary.seconds:.1f} s."
     ]
     lines += [f"{_accounts(summary.busy)} busy; the next run books them."] if summary.busy else []
-    lines += ["The limit was reached; the next run goes on."] if summary.limit_reached else []
+    lines += ["The limit was reached; the next run continues."] if summary.limit_reached else []
     lines += [f"Failed: {failure}" for failure in summary.failures[:FAILURES_SHOWN]]
     if len(summary.failures) > FAILURES_SHOWN:
         lines.append(f"… and {len(summary.failures) - FAILURES_SHOWN} more")
@@ -96,7 +96,7 @@ def _as_text(summary: Summary, *, dry_run: bool) -> str:
 
 
 def _credits(by_type: Mapping[str, int]) -> str:
-    """The credits of each type, in its unit."""
+    """Return the credits of each type, in its unit."""
     units = units_of(by_type)
     return ", ".join(units[name].amount(by_type[name]) for name in sorted(by_type)) or "nothing"
 

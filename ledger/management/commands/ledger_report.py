@@ -9,7 +9,7 @@ from django.core.management.base import CommandError
 
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
-from ledger.operator_pages import money
+from ledger.operators.additions import money
 from ledger.rules.kinds import LINES
 from ledger.totals import MonthReport, TypeReport, month_report
 from ledger.totals.closing import month_before
@@ -19,22 +19,22 @@ WIDTH = 28
 
 
 class Command(CommandWithExamples):
-    """Reads the totals that `update_totals` makes."""
+    """Reads the totals that `update_totals` computes."""
 
     help = (
         "Report a month (UTC) by credit type: opening, granted, refunded, spent, expired, revoked, transferred, closing, held, "
-        "and once the month is closed what is outstanding by month of expiry. The text has amounts in the unit and decimals of "
+        "and for a closed month the outstanding credits by month of expiry. The text has amounts in the unit and decimals of "
         "their credit type; CSV and JSON have whole numbers of the smallest unit, and a closed month the same bytes every time."
     )
     examples = (
-        ("ledger_report", "the last month that is over"),
+        ("ledger_report", "the last month that has ended"),
         ("ledger_report --month 2026-10 --format csv", "October, for a spreadsheet"),
         ("ledger_report --credit-type sms --format json", "one credit type, for programs"),
     )
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """See `help`."""
-        parser.add_argument("--month", type=_month, metavar="YYYY-MM", help="default: the last month that is over")
+        parser.add_argument("--month", type=_month, metavar="YYYY-MM", help="default: the last month that has ended")
         parser.add_argument("--credit-type", metavar="TYPE", help="only this credit type")
         parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="default: %(default)s")
 
@@ -52,7 +52,7 @@ class Command(CommandWithExamples):
 
 
 def as_text(report: MonthReport) -> str:
-    """The report for people."""
+    """Return the report for people."""
     state = "closed" if report.as_of is None else f"open, as of {report.as_of:%Y-%m-%d %H:%M:%S} UTC"
     units = units_of(one.credit_type for one in report.types)
     parts = [_type_text(one, units[one.credit_type]) for one in report.types]

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ledger.database.lock_keys import signed
-from ledger.lock_report import SessionLock, current_locks, hint_about_hidden, known_names
 from ledger.management.examples import CommandWithExamples
+from ledger.reads.lock_report import SessionLock, current_locks, hint_about_hidden, known_names
 
 COLUMNS = ("LOCK", "NUMBER", "MODE", "STATE", "FOR", "PID", "BLOCKED BY", "APPLICATION", "CLIENT", "QUERY")
 QUERY_WIDTH = 60
@@ -22,9 +22,9 @@ class Command(CommandWithExamples):
         "is the waiting time or, for a held lock, the age of its transaction."
     )
     examples = (
-        ("locks", "who holds a lock, and who waits"),
-        ("locks --names", "also tell the names of locks that no query names"),
-        ("locks ledger/jane --format json", "with one name to look for, for programs"),
+        ("locks", "the sessions that hold a lock or wait for one"),
+        ("locks --names", "also find the names of locks that no query contains"),
+        ("locks ledger/jane --format json", "match one name with the numbers, for programs"),
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:

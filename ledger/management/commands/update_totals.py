@@ -15,16 +15,16 @@ DONE, DISAGREE, HELD_UP = 0, 1, 4
 
 
 class Command(CommandWithExamples):
-    """One process at a time counts; running it often costs what is new. Running it late is harmless."""
+    """One process at a time counts. A run costs as much as there is to count, and a late run is harmless."""
 
     help = (
-        "Add the entries recorded since the last run to the totals of their days, and close each month that is over: its report "
-        "(manage.py ledger_report) never changes from then on. Exit codes: 0 done, 1 a month's totals and the accounts disagree "
+        "Add the entries recorded since the last run to the totals of their days, and close each month that has ended: then its "
+        "report (manage.py ledger_report) never changes. Exit codes: 0 done, 1 a month's totals and the accounts disagree "
         "(the month stays open; run audit_ledger), 4 another process is counting, or a transaction that may still write an "
-        "earlier entry goes on; the next run continues."
+        "earlier entry is open; the next run continues."
     )
     examples = (
-        ("update_totals", "count what is new, and close the months that are over"),
+        ("update_totals", "count new entries, and close the months that have ended"),
         ("update_totals --format json", "for programs"),
     )
 
@@ -34,7 +34,7 @@ class Command(CommandWithExamples):
         parser.add_argument("--no-progress", action="store_true", help="show no progress bar")
 
     def handle(self, **options: Any) -> None:
-        """Count, close, say how far, and exit with the code that `help` explains."""
+        """Count, close, report the progress, and exit with a code of `help`."""
         try:
             shown = not options["no_progress"] and sys.stderr.isatty()
             with progress_bar("Counting", "hours", shown=shown) as progress:
@@ -54,6 +54,6 @@ class Command(CommandWithExamples):
             closing = f"; closed {', '.join(months)}" if months else ""
             self.stdout.write(f"Entries are counted up to {counted.until:%Y-%m-%d %H:%M:%S} UTC{closing}.")
             if counted.is_held_up:
-                self.stdout.write("A transaction that may still write an earlier entry goes on; the next run continues.")
+                self.stdout.write("A transaction that may still write an earlier entry is open; the next run continues.")
         if counted.is_held_up:
             sys.exit(HELD_UP)

@@ -1,1 +1,1 @@
-"""What a request changes: grants, spends, refunds, holds, transfers; or why it is refused. Pure."""
+"""The change that a request makes (grants, spends, refunds, holds, transfers), or why it is refused. Pure."""

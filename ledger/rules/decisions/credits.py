@@ -9,32 +9,50 @@ from typing import Any
 from ledger.errors import (
     BalanceLimit,
     EntryNotFound,
+    HolderFrozen,
     InsufficientCredits,
     Invalid,
+    LotClosed,
     LotLimit,
+    NothingToVoid,
     NotRevocable,
     RevocationExceedsGrant,
 )
-from ledger.rules.accounts import Account
-from ledger.rules.decisions import insufficient
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions import budget_rules, insufficient
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
-from ledger.rules.entries import Entry
+from ledger.rules.entries import FROZEN, THAWED, Entry
 from ledger.rules.instants import to_us
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import (
     MAX_OPEN_LOTS,
     MAX_RECEIVED_LOTS,
     Lot,
     Lots,
+    as_drawn,
     effective_from,
     put_back,
     remove,
+    split,
     take,
     total,
 )
-from ledger.rules.requests import MAX_RECEIVED, GrantRequest, OverdraftRequest, RevokeRequest, SpendRequest
+from ledger.rules.requests import (
+    MAX_RECEIVED,
+    FreezeRequest,
+    GrantRequest,
+    OverdraftRequest,
+    ReissueRequest,
+    RevokeRequest,
+    SpendRequest,
+    VoidRequest,
+    decides,
+)
+from ledger.values import MAX_AMOUNT
 
 
-def grant(account: Account, request: GrantRequest) -> Entries:
+@decides(GrantRequest)
+def grant(account: AccountState, request: GrantRequest) -> Entries:
     """Put credits in as a new lot.
 
     Raises:
@@ -62,25 +80,47 @@ def grant(account: Account, request: GrantRequest) -> Entries:
     return [*booked, entry, *repay(account.after(entry))]
 
 
-def spend(account: Account, request: SpendRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
+@decides(SpendRequest)
+def spend(
+    account: AccountState, request: SpendRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None
+) -> Entries:
     """Take credits out, lot by lot in burn order, then on the overdraft if the account has one.
+
+    A partial spend takes what is available, if that is less than it asks for.
 
     Args:
         amount: the cost of the request's rate and quantity; by default the request's amount.
         rating: rate, version and quantity, if a rate gave the amount.
 
     Raises:
-        InsufficientCredits: fewer credits are available now.
+        HolderFrozen: nothing can be spent.
+        InsufficientCredits: fewer credits are available now; for a partial spend, none are.
+        BudgetExceeded: a hard budget has less left; for a partial spend, nothing. BudgetLimit.
     """
     amount = request.amount if amount is None else amount
     assert amount is not None
-    check_available(account, amount, account.available, overdraft=account.overdraft or 0)
+    if account.is_frozen:
+        raise HolderFrozen(holder_id=account.holder_id)
+    available, requested = account.available, None
+    if request.partial:
+        requested, amount = amount, min(amount, available) or amount
+    check_available(account, amount, available, overdraft=account.overdraft or 0)
     booked, account = settle_due(account)
+    budgets = None
+    if account.budgets:
+        if requested is not None:
+            amount = budget_rules.room(account, request, amount) or amount
+        budgets = budget_rules.counted(account, request, amount, requested=requested)
     lots, drawn = take(account.lots, amount, account.now_us)
-    return [*booked, account.next_entry("spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating)]
+    entry = account.next_entry(
+        "spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating, requested=requested, budgets=budgets
+    )
+    return [*booked, entry]
 
 
-def check_available(account: Account, amount: int, available: int, *, overdraft: int = 0, until_us: int | None = None) -> None:
+def check_available(
+    account: AccountState, amount: int, available: int, *, overdraft: int = 0, until_us: int | None = None
+) -> None:
     """Return, or raise InsufficientCredits with the facts that explain it.
 
     Args:
@@ -90,7 +130,8 @@ def check_available(account: Account, amount: int, available: int, *, overdraft:
         raise InsufficientCredits(**insufficient.facts(account, amount, available, overdraft=overdraft, until_us=until_us))
 
 
-def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> Entries:
+@decides(RevokeRequest)
+def revoke(account: AccountState, request: RevokeRequest, *, grant: Entry | None) -> Entries:
     """Take back the unspent rest of a grant, or a part of it.
 
     Raises:
@@ -99,7 +140,7 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
     """
     if grant is None:
         raise EntryNotFound(sequence=request.grant, credit_type=account.credit_type)
-    if grant.kind != "grant":
+    if grant.kind not in KINDS["revoke"].refers_to:
         raise NotRevocable(sequence=grant.sequence, kind=grant.kind)
     # Due entries first: they may have used the lot to repay a debt, or given held credits back to it.
     booked, account = settle_due(account)
@@ -113,13 +154,90 @@ def revoke(account: Account, request: RevokeRequest, *, grant: Entry | None) -> 
     return [*booked, account.next_entry("revoke", -amount, lots=lots, drawn=drawn, refers_to=grant.sequence, request=request)]
 
 
-def set_overdraft(account: Account, request: OverdraftRequest) -> Entries:
+@decides(VoidRequest)
+def void(account: AccountState, request: VoidRequest) -> Entries:
+    """Take back all unspent credits, lot by lot in burn order, up to the largest amount of one entry.
+
+    Raises:
+        NothingToVoid: no lot is open.
+    """
+    booked, account = settle_due(account)
+    taken, rest = split(account.lots, MAX_AMOUNT)
+    if not taken:
+        raise NothingToVoid(held=account.held)
+    return [*booked, account.next_entry("revoke", -total(taken), lots=rest, drawn=as_drawn(taken), request=request)]
+
+
+@decides(ReissueRequest)
+def reissue(account: AccountState, request: ReissueRequest, *, opening: Entry | None) -> Entries:
+    """Close a lot, and open one with its credits and other terms, by one entry of 0.
+
+    The new lot is one of the account's own, also where a transfer brought the credits.
+
+    Args:
+        opening: the entry that the request names, or None if it does not exist.
+
+    Raises:
+        EntryNotFound: there is no such entry.
+        LotClosed: it opened no lot, or the lot has no credits left outside holds.
+        Invalid: the lot would expire in the past, or before it is effective, or the terms are those that it has; or transfers
+            have brought more credits into it than a lot of the account's own may have.
+        LotLimit: the account has too many lots, not counting received lots.
+    """
+    if opening is None:
+        raise EntryNotFound(sequence=request.lot, credit_type=account.credit_type)
+    booked, account = settle_due(account)
+    lot = account.lot(opening.sequence)
+    if lot is None:
+        raise LotClosed(sequence=opening.sequence)
+    if lot.remaining > MAX_AMOUNT:
+        raise Invalid(pointer="/lot", rule="too-large", detail=f"must be a lot of at most {MAX_AMOUNT} credits")
+    renewed = lot._replace(
+        grant=account.sequence + 1,
+        effective_us=effective_from(lot.effective_us, account.now_us),
+        expires_us=_new_expiry(account, lot, request),
+        priority=lot.priority if request.priority is None else request.priority,
+        received=False,
+    )
+    if (renewed.expires_us, renewed.priority) == (lot.expires_us, lot.priority):
+        raise Invalid(pointer="/expires_at", rule="same", detail="must be other terms than the lot has")
+    lots = put_back(remove(account.lots, lot.grant, lot.remaining), [renewed])
+    check_room(account, lots)
+    drawn = ((lot.grant, lot.remaining),)
+    return [*booked, account.next_entry("reissue", 0, lots=lots, drawn=drawn, refers_to=lot.grant, request=request)]
+
+
+def _new_expiry(account: AccountState, lot: Lot, request: ReissueRequest) -> int | None:
+    if request.expires_at is None:
+        return None if request.never_expires else lot.expires_us
+    expires_us = to_us(request.expires_at)
+    if expires_us <= account.now_us:
+        raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
+    if expires_us <= lot.effective_us:
+        raise Invalid(pointer="/expires_at", rule="order", detail="must be after the lot's effective time")
+    return expires_us
+
+
+@decides(FreezeRequest)
+def set_frozen(account: AccountState, request: FreezeRequest, *, changes: int) -> Entries:
+    """Freeze the holder or end that, by an `adjust` entry of 0; no credits move.
+
+    Args:
+        changes: how many entries of the holder, in any credit type, did so before.
+    """
+    booked, account = settle_due(account)
+    counterpart = {"change": changes + 1, "holder": FROZEN if request.frozen else THAWED}
+    return [*booked, account.next_entry("adjust", 0, lots=account.lots, counterpart=counterpart, request=request)]
+
+
+@decides(OverdraftRequest)
+def set_overdraft(account: AccountState, request: OverdraftRequest) -> Entries:
     """Set how far below 0 spends may take the balance from now on; an existing debt remains."""
     booked, account = settle_due(account)
     return [*booked, account.next_entry("adjust", 0, lots=account.lots, overdraft=request.limit, request=request)]
 
 
-def check_room(account: Account, lots: Lots, *, is_from_others: bool = False) -> None:
+def check_room(account: AccountState, lots: Lots, *, is_from_others: bool = False) -> None:
     """Return, or raise if the account would have too many lots, or too many credits from others.
 
     Lots that are held in full count too: they open again when their hold is released. Received lots have a room beside that of
@@ -128,10 +246,11 @@ def check_room(account: Account, lots: Lots, *, is_from_others: bool = False) ->
 
     Args:
         lots: the open lots that it would have.
-        is_from_others: a transfer puts them in: then the room for received lots is the limit.
+        is_from_others: a transfer adds them: then the limit of received lots applies.
 
     Raises:
-        LotLimit, BalanceLimit: as said.
+        LotLimit: the account would have too many lots.
+        BalanceLimit: it would have too many credits from others.
     """
     held = tuple([part for hold in account.holds for part in hold.parts])
     own, received = _numbers_of_lots((*lots, *held))

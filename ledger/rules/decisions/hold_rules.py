@@ -2,43 +2,63 @@
 
 from typing import Any
 
-from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HoldLimit, Invalid, NotAHold
-from ledger.rules.accounts import Account
+from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HolderFrozen, HoldLimit, Invalid, NotAHold
+from ledger.rules.accounts import AccountState
+from ledger.rules.budgets import Budgets
+from ledger.rules.budgets.states import captured, given_back
+from ledger.rules.decisions.budget_rules import counted
 from ledger.rules.decisions.credits import check_available
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
 from ledger.rules.lots import MAX_RECEIVED_LOTS, Drawn, Lots, as_drawn, put_back, split, take
-from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest
+from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest, decides
 
 
-def hold(account: Account, request: HoldRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None) -> Entries:
+@decides(HoldRequest)
+def hold(
+    account: AccountState, request: HoldRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None
+) -> Entries:
     """Take credits out of the balance and set them aside.
 
     Args: as for `credits.spend`.
 
     Raises:
         Invalid: `expires_at` is not within the next 31 days.
+        HolderFrozen: nothing can be held.
         InsufficientCredits: fewer credits are available now, without the overdraft.
+        BudgetExceeded, BudgetLimit: as for `credits.spend`.
         HoldLimit: the account has too many open holds.
     """
     expires_us = _expiry(account, account.now_us + DEFAULT_HOLD_US if request.expires_at is None else to_us(request.expires_at))
     amount = request.amount if amount is None else amount
     assert amount is not None
+    if account.is_frozen:
+        raise HolderFrozen(holder_id=account.holder_id)
     check_available(account, amount, account.own_available)
     booked, account = settle_due(account)
+    budgets = counted(account, request, amount, hold=account.sequence + 1) if account.budgets else None
     lots, drawn = take(account.lots, amount, account.now_us)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
     if _counted_parts(holds) > MAX_HOLD_PARTS:
         raise HoldLimit(held_lots=_counted_parts(account.holds), limit=MAX_HOLD_PARTS)
     entry = account.next_entry(
-        "hold", -amount, lots=lots, drawn=drawn, held=account.held + amount, holds=holds, request=request, rating=rating
+        "hold",
+        -amount,
+        lots=lots,
+        drawn=drawn,
+        held=account.held + amount,
+        holds=holds,
+        budgets=budgets,
+        request=request,
+        rating=rating,
     )
     return [*booked, entry]
 
 
-def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+@decides(CaptureRequest)
+def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
     """Spend the held credits or a part of them. The rest goes back to its lots, or stays held if the capture is not final.
 
     Held credits whose lot has expired can still be captured; if they are released, they expire at once.
@@ -50,38 +70,51 @@ def capture(account: Account, request: CaptureRequest, *, hold_entry: Entry | No
     Raises:
         EntryNotFound, NotAHold, HoldClosed: no open hold has this sequence.
         CaptureExceedsHold: fewer credits are held, and `over_capture` is "refuse".
+        HolderFrozen: fewer credits are held, and nothing else can be spent.
         InsufficientCredits: held and available credits together are fewer, and `over_capture` is "if_available".
+        BudgetExceeded, BudgetLimit: as for `credits.spend`, for what is taken beyond the hold; it counts as the hold did.
     """
     held = _open_hold(account, request.hold, hold_entry, last_closing)
     amount = held.amount if request.amount is None else request.amount
     beyond = max(0, amount - held.amount)
     if beyond and request.over_capture == "refuse":
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
+    if beyond and account.is_frozen:
+        raise HolderFrozen(holder_id=account.holder_id)
     check_available(account, amount, held.amount + account.own_available, until_us=held.expires_us)
     entries, account = settle_due(account)
-    captured, rest = split(held.parts, amount)
+    taken, rest = split(held.parts, amount)
     if rest and request.final:
-        entries.append(_release(account, held, captured, rest))
+        entries.append(_release(account, held, taken, rest))
         account = account.after(entries[-1])
         freed = settle_now(account)
         entries += freed
         account = account.after_all(freed)
         rest = ()
+    budgets = _budgets_after(account, hold_entry, held.sequence, amount - beyond, beyond) if account.budgets else None
     lots, drawn_beyond = take(account.lots, beyond, account.now_us)
     entry = account.next_entry(
         "capture",
         -beyond,
         lots=lots,
-        drawn=_added(as_drawn(captured), drawn_beyond),
+        drawn=_added(as_drawn(taken), drawn_beyond),
         held=account.held - (amount - beyond),
         holds=_with_parts(account.holds, held, rest),
+        budgets=budgets,
         refers_to=held.sequence,
         request=request,
     )
     return [*entries, entry]
 
 
-def release(account: Account, request: ReleaseRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+def _budgets_after(account: AccountState, hold_entry: Entry | None, hold: int, of_hold: int, beyond: int) -> Budgets:
+    """Return the budgets after a capture of `of_hold` from the hold and `beyond` from the balance."""
+    account = account._replace(budgets=captured(account.budgets, hold, of_hold))
+    return counted(account, hold_entry, beyond) if beyond else account.budgets
+
+
+@decides(ReleaseRequest)
+def release(account: AccountState, request: ReleaseRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
     """Give all held credits back to their lots; credits of lots that have expired since expire at once.
 
     Args, Raises: as for `capture`.
@@ -92,7 +125,8 @@ def release(account: Account, request: ReleaseRequest, *, hold_entry: Entry | No
     return [*booked, entry, *settle_now(account.after(entry))]
 
 
-def extend(account: Account, request: ExtendRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
+@decides(ExtendRequest)
+def extend(account: AccountState, request: ExtendRequest, *, hold_entry: Entry | None, last_closing: Entry | None) -> Entries:
     """Change the expiry of an open hold, to an earlier or later time, by a `hold` entry of 0 that refers to the hold.
 
     Args, Raises: as for `capture`; also Invalid if `expires_at` is not within the next 31 days.
@@ -110,7 +144,7 @@ def _counted_parts(holds: Holds) -> int:
     return len(parts) - min(MAX_RECEIVED_LOTS, sum(part.received for part in parts))
 
 
-def _expiry(account: Account, expires_us: int) -> int:
+def _expiry(account: AccountState, expires_us: int) -> int:
     if expires_us <= account.now_us:
         raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
     if expires_us > account.now_us + MAX_HOLD_US:
@@ -118,7 +152,7 @@ def _expiry(account: Account, expires_us: int) -> int:
     return expires_us
 
 
-def _open_hold(account: Account, sequence: int, hold_entry: Entry | None, last_closing: Entry | None) -> Hold:
+def _open_hold(account: AccountState, sequence: int, hold_entry: Entry | None, last_closing: Entry | None) -> Hold:
     if hold_entry is None:
         raise EntryNotFound(sequence=sequence, credit_type=account.credit_type)
     if hold_entry.kind != "hold" or hold_entry.refers_to is not None:
@@ -132,7 +166,7 @@ def _open_hold(account: Account, sequence: int, hold_entry: Entry | None, last_c
     raise HoldClosed(sequence=sequence, how=how, closed_by=last_closing.sequence)
 
 
-def _release(account: Account, held: Hold, kept: Lots, rest: Lots, request: ReleaseRequest | None = None) -> Entry:
+def _release(account: AccountState, held: Hold, kept: Lots, rest: Lots, request: ReleaseRequest | None = None) -> Entry:
     amount = sum(part.remaining for part in rest)
     return account.next_entry(
         "release",
@@ -141,6 +175,7 @@ def _release(account: Account, held: Hold, kept: Lots, rest: Lots, request: Rele
         drawn=as_drawn(rest),
         held=account.held - amount,
         holds=_with_parts(account.holds, held, kept),
+        budgets=given_back(account.budgets, held.sequence, amount) if account.budgets else None,
         refers_to=held.sequence,
         request=request,
         reason="captured less",

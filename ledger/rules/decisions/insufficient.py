@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from ledger.rules.accounts import Account
+from ledger.rules.accounts import AccountState
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
 from ledger.rules.lots import SINCE_ITS_GRANT, Lot, total
@@ -18,7 +18,7 @@ MAX_DETAILS = 10
 """How many lots, and how many holds, a refusal lists at most, so that it stays small."""
 
 
-def facts(account: Account, amount: int, available: int, *, overdraft: int, until_us: int | None) -> dict[str, Any]:
+def facts(account: AccountState, amount: int, available: int, *, overdraft: int, until_us: int | None) -> dict[str, Any]:
     """Return the facts of InsufficientCredits. `effective_at` is None for lots that do not store it; the journal fills it in.
 
     Args:
@@ -29,7 +29,7 @@ def facts(account: Account, amount: int, available: int, *, overdraft: int, unti
     """
     now_us = account.now_us
     sufficient_us = _sufficient_from(account, amount, available, overdraft, until_us)
-    # Lots that cannot be spent come first: they are what a reader looks for.
+    # Lots that cannot be spent come first: a reader looks for them.
     lots = sorted(account.lots, key=lambda lot: lot.is_spendable(now_us))
     return {
         "available": available,
@@ -64,7 +64,7 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
     }
 
 
-def _sufficient_from(account: Account, amount: int, available: int, overdraft: int, until_us: int | None) -> int | None:
+def _sufficient_from(account: AccountState, amount: int, available: int, overdraft: int, until_us: int | None) -> int | None:
     """Return the first time at which enough credits will be available if no other request comes, or None.
 
     Until then lots become effective and expire, holds expire, and credits that become spendable repay the debt first.
@@ -96,7 +96,7 @@ def _future(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
 
 
 def _future_without_debt(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
-    """As `_future`, for an account without a debt: nothing is used up, so adding and subtracting is enough."""
+    """As `_future`, for an account without a debt: no credits are used up, so adding and subtracting is enough."""
     differences: defaultdict[int, int] = defaultdict(int)
     for begins_us, lot in _coming(state, now_us):
         differences[begins_us] += lot.remaining

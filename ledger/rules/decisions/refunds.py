@@ -1,22 +1,21 @@
 """Refunds: the credits of a spend or capture go back under the terms that they had.
 
-Credits taken from a lot go back to that lot; where receipts shared it and it has closed, to the lot that receipts of the same
-terms share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back to
-those lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at
-once.
+Credits taken from a lot go back to that lot; if receipts shared it and it has closed, to the lot that receipts of the same terms
+share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back to those
+lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
-from ledger.rules.accounts import Account
+from ledger.rules.accounts import AccountState
 from ledger.rules.decisions.credits import check_room
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US
 from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, shared_by, total
-from ledger.rules.requests import RefundRequest
+from ledger.rules.requests import RefundRequest, decides
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
 
@@ -74,8 +73,9 @@ def debt_of(spend: Entry, later: Iterable[Entry] = ()) -> Debt:
     return debt
 
 
+@decides(RefundRequest)
 def refund(
-    account: Account,
+    account: AccountState,
     request: RefundRequest,
     *,
     spend: Entry | None,
@@ -101,7 +101,7 @@ def refund(
     Raises:
         EntryNotFound, NotRefundable: no spend or capture has this sequence.
         RefundExceedsSpend: less of the spend, or nothing, can still be refunded.
-        LotLimit, BalanceLimit: the account has no room for the lots.
+        LotLimit, BalanceLimit: the account cannot have the additional lots or credits.
     """
     if spend is None:
         raise EntryNotFound(sequence=request.spend, credit_type=account.credit_type)
@@ -151,7 +151,7 @@ class _Group(NamedTuple):
     """How much of the debt it cancels."""
 
 
-def _groups(parts: Drawn, terms: Mapping[int, Lot], account: Account, until_us: int | None) -> Iterator[_Group]:
+def _groups(parts: Drawn, terms: Mapping[int, Lot], account: AccountState, until_us: int | None) -> Iterator[_Group]:
     """Return the parts of the refund's entries, in order: a new part begins where another lot must be opened.
 
     Credits of a received lot that has closed join the one of equal terms that has been opened since.
@@ -183,7 +183,7 @@ def _groups(parts: Drawn, terms: Mapping[int, Lot], account: Account, until_us: 
     yield group
 
 
-def _entry(account: Account, request: RefundRequest, spend: Entry, group: _Group, refunded: int, *, keyless: bool) -> Entry:
+def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _Group, refunded: int, *, keyless: bool) -> Entry:
     returned = group.returned if group.opened is None else (*group.returned, group.opened._replace(grant=account.sequence + 1))
     amount = total(returned) + group.lowered
     lots = put_back(account.lots, returned)

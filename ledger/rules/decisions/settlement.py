@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable
 
-from ledger.rules.accounts import Account
+from ledger.rules.accounts import AccountState
+from ledger.rules.budgets import Budgets
+from ledger.rules.budgets.states import given_back
 from ledger.rules.entries import Entry
 from ledger.rules.kinds import KINDS
 from ledger.rules.pending import Change, changes, expiries, repayment
@@ -10,23 +12,23 @@ from ledger.rules.pending import Change, changes, expiries, repayment
 Entries = list[Entry]
 
 
-def settle_due(account: Account) -> tuple[Entries, Account]:
+def settle_due(account: AccountState) -> tuple[Entries, AccountState]:
     """Return the entries that book all due changes, to be written before any other entry, and the account after them."""
     return _booked(account, changes(account.lots, account.holds, account.owed, account.now_us))
 
 
-def settle_now(account: Account) -> Entries:
+def settle_now(account: AccountState) -> Entries:
     """Return the entries to write after one that gave credits back: expired lots expire at once, the rest repays the debt."""
     expired, account = _booked(account, expiries(account.lots, account.now_us))
     return [*expired, *repay(account)]
 
 
-def repay(account: Account) -> Entries:
+def repay(account: AccountState) -> Entries:
     """Return an `adjust` entry of 0 that repays the debt from spendable lots; empty without a debt or spendable lots."""
     return _booked(account, repayment(account.lots, account.owed, account.now_us))[0]
 
 
-def _booked(account: Account, pending: Iterable[Change]) -> tuple[Entries, Account]:
+def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, AccountState]:
     entries: Entries = []
     for change in pending:
         booked = KINDS[change.kind].booked
@@ -39,9 +41,16 @@ def _booked(account: Account, pending: Iterable[Change]) -> tuple[Entries, Accou
             held=account.held - change.amount if is_release else None,
             holds=tuple([hold for hold in account.holds if hold.sequence != change.refers_to]) if is_release else None,
             refers_to=change.refers_to,
+            budgets=_budgets_after(account, change) if account.budgets else None,
             effective_us=change.effective_us,
             reason=booked[0] if booked else "",
         )
         entries.append(entry)
         account = account.after(entry)
     return entries, account
+
+
+def _budgets_after(account: AccountState, change: Change) -> Budgets:
+    if change.kind != "release" or change.refers_to is None:
+        return account.budgets
+    return given_back(account.budgets, change.refers_to, change.amount)

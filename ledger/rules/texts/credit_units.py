@@ -56,7 +56,7 @@ class CreditUnit(NamedTuple):
 
     @property
     def singular(self) -> str:
-        """The unit of one: "credit" for "credits"; as it is where it is no plain English plural."""
+        """The singular of the unit: "credit" for "credits"; the unit itself if it is not a regular English plural."""
         is_plural = _PLURAL.fullmatch(self.unit) and not self.unit.endswith(_NOT_BY_S)
         return self.unit.removesuffix("s") if is_plural else self.unit
 
@@ -66,6 +66,6 @@ class CreditUnit(NamedTuple):
 
 
 def plain_unit(credit_type: str) -> CreditUnit:
-    """How a credit type is shown that nobody has named: whole numbers of itself."""
+    """How pages show a credit type without a name: whole numbers of the type itself."""
     words = credit_type.replace("_", " ")
     return CreditUnit(credit_type, words.capitalize(), words)

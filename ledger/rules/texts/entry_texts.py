@@ -1,10 +1,14 @@
 """What an entry did, in words for a time line."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from ledger.rules.entries import FROZEN
 from ledger.rules.kinds import KINDS
+from ledger.rules.texts.budget_texts import setting_words
 from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.recurring_texts import setting_words as recurring_words
 from ledger.rules.texts.refusal_texts import refusal_text
 
 REASONS_OF_THE_LEDGER = ("captured less",)
@@ -23,7 +27,7 @@ def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
     """Say what the entry did.
 
     Args:
-        entry: anything with an entry's columns: kind, amount, drawn, refers_to, overdraft, counterpart, rating, refusal.
+        entry: anything with an entry's columns: kind, amount, drawn, refers_to, overdraft, counterpart, rating and so on.
         at: when it was recorded.
         unit: of the account's credit type.
     """
@@ -36,11 +40,23 @@ def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
         refers_to=entry.refers_to,
         overdraft=unit.number(entry.overdraft or 0),
         other=counterpart.get("holder_id", "another holder"),
-        accepts="accepts" if counterpart.get("incoming") == "accepted" else "refuses",
+        setting=setting_text(counterpart, unit),
+        of_requested="" if entry.requested is None else f" of {unit.number(entry.requested)} requested",
         rated=_rated(entry, unit),
         refused=_refused(entry.refusal, at, unit),
     )
     return EntryText(text.label, past, kind.colour)
+
+
+def setting_text(counterpart: Mapping[str, Any], unit: CreditUnit) -> str:
+    """What an `adjust` entry sets that names no overdraft, by its `counterpart`."""
+    if "recurring_grant" in counterpart:
+        return recurring_words(counterpart, unit.number)
+    if "budget" in counterpart:
+        return setting_words(counterpart, unit.number)
+    if counterpart.get("holder"):
+        return "frozen: no spends, holds or transfers" if counterpart["holder"] == FROZEN else "no longer frozen"
+    return f"{'accepts' if counterpart.get('incoming') == 'accepted' else 'refuses'} transfers from others"
 
 
 def _refused(refusal: Any, at: datetime, unit: CreditUnit) -> str:

@@ -4,15 +4,18 @@ The entries carry the state, so the explanation only reads them and decides noth
 sentence for people in each `text`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ledger.rules.accounts import Account
+from ledger.errors import BudgetExceeded
+from ledger.rules.accounts import AccountState
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
+from ledger.rules.texts.budget_texts import counted_words, scope_words, setting_words, window_words
+from ledger.rules.texts.recurring_texts import setting_words as recurring_words
 
 DECISIONS = (
     "drawn",
@@ -24,6 +27,8 @@ DECISIONS = (
     "captured",
     "returned",
     "revoked",
+    "reversed",
+    "reissued",
 )
 """What an entry can do with a lot."""
 
@@ -50,7 +55,7 @@ def explain(
         booked_before, booked_after: the due entries that were booked with it, directly before and after it.
         referred: the entry that it refers to, if any.
     """
-    before = Account(entry.holder_id, entry.credit_type, entry.decided_us)
+    before = AccountState(entry.holder_id, entry.credit_type, entry.decided_us)
     if previous is not None:
         before = before.after(previous)
     return {
@@ -60,13 +65,14 @@ def explain(
         "before": _state(before),
         "after": _state(before.after(entry)),
         "lots": _lots(entry, before),
+        "budgets": list(_budgets(entry, before)),
         "booked_before": [_booked(each) for each in booked_before],
         "booked_after": [_booked(each) for each in booked_after],
         "refers_to": None if referred is None else _referred(entry, before, referred),
     }
 
 
-def _state(account: Account) -> dict[str, Any]:
+def _state(account: AccountState) -> dict[str, Any]:
     return {
         "sequence": account.sequence,
         "available": account.available,
@@ -115,24 +121,30 @@ def _booked(entry: Entry) -> dict[str, Any]:
 # The lots --------------------------------------------------------------------------------------------
 
 
-def _lots(entry: Entry, before: Account) -> list[dict[str, Any]]:
+def _lots(entry: Entry, before: AccountState) -> list[dict[str, Any]]:
     """Return what the entry did with each lot, in the order of its walk, including the lots that it skipped."""
     drawn, kind = dict(entry.drawn), KINDS[entry.kind]
+    opened = [
+        _decision(lot.grant, lot.remaining, "opened", _place(lot, entry))
+        for lot in entry.lots
+        if kind.opens_lots and _is_new(lot, entry) and lot.grant not in drawn
+    ]
+    if opened and not drawn:
+        return opened
     if kind.takes and entry.refers_to is None:
         return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
-    if kind.opens_lots and not entry.drawn:
-        return [_decision(lot.grant, lot.remaining, "opened", _place(lot, entry)) for lot in entry.lots if _is_new(lot, entry)]
     if kind.of_lot is None:
         return []
     decision, text = kind.of_lot
-    return [_decision(grant, amount, decision, _returned(entry, before, grant) or text) for grant, amount in entry.drawn]
+    changed = [_decision(grant, amount, decision, _returned(entry, before, grant) or text) for grant, amount in entry.drawn]
+    return changed + opened
 
 
 def _decision(grant: int, amount: int, decision: str, text: str) -> dict[str, Any]:
     return {"grant": grant, "amount": amount, "decision": decision, "text": text}
 
 
-def _taken(lot: Lot, before: Account, amount: int) -> dict[str, Any]:
+def _taken(lot: Lot, before: AccountState, amount: int) -> dict[str, Any]:
     if amount:
         rest = f"; {lot.remaining - amount} remain" if amount < lot.remaining else ""
         return _decision(lot.grant, amount, "drawn", f"Used {amount} of {lot.remaining}{rest}. {_ahead(lot, before)}")
@@ -143,7 +155,7 @@ def _taken(lot: Lot, before: Account, amount: int) -> dict[str, Any]:
     return _decision(lot.grant, 0, "not_needed", "The lots before it had enough credits.")
 
 
-def _ahead(lot: Lot, before: Account) -> str:
+def _ahead(lot: Lot, before: AccountState) -> str:
     """Return the criterion of the burn order by which the lot comes before the next usable lot."""
     behind = [other for other in before.lots if other.burn_rank > lot.burn_rank and other.is_spendable(before.now_us)]
     if not behind:
@@ -168,7 +180,7 @@ def _place(lot: Lot, entry: Entry) -> str:
     return f"A new lot, number {entry.lots.index(lot) + 1} of {len(entry.lots)} in the order of use: {ORDER}."
 
 
-def _returned(entry: Entry, before: Account, grant: int) -> str:
+def _returned(entry: Entry, before: AccountState, grant: int) -> str:
     """Return what is special about a lot that got credits back, or an empty text."""
     if entry.kind != "refund":
         return ""
@@ -183,6 +195,30 @@ def _returned(entry: Entry, before: Account, grant: int) -> str:
     return ""
 
 
+# The budgets -----------------------------------------------------------------------------------------
+
+
+def _budgets(entry: Entry, before: AccountState) -> Iterator[dict[str, Any]]:
+    """Yield what each budget had counted before and after the entry, for the subjects that the entry changed."""
+    earlier = {budget.name: budget.at(before.now_us) for budget in before.budgets}
+    after = [budget.at(before.now_us) for budget in entry.budgets if entry.kind != "adjust"]
+    for budget in after:
+        known = earlier[budget.name]
+        for subject in sorted({counter.subject for each in (known, budget) for counter in each.counters}):
+            used_before, used = known.used(subject), budget.used(subject)
+            if used != used_before:
+                yield {
+                    "budget": budget.name,
+                    "subject": None if budget.by == "holder" else subject,
+                    "mode": budget.mode,
+                    "limit": budget.limit,
+                    "used_before": used_before,
+                    "used": used,
+                    "text": f"{scope_words(budget.by, budget.label, subject).capitalize()} has used {used} of {budget.limit} "
+                    f"{window_words(budget.window, budget.hours, budget.time_zone)}; before, {used_before}.",
+                }
+
+
 # Sentences -------------------------------------------------------------------------------------------
 
 
@@ -192,6 +228,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
     return {
         "amount": _credits(amount),
         "drawn": _credits(drawn),
+        "of_requested": f" of the {entry.requested} requested" if entry.requested is not None else "",
         "lots": _counted(len(entry.drawn), "lot"),
         "order": ORDER,
         "refers_to": entry.refers_to,
@@ -202,14 +239,28 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "because": f": {entry.reason}" if entry.reason else "",
         "other": (entry.counterpart or {}).get("holder_id", "another holder"),
         "arrived": _arrived(entry),
-        "accepts": "accepts" if entry.accepts_transfers else "refuses",
+        "set": _set(entry),
         "lowest": -(entry.overdraft or 0),
         "refused": _refused(entry),
     }
 
 
+def _set(entry: Entry) -> str:
+    if entry.recurring_grant is not None:
+        return f"account {recurring_words(entry.counterpart or {}, _credits)}"
+    if entry.budget is not None:
+        return f"account {setting_words(entry.counterpart, _credits)}"
+    if entry.freezes is not None:
+        return f"holder is {'' if entry.freezes else 'no longer '}frozen"
+    return f"account {'accepts' if entry.accepts_transfers else 'refuses'} transfers from others"
+
+
 def _refused(entry: Entry) -> str:
-    return f"The ledger refused the {entry.refusal['operation']}: {entry.refusal['code']}." if entry.refusal else ""
+    if not entry.refusal:
+        return ""
+    facts = entry.refusal["facts"]
+    why = f" {counted_words(**facts)}" if entry.refusal["code"] == BudgetExceeded.code else ""
+    return f"The ledger refused the {entry.refusal['operation']}: {entry.refusal['code']}.{why}"
 
 
 def _arrived(entry: Entry) -> str:
@@ -231,7 +282,7 @@ def _total(drawn: Drawn) -> int:
 # What it refers to -----------------------------------------------------------------------------------
 
 
-def _referred(entry: Entry, before: Account, referred: Entry) -> dict[str, Any]:
+def _referred(entry: Entry, before: AccountState, referred: Entry) -> dict[str, Any]:
     facts: dict[str, Any] = {"sequence": referred.sequence, "kind": referred.kind, "amount": referred.amount}
     if entry.kind == "refund":
         returned = entry.refunded_total or 0
@@ -247,6 +298,8 @@ def _referred(entry: Entry, before: Account, referred: Entry) -> dict[str, Any]:
         facts["text"] = (
             f"The hold set aside {_credits(-referred.amount)}; it held {held} before this entry and holds {rest} after it."
         )
+    elif referred.kind in ("transfer_in", "transfer_out"):
+        facts["text"] = f"The transfer moved {_credits(abs(referred.amount))}."
     else:
         lot = next((lot.remaining for lot in entry.lots if lot.grant == referred.sequence), 0)
         facts |= {"remaining": lot, "text": f"The grant's lot has {lot} of {_credits(referred.amount)} left."}

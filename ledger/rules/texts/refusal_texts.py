@@ -4,16 +4,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from ledger.errors import REFUSALS, InsufficientCredits
+from ledger.errors import REFUSALS, InsufficientCredits, Refused
 from ledger.rules.kinds import KINDS
 from ledger.rules.texts.credit_units import CreditUnit
-
-AMOUNTS = frozenset(
-    {
-        "available", "balance", "expired", "held", "not_yet_effective", "refundable", "requested", "revocable", "shortfall",
-    }
-)  # fmt: skip
-"""The facts of a refusal that are amounts of its credit type."""
+from ledger.values import Credits, annotations_of
 
 
 class Remedy(NamedTuple):
@@ -34,7 +28,7 @@ def refusal_text(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) 
 
     Args:
         refusal: `operation`, `code`, `facts` and `request`, as recorded.
-        at: when it was recorded; times of the same day are told without their date.
+        at: when it was recorded; times of the same day are written without their date.
         unit: of the account's credit type.
     """
     if refusal["code"] == InsufficientCredits.code:
@@ -43,7 +37,7 @@ def refusal_text(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) 
     if refused is None:
         return f"Refused: {refusal['code'].replace('-', ' ')}."
     text = next((text for name, value, text in refused.text_if if facts[name] == value), refused.text)
-    return f"Refused: {_filled(text, facts, unit)}"
+    return f"Refused: {_filled(refused, text, facts, unit, at)}"
 
 
 def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> list[Remedy]:
@@ -58,34 +52,51 @@ def remedies(refusal: Mapping[str, Any], *, at: datetime, unit: CreditUnit) -> l
         return []
     action, text, amount = refused.remedy
     if not amount:
-        return [Remedy(action, _filled(text, facts, unit))]
-    return [Remedy(action, _filled(text, facts, unit), facts[amount], facts["sequence"])] if facts[amount] else []
+        return [Remedy(action, _filled(refused, text, facts, unit, at))]
+    return [Remedy(action, _filled(refused, text, facts, unit, at), facts[amount], facts["sequence"])] if facts[amount] else []
 
 
-def _filled(text: str, facts: Mapping[str, Any], unit: CreditUnit) -> str:
-    requested = facts.get("requested")
-    over = None if requested is None else requested - facts.get("refundable", facts.get("revocable", facts.get("held", 0)))
-    return text.format(**{name: _Fact(value, unit) for name, value in {**facts, "over": over}.items()})
+def _filled(refused: type[Refused], text: str, facts: Mapping[str, Any], unit: CreditUnit, at: datetime) -> str:
+    """Return the text with the facts; `over` is by how much the requested credits exceed those that there are."""
+    counted = {name for name, declared in annotations_of(refused).items() if isinstance(declared.value, Credits)}
+    filled = {name: _Fact(value, unit if name in counted else None, at) for name, value in facts.items()}
+    if facts.get("requested") is not None:
+        rest = sum(facts[name] for name in counted - {"requested"})
+        filled["over"] = _Fact(facts["requested"] - rest, unit, at)
+    return text.format(**filled)
 
 
 class _Fact(NamedTuple):
-    """A fact that a text writes as a number of the unit, as credits, with its verb, as a kind of entry, or as it is."""
+    """A fact in a text: credits as a number, with their unit, or as their verb; a kind of entry; anything else as it is.
+
+    A subject or a time that may be null is written with its preposition, or not at all.
+    """
 
     value: Any
-    unit: CreditUnit
+    unit: CreditUnit | None
+    at: datetime
 
     def __format__(self, how: str) -> str:
-        match how:
-            case "number":
-                return self.unit.number(self.value)
-            case "credits":
-                return self.unit.amount(self.value)
-            case "are":
-                return are(self.value, self.unit)
-            case "a kind":
-                words = KINDS[self.value].words
-                return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+        if self.unit is not None:
+            return self._of_unit(self.unit, how)
+        if how == "a kind":
+            words = KINDS[self.value].words
+            return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+        if how == "of":
+            return f" of {self.value}" if self.value else ""
+        if how == "until":
+            return f" {_preposed(_instant(self.value), self.at, 'until')}" if self.value else ""
+        if how == "at":
+            return f" {_preposed(_instant(self.value), self.at, 'on')}" if self.value else ""
         return format(self.value, how)
+
+    def _of_unit(self, unit: CreditUnit, how: str) -> str:
+        match how:
+            case "credits":
+                return unit.amount(self.value)
+            case "are":
+                return are(self.value, unit)
+        return unit.number(self.value)
 
 
 def when(instant: datetime, *, at: datetime) -> str:
@@ -103,13 +114,13 @@ def when(instant: datetime, *, at: datetime) -> str:
 
 def _insufficient(refusal: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
     facts = refusal["facts"]
-    asked = f"{unit.number(facts['requested'])} asked{_rated(refusal['request'], unit)}"
+    requested = f"{unit.number(facts['requested'])} requested{_rated(refusal['request'], unit)}"
     if refusal["operation"] == "capture":
         spendable = f"{unit.number(facts['available'])} held and spendable"
     else:
         spendable = f"{unit.number(facts['available'])} spendable"
     why = [part for part in (_held(facts, at, unit), _coming(facts, at, unit), _expired(facts, at, unit)) if part]
-    sentences = [f"Refused: {asked}, {spendable}."]
+    sentences = [f"Refused: {requested}, {spendable}."]
     if why:
         sentences.append(f"{', '.join(why)}.")
     sentences.append(f"Short by {unit.number(facts['shortfall'])}.")
@@ -127,7 +138,7 @@ def _open_holds(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _held(facts: Mapping[str, Any], at: datetime, unit: CreditUnit) -> str:
-    """What open holds set aside. An expired one withholds nothing, although its end is not booked yet."""
+    """The credits that open holds set aside. An expired hold sets nothing aside, even before its expiry is booked."""
     ended = sum(hold["amount"] for hold in facts.get("holds") or [] if hold["state"] != "open")
     held = (facts.get("held") or 0) - ended
     if held <= 0:

@@ -7,14 +7,14 @@ from django.db.backends.postgresql import base
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Sends the `SELECT 1` of a health check only if the server has sent something unasked."""
+    """Sends the `SELECT 1` of a health check only if the server has sent something unexpected."""
 
     def close_if_health_check_failed(self) -> None:
-        """Close a connection whose server has ended it, at the first use in a request.
+        """Close a connection that the server has ended, at the first use in a request.
 
-        A server that ends a session, or dies, leaves a message or the end of the stream on the socket. Where there is neither,
-        the query would find out nothing, and cost every request CPU here and in the server, and a round trip. To look at the
-        socket is one system call.
+        A server that ends a session, or dies, leaves a message or the end of the stream on the socket. Without either, the query
+        would find nothing, and cost every request CPU here and in the server, and a round trip. To check the socket is one system
+        call.
         """
         is_due = self.health_check_enabled and not self.health_check_done  # type: ignore[attr-defined, has-type]
         if is_due and _is_silent(self.connection):
@@ -23,7 +23,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super().close_if_health_check_failed()
 
     def check_database_version_supported(self) -> None:
-        """Refuse no server: `ledger.checks` does, which names the version that the ledger needs."""
+        """Refuse no server: `ledger.database.checks` refuses old ones, and names the version that the ledger needs."""
 
 
 def _is_silent(connection: Any) -> bool:

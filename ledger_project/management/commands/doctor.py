@@ -1,4 +1,4 @@
-"""`manage.py doctor`: says whether this deployment keeps the promises, and what to do if it does not."""
+"""`manage.py doctor`: checks this deployment, and advises what to do about each problem."""
 
 import argparse
 import json
@@ -13,10 +13,10 @@ from django.db import Error
 from ledger.management.examples import CommandWithExamples
 from ledger_project.monitoring import VERSION
 from ledger_project.monitoring.examination import examine, worst
-from ledger_project.monitoring.findings import Finding, State
+from ledger_project.monitoring.findings import CheckResult, CheckState
 from ledger_project.monitoring.work_checks import tasks_as_json
 
-EXIT_CODES = {State.OK: 0, State.WARNING: 1, State.FAILED: 2}
+EXIT_CODES = {CheckState.OK: 0, CheckState.WARNING: 1, CheckState.FAILED: 2}
 WIDTH = 118
 STATE_WIDTH, CHECK_WIDTH = 9, 13
 
@@ -25,9 +25,9 @@ class Command(CommandWithExamples):
     """Checks the server, the schema, the timetable and the disk, from this machine, with its settings; changes nothing."""
 
     help = (
-        "Check whether this deployment keeps the promises: isolation, durability, locks, rights, triggers, two-step login, "
-        "connections, clock, timetable, audit, anchor, partitions, disk, versions and migrations; and say what to do if it "
-        "does not. Exit codes: 0 all checks passed, 1 there are warnings, 2 a check failed (or bad arguments)."
+        "Check this deployment (isolation, durability, locks, rights, triggers, two-step login, connections, clock, timetable, "
+        "audit, anchor, partitions, disk, versions and migrations), and say what to do about each problem. "
+        "Exit codes: 0 all checks passed, 1 there are warnings, 2 a check failed (or bad arguments)."
     )
     examples = (
         ("doctor", "examine this deployment"),
@@ -51,13 +51,13 @@ class Command(CommandWithExamples):
             self.stdout.write(json.dumps(_as_json(findings, code), indent=2, default=str))
         else:
             counts = Counter(finding.state for finding in findings)
-            states = ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
+            states = ", ".join(f"{counts[state]} {state}" for state in CheckState if counts[state])
             self.stdout.write(f"\nChecks: {states}.")
         if code:
             sys.exit(code)
 
-    def _show(self, finding: Finding) -> None:
-        styles = {State.OK: self.style.SUCCESS, State.WARNING: self.style.WARNING, State.FAILED: self.style.ERROR}
+    def _show(self, finding: CheckResult) -> None:
+        styles = {CheckState.OK: self.style.SUCCESS, CheckState.WARNING: self.style.WARNING, CheckState.FAILED: self.style.ERROR}
         indent = " " * (STATE_WIDTH + CHECK_WIDTH)
         text = textwrap.fill(f"{indent}{finding.text}", WIDTH, subsequent_indent=indent)
         state = styles[finding.state](f"{finding.state:<{STATE_WIDTH}}")
@@ -66,7 +66,7 @@ class Command(CommandWithExamples):
             self.stdout.write(textwrap.fill(f"{indent}→ {finding.advice}", WIDTH, subsequent_indent=f"{indent}  "))
 
 
-def _as_json(findings: list[Finding], code: int) -> dict[str, Any]:
+def _as_json(findings: list[CheckResult], code: int) -> dict[str, Any]:
     try:
         tasks = tasks_as_json()
     except Error:

@@ -21,7 +21,7 @@ from ledger_project.serving.serve import refusal_of_bootstrap_key
 
 
 class Command(CommandWithExamples):
-    """Run it before each new version starts, as the owner, straight to PostgreSQL. It can be run again at any time."""
+    """Run it before each new version starts, as the owner, straight to PostgreSQL. It can run again at any time."""
 
     help = "Migrate, then give the application's role its rights and the database its timeouts. Idempotent."
     examples = (
@@ -44,7 +44,7 @@ class Command(CommandWithExamples):
         with connected_as_owner() as connection:
             role = connection.settings_dict["USER"]
             try:
-                applied = migrate_and_grant_rights(connection, verbosity=_verbosity(options), tell=self._tell(options))
+                applied = migrate_and_grant_rights(connection, verbosity=_verbosity(options), report=self._report(options))
             except NotTheOwner as error:
                 raise CommandError(
                     f"The role {role} may not prepare this database: {error}. "
@@ -63,11 +63,11 @@ class Command(CommandWithExamples):
         else:
             self.stdout.write(self.style.SUCCESS(f"The database is ready; {applied} migrations applied."))
 
-    def _tell(self, options: dict[str, Any]) -> Callable[[str], None]:
+    def _report(self, options: dict[str, Any]) -> Callable[[str], None]:
         """The stream for progress: standard error if the output is JSON."""
         stream: Any = self.stderr if options["format"] == "json" else self.stdout
-        tell: Callable[[str], None] = stream.write
-        return tell
+        report: Callable[[str], None] = stream.write
+        return report
 
 
 def _verbosity(options: dict[str, Any]) -> int:

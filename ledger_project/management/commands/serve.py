@@ -10,7 +10,10 @@ from ledger_project.serving import serve
 class Command(CommandWithExamples):
     """Start everything, serve until a signal comes, stop everything."""
 
-    help = "Start PostgreSQL when DATABASE_URL is not set, prepare the database, and serve on 127.0.0.1:$PORT (8000)."
+    help = (
+        "Start PostgreSQL when DATABASE_URL is not set, prepare the database, and serve: calls on 127.0.0.1:$PORT (8000), "
+        "pages on the next port."
+    )
     examples = (("serve", "start everything; as make run"),)
     requires_system_checks: list[str] = []
 

@@ -13,7 +13,7 @@ from ledger_project.work.worker import DatabaseGone, Worker
 
 
 class Command(CommandWithExamples):
-    """Runs until SIGINT or SIGTERM, then finishes the current subscription or account."""
+    """Runs until SIGINT or SIGTERM, then completes the current subscription or account."""
 
     help = (
         "Run the tasks of the timetable when they are due: expire credits, generate invoices, create the usage table's "
@@ -22,7 +22,7 @@ class Command(CommandWithExamples):
     )
     examples = (
         ("work", "do the tasks of the timetable as they become due"),
-        ("work --once", "do what is due now, for your own timer"),
+        ("work --once", "do the due tasks now, for your own timer"),
         ("work usage_partitions audit_ledger", "only these tasks"),
         ("work --list --format json", "the timetable, for programs"),
     )

@@ -1,1 +1,1 @@
-"""How an operator logs in: name, password, code."""
+"""The login of operators: name, password, code."""

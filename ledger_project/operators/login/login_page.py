@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 
 from ledger_project.operators.login import two_step
 
-CODE_NEEDED = "This operator has two-step login: type the code, too."
+CODE_NEEDED = "This operator has two-step login: type the code too."
 CODE_WRONG = "The code is not right, or came too soon after a wrong one."
 
 

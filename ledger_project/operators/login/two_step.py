@@ -30,10 +30,10 @@ def device_of(user: User) -> TOTPDevice | None:
 
 def is_required(user: User) -> bool:
     """Whether the operator must have it: LEDGER_TWO_STEP names groups, or `all`. A superuser counts as a member of each group."""
-    wanted = _wanted()
-    if not wanted:
+    required = _required_groups()
+    if not required:
         return False
-    return EVERYBODY in wanted or user.is_superuser or user.groups.filter(name__in=wanted).exists()
+    return EVERYBODY in required or user.is_superuser or user.groups.filter(name__in=required).exists()
 
 
 def ensure_groups_exist() -> None:
@@ -41,14 +41,14 @@ def ensure_groups_exist() -> None:
 
     Operators of a group that is misspelt there would log in without a code.
     """
-    wanted = _wanted() - {EVERYBODY}
-    known = set(Group.objects.filter(name__in=wanted).values_list("name", flat=True)) if wanted else set()
-    if wanted - known:
+    required = _required_groups() - {EVERYBODY}
+    known = set(Group.objects.filter(name__in=required).values_list("name", flat=True)) if required else set()
+    if required - known:
         groups = ", ".join(Group.objects.order_by("name").values_list("name", flat=True))
-        raise UnknownGroups(f"LEDGER_TWO_STEP names {', '.join(sorted(wanted - known))}; the groups are {groups}")
+        raise UnknownGroups(f"LEDGER_TWO_STEP names {', '.join(sorted(required - known))}; the groups are {groups}")
 
 
-def _wanted() -> set[str]:
+def _required_groups() -> set[str]:
     return {name.strip() for name in settings.LEDGER_TWO_STEP} - {""}
 
 
@@ -105,7 +105,7 @@ def verify(user: User, code: str) -> TOTPDevice | StaticDevice | None:
 
 
 def turn_off(user: User) -> bool:
-    """Remove the app and the recovery codes; False where there was nothing."""
+    """Remove the app and the recovery codes; False if there were none."""
     with transaction.atomic():
         removed, _ = TOTPDevice.objects.filter(user=user).delete()
         StaticDevice.objects.filter(user=user).delete()
@@ -113,5 +113,5 @@ def turn_off(user: User) -> bool:
 
 
 def plain(code: str) -> str:
-    """The code in the form in which it is compared: people group digits, and type capitals."""
+    """Return the code in the form for the comparison: people group digits, and type capitals."""
     return "".join(code.split()).lower()[:16]

@@ -12,10 +12,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminTextInputWidget
 
-from ledger.staff_log import record
+from ledger.operators.staff_log import record
 from ledger_project.operators.login import two_step
 
-WRONG = "This code is not right. After a wrong code, the next one is taken only after a pause, which doubles each time."
+WRONG = "This code is not right. After a wrong code, the server accepts the next one only after a pause, which doubles each time."
 
 BEGUN = "two-step-begun"
 """In the session that has begun the set-up: the id of the device. Only this session sees the secret, and can confirm it."""
@@ -58,7 +58,7 @@ def _confirm(request: HttpRequest) -> HttpResponse:
     request.session.cycle_key()
     django_otp.login(request, device)
     record(request, "second-step-on", about=_about(request))
-    messages.success(request, "Two-step login is on: from now on, a login takes the password and a code.")
+    messages.success(request, "Two-step login is on: from now on, a login needs the password and a code.")
     return _shown(request, CodeForm(), codes=codes)
 
 
@@ -68,7 +68,7 @@ def _off(request: HttpRequest) -> HttpResponse:
         return _wrong(request, form)
     two_step.turn_off(request.user)  # type: ignore[arg-type]
     record(request, "second-step-off", about=_about(request))
-    messages.success(request, "Two-step login is off: a login takes the password alone.")
+    messages.success(request, "Two-step login is off: a login needs only the password.")
     return HttpResponseRedirect(reverse("two-step"))
 
 
@@ -106,7 +106,7 @@ def _shown(request: HttpRequest, form: CodeForm, *, codes: list[str] | None = No
 
 
 def _grouped(device: Any) -> str:
-    """The secret in the form that apps accept, in groups of four."""
+    """Return the secret in the form that apps accept, in groups of four."""
     text = b32encode(device.bin_key).decode()
     return " ".join(text[place : place + 4] for place in range(0, len(text), 4))
 

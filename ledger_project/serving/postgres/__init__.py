@@ -16,7 +16,7 @@ Layout of the data directory:
     postgres/          the cluster (a link if the server's account cannot reach the data directory)
 """
 
-from ledger_project.serving.postgres.account import Account
+from ledger_project.serving.postgres.account import SystemAccount
 from ledger_project.serving.postgres.credentials import (
     APPLICATION,
     DATABASE,
@@ -37,10 +37,10 @@ __all__ = [
     "OWNER",
     "SETTINGS",
     "SUPERUSER",
-    "Account",
     "Credentials",
     "EmbeddedPostgresError",
     "Server",
+    "SystemAccount",
     "credentials_of",
     "data_dir_from_environment",
     "metrics_token",

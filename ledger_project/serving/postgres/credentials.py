@@ -30,7 +30,7 @@ class Credentials:
     owner_password: str
     application_password: str
     has_cluster: bool = False
-    """Whether the cluster was made. If it is missing then, it was lost, and no new one is made in its place."""
+    """Whether the cluster was ever made. If it is missing afterwards, it was lost, and no new cluster is made in its place."""
 
     @property
     def superuser_url(self) -> str:
@@ -58,12 +58,12 @@ class Credentials:
 
 
 def data_dir_from_environment() -> Path:
-    """The data directory of this installation, absolute: LEDGER_DATA_DIR, else `.data` beside `manage.py`."""
+    """Return the data directory of this installation, absolute: LEDGER_DATA_DIR, else `.data` beside `manage.py`."""
     return Path(os.environ.get("LEDGER_DATA_DIR", Path(__file__).resolve().parents[3] / ".data")).absolute()
 
 
 def credentials_of(data_dir: Path | str) -> Credentials:
-    """The content of `server.json` of this data directory, made now if the file does not exist. Does not start the server.
+    """Return the content of `server.json` of this data directory; make the file if it does not exist. Does not start the server.
 
     Raises:
         EmbeddedPostgresError: the data directory belongs to another user.
@@ -94,12 +94,12 @@ def keep(data_dir: Path | str, credentials: Credentials) -> None:
 
 
 def secret_key(data_dir: Path | str) -> str:
-    """Django's SECRET_KEY of this data directory: random, made once, readable by its owner only."""
+    """Return Django's SECRET_KEY of this data directory: random, made once, readable by its owner only."""
     return _kept_secret(Path(data_dir) / "secret_key")
 
 
 def metrics_token(data_dir: Path | str) -> str:
-    """The token for /metrics of this data directory: random, made once, readable by its owner only."""
+    """Return the token for /metrics of this data directory: random, made once, readable by its owner only."""
     return _kept_secret(Path(data_dir) / "metrics_token")
 
 
@@ -136,7 +136,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A TCP port of this machine that no program uses."""
+    """Return a TCP port of this machine that no program uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

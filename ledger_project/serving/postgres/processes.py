@@ -13,12 +13,12 @@ from pathlib import Path
 
 
 def has_proc() -> bool:
-    """Whether this kernel shows the working directories of processes."""
+    """Return whether this kernel shows the working directories of processes."""
     return Path("/proc/self/cwd").exists()
 
 
 def postmaster_pid(cluster: Path) -> int | None:
-    """The process id of this cluster's living postmaster, or None."""
+    """Return the process id of this cluster's living postmaster, or None."""
     try:
         pid = int((cluster / "postmaster.pid").read_text().split(maxsplit=1)[0])
     except (OSError, ValueError, IndexError):
@@ -29,7 +29,7 @@ def postmaster_pid(cluster: Path) -> int | None:
 
 
 def pids(cluster: Path) -> list[int]:
-    """The process ids of the cluster's postmaster and its children, orphans included; empty without /proc."""
+    """Return the process ids of the cluster's postmaster and its children, orphans included; empty without /proc."""
     if not has_proc():
         return []
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]

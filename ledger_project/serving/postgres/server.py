@@ -19,7 +19,7 @@ from psycopg import sql
 from psycopg.pq import PGconn, Ping
 
 from ledger_project.serving.postgres import processes
-from ledger_project.serving.postgres.account import Account
+from ledger_project.serving.postgres.account import SystemAccount
 from ledger_project.serving.postgres.binaries import binaries_for, reachable_home, run
 from ledger_project.serving.postgres.credentials import (
     APPLICATION,
@@ -39,7 +39,7 @@ START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 20
 MEGABYTE = 1024 * 1024
 ROOM_FOR_CLUSTER_BYTES = 150 * MEGABYTE
-"""What a new ledger takes with the demo, and some of its log."""
+"""The size of a new ledger with the demo, and of some of its log."""
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
 
 # Values for a small machine. Durability stays at PostgreSQL's defaults, stated here because the ledger depends on them.
@@ -100,7 +100,7 @@ class Server:
     # Start and stop
 
     def start(self) -> "Server":
-        """Have the server running with its roles and database, or raise; safe to call twice and from two processes.
+        """Start the server with its roles and database, or raise an exception; safe to call twice and from two processes.
 
         Raises:
             EmbeddedPostgresError: it could not be started; the message ends with the server's own words.
@@ -139,11 +139,11 @@ class Server:
                     socket_dir.rmdir()
 
     def is_running(self) -> bool:
-        """True when the postmaster of this very cluster is alive."""
+        """Return whether the postmaster of this cluster is alive."""
         return self.postmaster_pid() is not None
 
     def postmaster_pid(self) -> int | None:
-        """The process id of this cluster's living postmaster, or None. See Note [Whose process is it]."""
+        """Return the process id of this cluster's living postmaster, or None. See Note [Whose process is it]."""
         return processes.postmaster_pid(self.cluster)
 
     @property
@@ -184,17 +184,17 @@ class Server:
             time.sleep(0.05)
 
     def _refuse_to_replace_a_lost_cluster(self) -> None:
-        """Return if a ledger may begin here, or raise: none was here before, and there is room for one."""
+        """Raise an exception unless a ledger may begin here: none was here before, and the disk has room for one."""
         if self.credentials.has_cluster or self.cluster.is_symlink():
             raise EmbeddedPostgresError(
                 f"{self.cluster} is missing, and server.json beside it says that it had the ledger's data. Put it back "
-                "(docs/OPERATIONS.md, How do I back up and restore?). To begin with an empty ledger instead, remove "
+                "(docs/how-to/operations/backup.md). To begin with an empty ledger instead, remove "
                 f"{self.data_dir / 'server.json'} too."
             )
         free = shutil.disk_usage(self.data_dir).free
         if free < ROOM_FOR_CLUSTER_BYTES:
             raise EmbeddedPostgresError(
-                f"{self.data_dir} has {free // MEGABYTE} MB of room, and a new database needs "
+                f"{self.data_dir} has {free // MEGABYTE} MB free, and a new database needs "
                 f"{ROOM_FOR_CLUSTER_BYTES // MEGABYTE}. "
                 "Make room, or set LEDGER_DATA_DIR to a folder on another disk."
             )
@@ -228,7 +228,7 @@ class Server:
             shutil.rmtree(unfinished)
 
     def _clear_after_unclean_end(self) -> None:
-        """Wait for orphaned children of a killed postmaster, then remove a `postmaster.pid` that points to a stranger."""
+        """Wait for children of a killed postmaster, then remove a `postmaster.pid` that names another program's process."""
         deadline = time.monotonic() + 10
         while orphans := processes.pids(self.cluster):
             if time.monotonic() > deadline:
@@ -247,7 +247,7 @@ class Server:
                 self.log.unlink()
 
     def _choose_addresses(self) -> None:
-        """Keep the port and the socket directory, unless the port was taken or the path is too long or gone."""
+        """Keep the port and the socket directory, unless the port was taken or the path is too long or missing."""
         kept = self.credentials
         self._remove_old_socket_dir(Path(kept.socket_dir))
         port = kept.port if _is_free(kept.port) else free_port()
@@ -256,13 +256,13 @@ class Server:
             keep(self.data_dir, chosen)
 
     def _socket_dir(self) -> Path:
-        """A directory that only the server's account may write to, with a path short enough for a socket."""
-        wanted = self.data_dir / "socket"
-        longest = len(os.fsencode(wanted / ".s.PGSQL.65535"))
+        """Return a directory that only the server's account may write to, with a path short enough for a socket."""
+        folder = self.data_dir / "socket"
+        longest = len(os.fsencode(folder / ".s.PGSQL.65535"))
         if longest <= SOCKET_PATH_LIMIT_BYTES and self.account.can_reach(self.data_dir):
-            wanted.mkdir(mode=0o700, exist_ok=True)
-            os.chown(wanted, self.account.uid, self.account.gid)
-            return wanted
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.chown(folder, self.account.uid, self.account.gid)
+            return folder
         # A new one each time: a copied data directory must not share it with the original. And by mkdtemp, so that nobody can
         # have put something of this name there before us.
         made = Path(tempfile.mkdtemp(dir="/tmp", prefix="ledger-socket-"))
@@ -289,7 +289,7 @@ class Server:
         return " ".join(f"-c {shlex.quote(f'{name}={value}')}" for name, value in settings.items())
 
     def _ensure_roles(self) -> None:
-        """Have the owner, the application role and the database; both roles know the passwords of `server.json`."""
+        """Ensure the owner, the application role and the database; both roles know the passwords of `server.json`."""
         kept = self.credentials
         try:
             with psycopg.connect(self.credentials.maintenance_url, autocommit=True, connect_timeout=10) as connection:
@@ -311,7 +311,7 @@ class Server:
             raise EmbeddedPostgresError(f"PostgreSQL runs, but does not let us in: {error}\n{self._last_words()}") from error
 
     def _wait_until_recovered(self, connection: psycopg.Connection[Any]) -> None:
-        """Wait until the server accepts writes: while it restores an archived log, it accepts connections for reading only."""
+        """Wait until the server accepts writes: during the restore of an archived log, it accepts only reading connections."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
             if time.monotonic() > deadline:
@@ -321,18 +321,18 @@ class Server:
     # Running the binaries
 
     @cached_property
-    def account(self) -> Account:
-        """The account of the existing cluster, else the account with which to make it."""
+    def account(self) -> SystemAccount:
+        """Return the account of the existing cluster, else the account with which to make it."""
         if not self.cluster.exists():
-            return Account.choose()
+            return SystemAccount.choose()
         owner = self.cluster.stat()
         if os.geteuid() not in (0, owner.st_uid):
             raise EmbeddedPostgresError(f"{self.cluster} belongs to another user; set LEDGER_DATA_DIR to a folder of your own")
-        return Account(owner.st_uid, owner.st_gid)
+        return SystemAccount(owner.st_uid, owner.st_gid)
 
     @cached_property
     def binaries(self) -> Path:
-        """PostgreSQL's `bin` directory."""
+        """Return PostgreSQL's `bin` directory."""
         return binaries_for(self.account, self.data_dir)
 
     def _pg_ctl(self, action: str, *arguments: str) -> None:

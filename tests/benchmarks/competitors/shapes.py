@@ -5,11 +5,11 @@ from typing import Final
 
 from django.http import HttpRequest
 
-from ledger.api import request_schemas
 from ledger.api.kit.authentication import LEDGER_SPEND
 from ledger.api.kit.endpoint import Endpoint, requires
 from ledger.api.kit.reading.idempotency import idempotency_key
 from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.api.schemas import request_schemas
 from ledger.database.locks import holder_key, lock_number
 from ledger.database.statements import fetch_value
 from ledger.rules import SpendRequest

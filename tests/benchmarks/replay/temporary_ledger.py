@@ -13,12 +13,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
 
-from ledger_project.serving import postgres, web
+from ledger_project.serving import postgres, timetable_worker, web
 from ledger_project.serving.bootstrap import use_database
 
 START_TIMEOUT_S: Final = 120
@@ -65,13 +66,15 @@ def _serving(ledger: Ledger, folder: Path) -> Iterator[None]:
         "LEDGER_DATA_DIR": str(folder),
         "PORT": ledger.url.rsplit(":", 1)[1],
         "LEDGER_BOOTSTRAP_API_KEY": ledger.api_key,
+        # A worker would bill subscriptions whose usage is not in yet.
+        timetable_worker.WORKERS: "0",
     }
     log = folder / "serve.log"
     with log.open("wb") as output:
         # A separate process group: Ctrl-C reaches only this process, which then stops the ledger in order.
         process = subprocess.Popen(
             [sys.executable, "manage.py", "serve"], cwd=settings.BASE_DIR, env=environment, process_group=0,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=web.end_with_parent,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=partial(web.end_with, os.getpid()),
         )  # fmt: skip
     try:
         _wait_until_ready(ledger, process, log)

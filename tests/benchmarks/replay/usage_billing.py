@@ -50,7 +50,7 @@ def invoice_usage(target: Target, uses: Sequence[Use]) -> InvoicedUsage:
     events = [event for use in uses for event in _events(target, use)]
     for first in range(0, len(events), EVENTS_AT_ONCE):
         for outcome in usage.take_in(events[first : first + EVENTS_AT_ONCE]):
-            if outcome.result is not usage.Result.ACCEPTED:
+            if outcome.result is not usage.EventStatus.ACCEPTED:
                 raise ReplayFailed(f"usage event {outcome.idempotency_key}: {outcome.result} {outcome.detail}")
     _generate(target, as_of=months[-1])
     made = Invoice.objects.filter(subscription__ref__startswith=f"{target.run}:")

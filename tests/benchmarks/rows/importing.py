@@ -7,7 +7,7 @@ from statistics import median
 import psycopg
 
 from ledger import services
-from ledger.entry_rows import COLUMNS
+from ledger.entries.rows import COLUMNS
 from ledger.rules import GrantRequest, SpendRequest
 from ledger.values import encode_json
 from tests.benchmarks.measuring import Result, result, seconds

@@ -144,14 +144,22 @@ def test_a_subscription_whose_billing_is_suspended_says_so(client, billed):
 
 def test_resuming_billing_takes_a_reason_and_is_recorded_with_the_operators_name(client, billed):
     url = f"{BILLING}/subscription/{billed.pk}/resume-billing/"
-    assert client.get(url).status_code == 403
+    assert url not in client.get(f"{BILLING}/subscription/{billed.pk}/change/").content.decode()
+    assert "Billing is not suspended." in client.get(url).content.decode()
     suspended = SuspendedBilling.objects.create(subscription=billed, reason="too-many-periods")
     assert url in client.get(f"{BILLING}/subscription/{billed.pk}/change/").content.decode()
-    assert client.post(url, {"reason": " "}).status_code == 422
+    shown = client.get(url).content.decode()
+    assert "The generator suspended billing: “too-many-periods”." in shown
+    key = {"idempotency_key": hidden_key(shown)}
+    assert client.post(url, {**key, "reason": " "}).status_code == 422
     suspended.refresh_from_db()
     assert suspended.resumed_at is None
-    assert operator("billing.view_subscription", name="ben").post(url, {"reason": "x"}).status_code == 403
-    assert client.post(url, {"reason": "looked at it"}).status_code == 302
+    assert operator("billing.view_subscription", name="ben").post(url, {**key, "reason": "x"}).status_code == 403
+    first, second = (client.post(url, {**key, "reason": "looked at it"}) for _ in range(2))
+    assert (first.status_code, second.status_code) == (302, 302)
+    assert "was already done by the first click" in client.get(second["Location"]).content.decode()
+    again = client.post(url, {"idempotency_key": "another", "reason": "again"})
+    assert (again.status_code, "Billing of the subscription is not suspended" in again.content.decode()) == (422, True)
     suspended.refresh_from_db()
     assert (suspended.resumed_by, suspended.resume_reason) == ("admin:mara", "looked at it")
     assert suspended.resumed_at is not None
@@ -486,12 +494,12 @@ def test_a_plan_shows_what_it_grants_and_a_customer_for_how_long_its_drafts_wait
         "Basic is billed every month in EUR.",
         "At least 12.50 EUR a month, before tax.",
         "At most 99.90 EUR a month, before tax.",
-        "Grants 1,500 tokens every month; up to 250 of the rest carry over to the next one.",
+        "Grants 1,500 tokens every month; up to 250 of the rest roll over into the next one.",
     ):
         assert words in page
     CreditType.objects.create(code="tokens", name="Tokens", unit="kTok", scale=3)
     page = client.get(f"{BILLING}/plan/{plan.pk}/change/").content.decode()
-    assert "Grants 1.500 kTok every month; up to 0.250 of the rest carry over to the next one." in page
+    assert "Grants 1.500 kTok every month; up to 0.250 of the rest roll over into the next one." in page
     customer = CustomerFactory(grace_days=17)
     shown = client.get(f"{BILLING}/customer/{customer.pk}/change/").content.decode()
     assert "Invoices stay drafts for 17 days and accept late usage until then." in shown
@@ -513,7 +521,7 @@ def test_the_pages_of_a_customer_and_its_holder_say_how_each_subscription_is(cli
 
 
 def test_the_first_page_misses_an_audit_only_after_the_first_round_of_a_worker(client):
-    missing, coming = "No worker has audited the ledger yet", "its first audit comes in a moment"
+    missing, coming = "No worker has audited the ledger yet", "its first audit follows soon"
     assert missing in client.get("/admin/").content.decode()
     now = datetime.now(UTC)
     task = ScheduledTask.objects.create(

@@ -181,7 +181,7 @@ def test_what_is_filtered_is_added_up_for_each_currency_within_a_limit(client, b
     monkeypatch.setattr(bounded_reads, "WINDOW_ROWS", 1)
     monkeypatch.setattr(invoice_lists, "WINDOW_ROWS", 1)
     text = client.get(f"{BILLING}/invoice/?since=2000-01-01").content.decode()
-    assert "Of the first 1 that the list looks at; there are more." in text
+    assert "The sums cover the first 1 rows; there are more." in text
 
 
 def test_pages_by_day_go_on_without_gap_or_repetition(client, monkeypatch):
@@ -358,7 +358,7 @@ def test_a_name_of_too_many_customers_asks_for_more_of_it(client, named, model, 
     monkeypatch.setattr(search, "MOST_NAMED", 1)
     CustomerFactory(name="Jorge")
     page = client.get(f"{BILLING}/{model}/?q=jorg").content.decode()
-    assert "More than 1 customers are called “jorg”. Type more of the name" in page
+    assert "More than 1 customers are named “jorg”. Type more of the name" in page
     assert client.get(f"{BILLING}/{model}/csv/?q=jorg").status_code == 302
     assert "Jörg Müller" in client.get(f"{BILLING}/{model}/?q=jorg+mul").content.decode()
 

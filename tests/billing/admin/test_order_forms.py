@@ -117,13 +117,13 @@ def test_a_customer_is_created_after_it_was_said_what_is_written(client):
 
 
 WRONG_CUSTOMERS = [
-    ({"ref": "C 7"}, "ref", "Use 1 to 64 letters, digits"),
+    ({"ref": "C 7"}, "ref", "This must be 1 to 64 characters of A-Z"),
     ({"ref": "TAKEN"}, "ref", "There is another customer TAKEN."),
     ({"name": ""}, "name", "This field is required."),
     ({"currency": "XXX"}, "currency", "This must be an active ISO 4217 code such as EUR."),
     ({"time_zone": "Berlin"}, "time_zone", "This must be a zone of the IANA database such as Europe/Berlin."),
     ({"vat_status": "reverse_charge"}, "vat_id", "Reverse charge needs a VAT id that begins with the two letters"),
-    ({"terms_days": "4000"}, "terms_days", "less than or equal to 3650"),
+    ({"terms_days": "4000"}, "terms_days", "This must be at most 3650."),
     ({"unit_value": "0.01"}, "unit_value", "A customer who pays with credits needs a holder_id."),
     ({"unit_value": "1e5", "holder_id": "ada"}, "unit_value", "Value of one credit: type digits, with a point before decimals"),
 ]
@@ -188,7 +188,7 @@ def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(cl
     granted = {"credit_type": "usd_cents", "grants": "12.50", "rollover_cap": "0.05"}
     response = send_first_step(client, url, PLAN | granted | paid)
     text = text_of_response(response)
-    assert "Grants 12.50 USD every month; up to 0.05 of the rest carry over to the next one." in text
+    assert "Grants 12.50 USD every month; up to 0.05 of the rest roll over into the next one." in text
     assert "Paid with 0.015 USD each first" in text
     assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
     plan = Plan.objects.get()
@@ -248,7 +248,7 @@ WRONG_PLANS = [
     ({"price_1_filters": "region"}, "price_1_filters", "text values"),
     ({"minimum": "9", "maximum": "5"}, "minimum", "The minimum must not exceed the maximum."),
     ({"currency": "nix"}, "currency", "This must be an active ISO 4217 code such as EUR."),
-    ({"count": "0"}, "count", "greater than or equal to 1"),
+    ({"count": "0"}, "count", "This must be at least 1."),
     ({"price_0_kind": "monthly"}, "price_0_kind", "Select a valid choice."),
 ]
 
@@ -401,7 +401,7 @@ def test_a_subscription_shows_the_credits_that_its_first_run_grants_in_their_uni
     assert granting.status_code == 302
     customer = CustomerFactory(holder_id="ada").ref
     response = send_first_step(client, f"{BILLING}/subscription/add/", new_order(plan="team", customer=customer, quantities=""))
-    assert "It would grant 12.50 USD to the customer's holder." in text_of_response(response)
+    assert "It would also grant 12.50 USD to the customer's holder." in text_of_response(response)
     assert not Subscription.objects.exists()
 
 
@@ -410,7 +410,7 @@ def test_an_amendment_of_a_subscription_whose_billing_is_suspended_says_so(clien
     suspension.suspend(ref=subscription.ref, reason="looks-odd")
     address = f"{BILLING}/subscription/{subscription.pk}/pause/"
     shown = text_of_response(send_first_step(client, address, {"effective_at": "2026-02-01T00:00"}))
-    assert "Its billing is suspended (looks-odd): no run invoices anything until somebody resumes it." in shown
+    assert "Its billing is suspended (looks-odd): no run makes an invoice until a person resumes it." in shown
     assert "would suspend" not in shown
 
 
@@ -443,7 +443,7 @@ def subscription():
         (
             "withdraw-cancellation",
             {"effective_at": "2026-02-15T00:00"},
-            ": goes on without an end, from 15 Feb 2026, 00:00 UTC on.",
+            ": continues without an end, from 15 Feb 2026, 00:00 UTC on.",
             {"ends_at": None},
         ),
     ],

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from billing.api import examples
+from billing.api.schemas import examples
 from ledger import services
+from ledger_project.serving.web import command
 from tests.billing.factories import unique
 from tests.concurrency.http_clients import HttpClient
 from tests.conformance import PATHS, ensure_conforms
+from tests.conftest import Way, wsgi_command
 
 PARTS = [part for part in PATHS if part != "ledger"]
 
@@ -32,9 +34,15 @@ def key(committed_db: None) -> str:
 
 
 @pytest.fixture
-def web(key: str, server_processes: Callable[..., list[Any]]) -> Any:
+def way() -> Way:
+    """The front's server."""
+    return command
+
+
+@pytest.fixture
+def web(key: str, server_processes: Callable[..., list[Any]], way: Way) -> Any:
     """A server whose database has what the examples speak of."""
-    web = server_processes(1)[0]
+    web = server_processes(1, way=way)[0]
     client = HttpClient(web.url, key)
     for path, body in SPOKEN_OF:
         # A key that stays the same: made by one of these tests, the next one finds it.
@@ -43,6 +51,8 @@ def web(key: str, server_processes: Callable[..., list[Any]]) -> Any:
     return web
 
 
+@pytest.mark.parametrize("way", [command, wsgi_command], ids=["front", "wsgi"])
+@pytest.mark.slow
 def test_the_server_does_as_its_document_says(web: Any, key: str, tmp_path: Path) -> None:
     ensure_conforms(web, key, tmp_path, *PARTS, examples=2)
 

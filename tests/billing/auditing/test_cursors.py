@@ -7,7 +7,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing import auditing
-from billing.generator.run.due import Filter, how_many
+from billing.generator.run.due import DueFilter, how_many
 from billing.models import Cursor
 from billing.orders import subscriptions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
@@ -81,16 +81,16 @@ def test_the_generator_does_not_believe_a_cursor_that_says_nothing_is_due_for_lo
     push(subscription, **pushed)
     # Without a next time for usage the generator also looks because events have come in.
     is_looked_at = pushed["usage_due_at"] is None
-    assert [how_many(Filter(as_of=as_of)) for as_of in (at(2, 20), at(3, 3))] == [is_looked_at, True]
+    assert [how_many(DueFilter(as_of=as_of)) for as_of in (at(2, 20), at(3, 3))] == [is_looked_at, True]
     [invoice] = bill(subscription, at(3, 3))
     assert [line["kind"] for line in invoice["lines"]] == ["recurring"]
 
 
 @pytest.mark.parametrize("seen", ["recurring_amendments_seen", "usage_amendments_seen", "charges_seen"])
 def test_the_generator_looks_where_more_is_seen_than_there_is(subscription, seen):
-    assert how_many(Filter(as_of=at(2, 20))) == 0
+    assert how_many(DueFilter(as_of=at(2, 20))) == 0
     push(subscription, **{seen: 9})
-    assert how_many(Filter(as_of=at(2, 20))) == 1
+    assert how_many(DueFilter(as_of=at(2, 20))) == 1
 
 
 def test_a_law_that_cannot_be_worked_out_is_a_finding(subscription):

@@ -11,7 +11,7 @@ from django.db import connection
 
 from billing.documents import invoices
 from billing.generator.options import Options
-from billing.generator.run.due import DueWalk, Filter
+from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
 from billing.management.commands import generate_invoices
 from billing.metering import partitions, usage
@@ -72,7 +72,7 @@ def test_late_usage_of_what_stopped_counting_is_billed_however_late_it_comes(end
     assert bill_and_count_late_usage(subscription, at(9, 1)) == 0
     use(subscription, "100", at(1, 15))
     # Nothing is due any more, so it is the event that a run finds the subscription by.
-    assert subscription.ref in list(DueWalk(Filter(as_of=at(9, 2))))
+    assert subscription.ref in list(DueWalk(DueFilter(as_of=at(9, 2))))
     assert bill_and_count_late_usage(subscription, at(9, 2)) == 200
     assert bill_and_count_late_usage(subscription, at(9, 3)) == 0
 
@@ -82,7 +82,7 @@ def test_a_subscription_that_has_ended_is_not_due_without_late_usage(monkeypatch
     subscription = subscribed(ends_at=at(2, 1))
     use(subscription, "100", at(1, 15))
     bill_and_count_late_usage(subscription, at(2, 1))
-    assert subscription.ref not in list(DueWalk(Filter(as_of=at(9, 2))))
+    assert subscription.ref not in list(DueWalk(DueFilter(as_of=at(9, 2))))
 
 
 def test_an_event_that_a_run_could_not_see_yet_is_billed_by_the_next() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.texts import COUNTRIES, TEXTS
-from billing.rating.price_input import parse_price
-from billing.rating.pricing import rate
+from billing.rating.prices.pricing import rate
+from billing.rating.prices.reading import parse_price
 from ledger.typesetting.languages import ENGLISH, GERMAN, LANGUAGES
 
 METERED = {"key": "calls", "kind": "usage", "timing": "arrears", "meter": "calls", "aggregation": "sum"}
@@ -21,7 +21,7 @@ def line(price: dict[str, Any], quantity: str, *, currency: str = "EUR", **more:
     rating = rate(parsed, Decimal(quantity), currency)
     return {
         "quantity": quantity,
-        "unit_amount": None if parsed.unit_amount is None else str(parsed.unit_amount),
+        "unit_amount": None if parsed.amount_on_line() is None else str(parsed.amount_on_line()),
         "amount_minor": rating.amount_minor,
         "discount_minor": 0,
         "rating": {**rating.as_dict(), **more.pop("rating", {})},

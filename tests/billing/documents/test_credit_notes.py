@@ -7,7 +7,7 @@ from django.db import DatabaseError, connection, transaction
 
 from billing import auditing
 from billing.documents import credit_notes
-from billing.documents.credit_notes import LineCredit
+from billing.documents.credit_notes import CreditLine
 from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.models import (
     CreditNote,
@@ -62,8 +62,8 @@ def with_credits(count, unit_value="0.01"):
 
 def issue_note(invoice_id, *lines, reason="as agreed"):
     """Issue a credit note for (position, amount) of lines, or for the whole invoice."""
-    wanted = [LineCredit(*line) for line in lines] or None
-    return credit_notes.issue_in(invoice_id=invoice_id, lines=wanted, reason=reason, actor="key:shop")
+    requested = [CreditLine(position=position, amount_minor=minor) for position, minor in lines] or None
+    return credit_notes.issue_in(invoice_id=invoice_id, lines=requested, reason=reason, actor="key:shop")
 
 
 def amounts_of(invoice):

@@ -11,7 +11,7 @@ from billing.documents import invoices
 from billing.errors import CouponNotApplicable, InvalidTransition
 from billing.generator.options import Options
 from billing.generator.run import outcomes, runs
-from billing.generator.run.due import Filter, due_together
+from billing.generator.run.due import DueFilter, due_together
 from billing.models import CreditPayment, CustomerCoupon, Invoice, Line, SuspendedBilling
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import NewCredits
@@ -45,6 +45,27 @@ def test_enough_credits_pay_the_whole_invoice():
     [invoice] = bill(subscription, at(1, 1))
     assert (invoice["credits_applied_minor"], invoice["amount_due_minor"], invoice["state"]) == (1200, 0, "paid")
     assert reads.balance(holder).available == 3800
+
+
+@pytest.mark.parametrize("how", ["run", "dry run", "later"])
+def test_an_invoice_of_a_frozen_holder_is_made_and_uses_no_credits(how):
+    holder, subscription = with_credits(500)
+    services.freeze(holder_id=holder, frozen=True, idempotency_key="freeze")
+    [invoice] = bill(subscription, at(1, 1), dry_run=how == "dry run", finalize=how != "later")
+    if how == "later":
+        invoices.finalize(invoice["id"])
+        invoice = {"credits_applied_minor": Invoice.objects.get(pk=invoice["id"]).credits_applied_minor}
+    assert (invoice["credits_applied_minor"], reads.balance(holder).available) == (0, 500)
+    assert reads.refusals(holder) == []
+
+
+def test_credits_pay_an_invoice_whatever_the_budgets_of_the_holder_say():
+    holder, subscription = with_credits(5000)
+    services.set_budget(holder_id=holder, budget="daily", limit=10, window="day", idempotency_key="budget")
+    [invoice] = bill(subscription, at(1, 1))
+    assert (invoice["credits_applied_minor"], invoice["state"]) == (1200, "paid")
+    [budget] = reads.budgets(holder)
+    assert [use.used for use in budget.usage] == [0]
 
 
 def test_only_whole_credits_are_spent_and_never_more_than_is_due():
@@ -313,8 +334,8 @@ def test_subscriptions_that_share_nothing_are_dry_run_by_themselves():
     own = CustomerFactory()
     refs += [SubscriptionFactory(customer=own.ref).ref for _ in range(2)]
     _, _, together = sharing_a_holder(3)
-    wanted = Filter(as_of=at(1, 1))
-    groups = [*due_together(wanted), *due_together(wanted, ["no-such", together[2].ref, together[0].ref])]
+    due_filter = DueFilter(as_of=at(1, 1))
+    groups = [*due_together(due_filter), *due_together(due_filter, ["no-such", together[2].ref, together[0].ref])]
     assert [group for group in groups if group[0] in refs] == [(ref,) for ref in refs]
     assert tuple(one.ref for one in together) in groups
     assert groups[-2:] == [(together[0].ref, together[2].ref), ("no-such",)]

@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from billing.documents.printing.pages import Paper
+from billing.documents.printing.pages import DocumentSource
 from billing.documents.printing.printed import TEMPLATE as DOCUMENT
 from billing.documents.printing.printed import page_of
 from ledger.statements.letterheads import Letterhead
-from ledger.statements.statements import TEMPLATE, Edge, Row, Statement, statement_page
+from ledger.statements.statements import TEMPLATE, AccountStatement, Edge, Row, statement_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.units import CreditUnit, plain_unit
-from tests.billing.documents.papers import BUYER_ADDRESS, SELLER
+from tests.billing.documents.issued import BUYER_ADDRESS, SELLER
 from tests.billing.documents.png import pictures, pixels
 
 FOLDER = os.environ.get("LEDGER_PICTURES")
@@ -71,10 +71,10 @@ NOTE = {
 DOLLARS = {code: CreditUnit(code, "US dollars", "USD", 2) for code in ("credits", "usd_cents")}
 
 
-def paper_of(document: dict[str, Any], language: str = "en", **more: Any) -> Paper:
+def source_of(document: dict[str, Any], language: str = "en", **more: Any) -> DocumentSource:
     """The document as it is printed for a Belgian customer."""
     buyer = {"name": "Umbrella Analytics SA", "language": language, "address": BUYER_ADDRESS, "vat_id": "BE0123456789"}
-    return Paper(document, SELLER, buyer, ZoneInfo("UTC"), credits=25_000, **more)
+    return DocumentSource(document, SELLER, buyer, ZoneInfo("UTC"), credits=25_000, **more)
 
 
 def darkness(rows: list[bytes], *, left: float, right: float, top: float, bottom: float) -> float:
@@ -88,13 +88,13 @@ def darkness(rows: list[bytes], *, left: float, right: float, top: float, bottom
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
-        ("invoice-en", paper_of(INVOICE)),
-        ("invoice-de", paper_of(INVOICE, "de")),
-        ("invoice-draft", paper_of({**INVOICE, "state": "draft", "number": None, "issue_date": None, "due_date": None})),
-        ("invoice-units-en", paper_of(INVOICE, credit_type="usd_cents", units=DOLLARS)),
-        ("invoice-units-de", paper_of(INVOICE, "de", credit_type="credits", units=DOLLARS)),
-        ("credit-note-units-de", paper_of(NOTE, "de", corrects=("INV-000012", date(2026, 11, 1)), units=DOLLARS)),
-        ("credit-note", paper_of(NOTE, corrects=("INV-000012", date(2026, 11, 1)))),
+        ("invoice-en", source_of(INVOICE)),
+        ("invoice-de", source_of(INVOICE, "de")),
+        ("invoice-draft", source_of({**INVOICE, "state": "draft", "number": None, "issue_date": None, "due_date": None})),
+        ("invoice-units-en", source_of(INVOICE, credit_type="usd_cents", units=DOLLARS)),
+        ("invoice-units-de", source_of(INVOICE, "de", credit_type="credits", units=DOLLARS)),
+        ("credit-note-units-de", source_of(NOTE, "de", corrects=("INV-000012", date(2026, 11, 1)), units=DOLLARS)),
+        ("credit-note", source_of(NOTE, corrects=("INV-000012", date(2026, 11, 1)))),
     ],
 )
 def test_a_document_looks_as_it_should(name, shown):
@@ -128,7 +128,7 @@ def test_a_statement_looks_as_it_should(unit, language, values):
         at = datetime(2026, 10, 3 * number, 9, 30, tzinfo=UTC)
         rows.append(Row(number, at, kind, amount, balance, f"reason {number}", f"order-{number}", 1))
     code = unit.credit_type
-    found = Statement("customer-42", code, date(2026, 10, 1), opening, closing, rows, 5, 2, is_final=True, unit=unit)
+    found = AccountStatement("customer-42", code, date(2026, 10, 1), opening, closing, rows, 5, 2, is_final=True, unit=unit)
     head = Letterhead(name=SELLER["name"], line="Lindenstraße 7 · 10969 Berlin", footer=[[SELLER["name"]], [SELLER["email"]]])
     page = statement_page(found, language, letterhead=head)
     assert [row["value"] for row in page["sums"]] == values

@@ -14,9 +14,8 @@ from facturx import get_facturx_xml_from_pdf
 from pypdf import PdfReader
 
 from billing.documents import credit_notes
-from billing.documents.printing.pages import invoice_page
-from billing.documents.printing.payment_code import epc_code
-from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_paper, invoice_pdf, page_of
+from billing.documents.printing.pages import epc_code, invoice_page
+from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.documents.printing.texts import TAXES, TEXTS, texts_of
 from billing.errors import NotFound
 from billing.models import Invoice
@@ -25,7 +24,7 @@ from ledger import services
 from ledger.errors import DocumentTooLong
 from ledger.models import CreditType
 from ledger.typesetting import typeset as typesetting
-from tests.billing.documents.papers import add_seller, invoice_up_to, metered_free, subscribed, usual_invoice
+from tests.billing.documents.issued import add_seller, invoice_up_to, metered_free, subscribed, usual_invoice
 from tests.billing.documents.png import pictures, pixels
 from tests.billing.factories import recurring, transition, unique, use
 
@@ -153,7 +152,7 @@ def test_a_document_keeps_the_unit_with_which_it_was_issued():
     shown = CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     invoice = invoice_in_cents()
     assert invoice.credit_units == {"usd_cents": ["USD", 2]}
-    lines = [credit_notes.LineCredit(position, 310_000) for position in (1, 2)]
+    lines = [credit_notes.CreditLine(position=position, amount_minor=310_000) for position in (1, 2)]
     note = credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=lines)
     assert re.search(r"Returned as prepaid credits: 2,984\.98 USD 2,537\.23", text_of(credit_note_pdf(note.id).content))
     before = invoice_pdf(invoice.pk).content, credit_note_pdf(note.id).content
@@ -177,13 +176,13 @@ def test_a_draft_has_the_unit_of_now():
 
 
 def test_500_lines_go_on_over_pages_that_say_which_they_are():
-    paper = invoice_paper(usual_invoice().pk)
-    lines = [{**paper.document["lines"][0], "position": position} for position in range(1, 501)]
-    page = invoice_page(replace(paper, document={**paper.document, "lines": lines}))
+    source = invoice_source(usual_invoice().pk)
+    lines = [{**source.document["lines"][0], "position": position} for position in range(1, 501)]
+    page = invoice_page(replace(source, document={**source.document, "lines": lines}))
     pages = PdfReader(io.BytesIO(typesetting.typeset(TEMPLATE, page, at=datetime(2026, 11, 1, tzinfo=UTC)).content)).pages
     assert len(pages) >= 12
     assert f"Page {len(pages)} of {len(pages)}" in pages[-1].extract_text()
-    assert paper.document["number"] in pages[1].extract_text()
+    assert source.document["number"] in pages[1].extract_text()
     assert "500 seats" in pages[-1].extract_text().replace("\n", " ")
 
 
@@ -201,7 +200,7 @@ def test_what_happens_later_changes_nothing_on_the_paper_but_that_it_is_void():
     paid, voided = usual_invoice(), usual_invoice()
     before = {invoice.pk: invoice_pdf(invoice.pk).content for invoice in (paid, voided)}
     for invoice in (paid, voided):
-        line = credit_notes.LineCredit(1, 10_000)
+        line = credit_notes.CreditLine(position=1, amount_minor=10_000)
         credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=[line])
     transition(paid.pk, "pay")
     add_seller(name="Another Company AG")
@@ -220,7 +219,7 @@ def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
     assert pdf.file_name == f"draft-{draft.customer_ref}-2026-10-01-to-2026-10-31.pdf"
     text = text_of(pdf.content)
     assert "Draft invoice" in text
-    assert "It is not an invoice" in text
+    assert "not an invoice" in text
     assert "Please pay" not in text
     assert not has_xml(pdf.content)
     assert stamped_pixels(draft.pk) > 200
@@ -230,7 +229,7 @@ def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
 
 def stamped_pixels(invoice_id: int) -> int:
     """How many pixels in the middle of the first page have the light red of a stamp, which nothing else there has."""
-    rows = pixels(pictures(TEMPLATE, page_of(invoice_paper(invoice_id)), dots_per_inch=24)[0])
+    rows = pixels(pictures(TEMPLATE, page_of(invoice_source(invoice_id)), dots_per_inch=24)[0])
     found = 0
     for row in rows[len(rows) // 3 : 2 * len(rows) // 3]:
         colours = [row[at : at + 3] for at in range(len(row) // 16 * 4, len(row) // 4 * 3, 4)]
@@ -319,9 +318,9 @@ def test_no_text_keeps_a_mark_of_the_taxs_name(language):
 
 @pytest.mark.parametrize("lines", range(37, 41))
 def test_the_payment_box_is_never_alone_on_a_page(lines):
-    paper = invoice_paper(usual_invoice().pk)
-    [line, *_] = paper.document["lines"]
-    page = invoice_page(replace(paper, document={**paper.document, "lines": [line] * lines}))
+    source = invoice_source(usual_invoice().pk)
+    [line, *_] = source.document["lines"]
+    page = invoice_page(replace(source, document={**source.document, "lines": [line] * lines}))
     texts = [page.extract_text() for page in PdfReader(io.BytesIO(typesetting.typeset(TEMPLATE, page, at=MADE_AT).content)).pages]
     [with_box] = [text for text in texts if "Please pay" in text]
     assert "Subtotal" in with_box
@@ -348,7 +347,7 @@ def test_an_invoice_in_euro_carries_the_same_amounts_for_machines():
 
 def test_a_credit_note_is_one_for_machines_too():
     invoice = usual_invoice()
-    line = credit_notes.LineCredit(1, 10_000)
+    line = credit_notes.CreditLine(position=1, amount_minor=10_000)
     note = credit_notes.issue(invoice_id=invoice.pk, reason="Late", actor="t", idempotency_key=unique("k"), lines=[line])
     pdf = credit_note_pdf(note.id)
     assert pdf.file_name == f"{note.number}.pdf"

@@ -9,7 +9,7 @@ from django.db import DatabaseError, transaction
 from billing.documents.sellers import current_seller, is_iban, record_seller
 from billing.models import Seller
 from ledger.errors import Invalid
-from tests.billing.documents.papers import SELLER
+from tests.billing.documents.issued import SELLER
 
 pytestmark = pytest.mark.django_db
 

@@ -46,9 +46,10 @@ def test_a_transition_over_rest_is_recorded_with_the_key_and_the_reason(api, pat
     page = operator().get(f"/admin/billing/invoice/{invoice.pk}/change/").content.decode()
     assert "told so by phone" in page
     assert "key:shop" in page
-    [shown] = api.get(f"/v1/invoices/{invoice.pk}/moves").json()["results"]
+    [shown] = api.get(f"/v1/invoices/{invoice.pk}/transitions").json()["results"]
     assert shown.pop("recorded_at")
-    assert shown == {"invoice": invoice.pk, "move": path, "actor": "key:shop", "reason": "told so by phone", "draft": None}
+    assert shown.pop("move") == path
+    assert shown == {"invoice": invoice.pk, "transition": path, "actor": "key:shop", "reason": "told so by phone", "draft": None}
 
 
 def test_a_draft_is_finalised_over_rest_and_noted(api):
@@ -139,9 +140,9 @@ def test_moves_are_listed_newest_first_by_the_page(api):
     for path in ("mark-uncollectible", "pay"):
         api.post(f"/v1/invoices/{invoice.pk}/{path}", {})
     first = api.get(f"/v1/invoices/{invoice.pk}/moves?limit=1").json()
-    assert [one["move"] for one in first["results"]] == ["pay"]
+    assert [one["transition"] for one in first["results"]] == ["pay"]
     rest = api.get(first["next"].removeprefix("http://testserver")).json()
-    assert ([one["move"] for one in rest["results"]], rest["next"]) == (["mark-uncollectible"], None)
+    assert ([one["transition"] for one in rest["results"]], rest["next"]) == (["mark-uncollectible"], None)
     assert api.get(f"/v1/invoices/{new_invoice().pk}/moves").json()["results"] == []
     assert api.get("/v1/invoices/999999999/moves").status_code == 404
 
@@ -162,7 +163,7 @@ def test_a_draft_is_deleted_and_its_period_can_be_billed_again(api):
     shown = dict(response.json())
     assert shown.pop("recorded_at")
     assert shown == {
-        "invoice": draft.pk, "move": "delete", "actor": "key:shop", "reason": "wrong plan",
+        "invoice": draft.pk, "transition": "delete", "move": "delete", "actor": "key:shop", "reason": "wrong plan",
         "draft": {"subscription": subscription.ref, "customer": customer.ref, "currency": "EUR", "total_minor": 600},
     }  # fmt: skip
     assert api.get(f"/v1/invoices/{draft.pk}").status_code == 404

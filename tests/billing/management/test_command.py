@@ -13,9 +13,9 @@ from django.db import connection
 from billing import auditing
 from billing.generator.options import Options
 from billing.generator.run import workers
-from billing.generator.run.due import DueWalk, Filter, how_many
+from billing.generator.run.due import DueFilter, DueWalk, how_many
 from billing.generator.run.generate import generate
-from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
+from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, NumberSeries, Run, RunResult
 from billing.orders import suspension
@@ -122,7 +122,7 @@ def test_a_subscription_is_explained(plan: str) -> None:
     ref = SubscriptionFactory(plan=plan).ref
     generate(ref=ref, options=Options(as_of=at(1, 1)))
     _, explanation = run_json("--as-of", "2026-02-01", "--explain", ref)
-    assert explanation["due"] == "recurring_due_at 2026-02-01T00:00:00+00:00 has come"
+    assert explanation["due"] == "recurring_due_at 2026-02-01T00:00:00+00:00 has passed"
     [claim] = explanation["newest_claims"]
     assert (claim["kind"], claim["price_key"], claim["amount_minor"]) == ("recurring", "base", 1000)
     assert [(one["price_key"], one["plan_code"], one["plan_version"]) for one in explanation["versions"]][:2] == [
@@ -197,13 +197,13 @@ def test_bad_arguments_are_refused_before_anything_is_done(plan: str, arguments:
 def test_a_terminal_shows_how_long_the_rest_takes() -> None:
     progress = generate_invoices._Progress(Mock(isatty=lambda: True), shown=True)
     progress.expected = 3600 * 3 + 1
-    assert progress._left(Summary(outcomes=Counter(finalised=1)), progress._began + 2.0) == ", 6:00:00 left"
-    assert progress._left(Summary(), progress._began + 2.0) == ""
+    assert progress._left(RunSummary(outcomes=Counter(finalised=1)), progress._began + 2.0) == ", 6:00:00 left"
+    assert progress._left(RunSummary(), progress._began + 2.0) == ""
 
 
 def test_how_many_are_due_is_what_the_walk_finds() -> None:
     plan = PlanFactory().code
     for _ in range(3):
         SubscriptionFactory(plan=plan)
-    wanted = Filter(as_of=at(1, 1), plans=(plan,))
-    assert how_many(wanted) == len(list(DueWalk(wanted))) == 3
+    due_filter = DueFilter(as_of=at(1, 1), plans=(plan,))
+    assert how_many(due_filter) == len(list(DueWalk(due_filter))) == 3

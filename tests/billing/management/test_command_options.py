@@ -17,10 +17,11 @@ from django.utils import timezone
 
 from billing.generator.options import Options
 from billing.generator.run import outcomes, runs, workers
-from billing.generator.run.outcomes import Outcome, SubscriptionResult, Summary
+from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
 from billing.management.commands import generate_invoices
 from billing.models import Invoice, Run, RunResult
 from billing.orders import suspension
+from ledger.database.locking import sharing
 from ledger.errors import HolderBusy
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
@@ -86,7 +87,7 @@ class Clock:
 def clock() -> Iterator[Clock]:
     """The clock that the workers and the run go by."""
     clock = Clock()
-    with mock.patch.object(workers, "time", clock), mock.patch.object(runs, "time", clock):
+    with mock.patch.object(sharing, "time", clock), mock.patch.object(runs, "time", clock):
         yield clock
 
 
@@ -300,7 +301,7 @@ def test_what_is_busy_is_counted_while_it_happens(plan: str, clock: Clock) -> No
     job = runs.job_for(Options(as_of=at(1, 1)), plans=(plan,))
     seen: list[int] = []
 
-    def look(so_far: Summary) -> None:
+    def look(so_far: RunSummary) -> None:
         seen.append(so_far.waiting)
 
     with attempts_end_with(BUSY, BUSY):
@@ -328,7 +329,7 @@ def test_on_a_terminal_the_line_counts_what_is_busy() -> None:
     stream = mock.Mock(isatty=lambda: True)
     progress = generate_invoices._Progress(stream, shown=True)
     progress._last -= 2
-    progress.tick(Summary(aside={0: 2, 1: 1}))
+    progress.tick(RunSummary(aside={0: 2, 1: 1}))
     assert ", 3 busy, 0 failed" in stream.write.call_args.args[0]
 
 

@@ -70,7 +70,7 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
     assert "billing_usageevent_2026_01" not in {one.name for one in partitions.partitions(connection)}
     assert UsageKey.objects.filter(idempotency_key=key).exists()
     again = usage.NewEvent(key, subscription.ref, "calls", 100, at(1, 5), {})
-    assert usage.take_in([again])[0].result == usage.Result.DUPLICATE
+    assert usage.take_in([again])[0].result == usage.EventStatus.DUPLICATE
     assert not UsageEvent.objects.filter(subscription=subscription.pk).exists()
 
 

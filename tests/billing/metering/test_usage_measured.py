@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from billing.metering import usage
 from billing.rating.aggregation import Event
-from billing.rating.price_input import parse_price
-from billing.rating.pricing import usage_of
+from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +53,7 @@ def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]
     prices = [parse_price({name: value for name, value in price.items() if value is not None}) for price in PRICES]
     measured = usage.measure(subscription.pk, [usage.Measure(price, START, END) for price in prices])
     for price, found in zip(prices, measured, strict=True):
-        expected = usage_of(price, known, period=(START, END))
+        expected = price.usage_of(known, period=(START, END))
         assert found.quantity == expected.quantity, price
         assert (found.free_quantity, found.free_events) == (expected.free_quantity, expected.free_events), price
 

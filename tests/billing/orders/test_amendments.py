@@ -6,7 +6,7 @@ import pytest
 
 from billing.documents import invoices, transitions
 from billing.errors import InvalidTransition, InvoiceCorrectedLater
-from billing.generator.run.due import DueWalk, Filter
+from billing.generator.run.due import DueFilter, DueWalk
 from billing.models import Claim, CreditNote, Cursor, Invoice, ItemVersion, Transition
 from billing.orders import subscriptions
 from ledger.errors import Invalid
@@ -289,7 +289,7 @@ BOTH_SIDES = [[("credit", "base", -600, "04-25", "05-01"), ("recurring", "base",
 def test_a_planned_change_is_credited_and_charged_when_it_takes_effect():
     subscription, _ = with_planned_change()
     assert bill(subscription, at(4, 11)) == []
-    assert subscription.ref in list(DueWalk(Filter(as_of=at(4, 25), usage=False)))
+    assert subscription.ref in list(DueWalk(DueFilter(as_of=at(4, 25), usage=False)))
     assert lines_of(bill(subscription, at(4, 25))) == BOTH_SIDES
 
 
@@ -298,8 +298,8 @@ def test_a_planned_end_is_credited_when_it_comes_although_nothing_is_charged_the
     amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
     assert bill(subscription, at(1, 5)) == []
     assert Cursor.objects.get(pk=subscription.pk).recurring_due_at == at(1, 11)
-    assert subscription.ref not in list(DueWalk(Filter(as_of=at(1, 10))))
-    assert subscription.ref in list(DueWalk(Filter(as_of=at(1, 11))))
+    assert subscription.ref not in list(DueWalk(DueFilter(as_of=at(1, 10))))
+    assert subscription.ref in list(DueWalk(DueFilter(as_of=at(1, 11))))
     [invoice] = bill(subscription, at(1, 11))
     assert [(line["kind"], line["amount_minor"]) for line in invoice["lines"]] == [("credit", -2100), ("carried", 2100)]
 
@@ -405,7 +405,7 @@ def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
 
 def due_subscriptions(as_of, **filters):
     """The refs of the subscriptions that are due at that time."""
-    return list(DueWalk(Filter(as_of=as_of, **filters)))
+    return list(DueWalk(DueFilter(as_of=as_of, **filters)))
 
 
 def test_an_amendment_for_months_that_are_billed_is_found_and_taken_in_by_the_next_run():

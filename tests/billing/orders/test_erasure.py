@@ -120,14 +120,14 @@ def test_who_is_still_billed_is_not_erased(api: ApiClient, ref: str) -> None:
         return str(refusal.value.facts["why"])
 
     going_on = subscribed(ref)
-    assert refused() == "it goes on"
+    assert refused() == "has no end yet"
     api.post(
         f"/v1/subscriptions/{going_on.ref}/amendments",
         {"ends_at": "2026-02-01T00:00:00Z", "effective_at": "2026-02-01T00:00:00Z"},
     )
-    assert refused() == "it is not billed to its end"
+    assert refused() == "is not billed to its end yet"
     generate_in(ref=going_on.ref, options=Options(as_of=at(6, 1), finalize=False))
-    assert refused() == "a draft waits"
+    assert refused() == "has a draft that is not finalised"
 
 
 @pytest.mark.parametrize("ordered", ["charge", "amendment"])
@@ -142,7 +142,7 @@ def test_who_has_something_to_bill_after_the_end_is_not_erased(ref: str, ordered
         subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 15), wish=wish)
     with pytest.raises(CustomerStillBilled) as refusal:
         erase_customer(ref=ref)
-    assert refusal.value.facts["why"] == "it is not billed to its end"
+    assert refusal.value.facts["why"] == "is not billed to its end yet"
     assert Customer.objects.get(ref=ref).name == WHO["name"]
     generate_in(ref=subscription.ref, options=Options(as_of=at(6, 1)))
     assert erase_customer(ref=ref).name == Customer.objects.get(ref=ref).name
@@ -164,7 +164,11 @@ def test_erasing_an_unknown_customer_raises_not_found() -> None:
     ],
 )
 def test_stored_responses_are_kept_but_for_an_erasure(ref: str, change: str) -> None:
-    with pytest.raises(DatabaseError, match="stored responses are kept"), transaction.atomic(), connection.cursor() as cursor:
+    with (
+        pytest.raises(DatabaseError, match="stored responses cannot be changed or deleted"),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
         cursor.execute(f"UPDATE billing_requestkey SET {change} WHERE collection = 'customers'")
     for statement in ("DELETE FROM billing_requestkey", "TRUNCATE billing_requestkey"):
         with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
@@ -180,7 +184,7 @@ def erase_command(*arguments: str) -> str:
 
 def test_the_command_says_what_it_erased_and_what_is_kept(ref: str) -> None:
     billed_to_its_end(ref)
-    with pytest.raises(CommandError, match="Give --yes") as refused:
+    with pytest.raises(CommandError, match="Add --yes") as refused:
         erase_command(ref)
     assert (refused.value.returncode, Customer.objects.get(ref=ref).name) == (2, WHO["name"])
     said = erase_command(ref, "--yes")

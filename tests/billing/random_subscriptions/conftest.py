@@ -5,6 +5,13 @@ from datetime import timedelta
 import pytest
 
 from billing.metering import usage
+from tests.asgi_client import AsgiClient
+
+
+@pytest.fixture
+def way() -> type[AsgiClient]:
+    """The front alone: what is billed is the same by both ways in, whose calls tests/billing/api compares."""
+    return AsgiClient
 
 
 @pytest.fixture(autouse=True)

@@ -313,7 +313,7 @@ class Simulator:
             events.append(usage.NewEvent(unique("use"), simulated.ref, meter, Decimal(value), occurred, properties))
             modelled.append(slow.Event(meter, Fraction(value), occurred, properties))
         results = usage.take_in(events) if events else []
-        assert {one.result for one in results} <= {usage.Result.ACCEPTED}
+        assert {one.result for one in results} <= {usage.EventStatus.ACCEPTED}
         simulated.model.events += modelled
         for one in modelled:
             simulated.log.append(f"use {one}")

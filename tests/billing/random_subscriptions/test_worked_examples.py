@@ -98,13 +98,13 @@ def without_identity(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-@pytest.mark.parametrize("way", ["rest", "command"])
-def test_worked_example(api: ApiClient, example: Example, way: str) -> None:
+@pytest.mark.parametrize("billed_by", ["rest", "command"])
+def test_worked_example(api: ApiClient, example: Example, billed_by: str) -> None:
     ordered = Ordered(api, example)
     made: list[dict[str, Any]] = []
     for step in example.steps:
         if step[0] == "bill":
-            made = ordered.bill_over_rest(step[1]) if way == "rest" else ordered.bill_by_command(step[1])
+            made = ordered.bill_over_rest(step[1]) if billed_by == "rest" else ordered.bill_by_command(step[1])
         else:
             ordered.do(step)
 

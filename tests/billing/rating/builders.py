@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 from hypothesis import settings
 
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule, Timing, due, periods
-from billing.rating.price_input import parse_price
-from billing.rating.prices import Price, Proration
+from billing.rating.prices.price import Price, Proration
+from billing.rating.prices.reading import parse_price
 from billing.rating.proration import BilledLine, Share, prorated_minor, share, unused_credit_minor
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=300, database=None)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from billing.rating.aggregation import Event
 from billing.rating.periods import Schedule, Timing
-from billing.rating.prices import Price, Proration
-from billing.rating.pricing import quote, rate, usage_of
+from billing.rating.prices.price import Price, Proration
+from billing.rating.prices.pricing import quote, rate
 from billing.rating.proration import prorated_minor, share
 from billing.rating.totals import FeeLine, compute_totals
 from tests.billing.rating.builders import PROPERTY, periods_due, recurring_price, schedule, usage_price, utc
@@ -43,7 +43,7 @@ def test_a_month_of_usage_and_seats_on_one_invoice_by_hand() -> None:
     calls = usage_price("graduated", tiers=[{"up_to": 1000, "unit_amount": "0"}, {"up_to": None, "unit_amount": "0.0015"}])
     events = [Event(Decimal(400 * day), utc(f"2026-01-{day:02}")) for day in range(1, 11)]
     # 400 × 55 = 22,000 calls, 21,000 of them paid: 31.50. With the seats 61.50; 19 % are 11.685.
-    usage = rate(calls, usage_of(calls, events), "EUR").amount_minor
+    usage = rate(calls, calls.usage_of(events), "EUR").amount_minor
     totals = compute_totals([FeeLine(1, seats, "S", Decimal(19)), FeeLine(2, usage, "S", Decimal(19))])
     assert (seats, usage, totals.tax_minor, totals.total_minor) == (3000, 3150, 1169, 7319)
 
@@ -52,7 +52,7 @@ def test_usage_that_comes_late_bills_the_difference() -> None:
     calls = usage_price("package", unit_amount="5", package_size=1000)
     on_time = [Event(Decimal(1500), utc("2026-01-10"))]
     late = [*on_time, Event(Decimal(700), utc("2026-01-05"))]
-    first, total = usage_of(calls, on_time), usage_of(calls, late)
+    first, total = calls.usage_of(on_time), calls.usage_of(late)
     # 1,500 are two packages, 2,200 are three.
     assert rate(calls, first, "EUR").amount_minor == 1000
     assert quote(calls, total, "EUR", first).amount_minor == 500

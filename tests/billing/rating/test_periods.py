@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.rating.periods import (
-    KEPT_OF_A_SCHEDULE,
     Interval,
     IntervalUnit,
     Period,
@@ -22,6 +21,7 @@ from billing.rating.periods import (
     instant_of,
     periods,
 )
+from ledger.periods import KEPT_OF_A_SCHEDULE
 from tests.billing.rating.builders import PROPERTY, ZONES_WITH_DST, periods_due, schedule, utc
 
 
@@ -197,8 +197,8 @@ def test_periods_are_half_open() -> None:
 def test_an_anchor_before_the_start_makes_a_stub_up_to_the_first_boundary() -> None:
     first, second = islice(periods(schedule("2025-12-01"), utc("2026-01-20T14:00")), 2)
     assert (first.start, first.end) == (utc("2026-01-20T14:00"), utc("2026-02-01"))
-    assert (first.full_start, first.full_end, first.is_full) == (utc("2026-01-01"), utc("2026-02-01"), False)
-    assert (second.start, second.end, second.is_full) == (utc("2026-02-01"), utc("2026-03-01"), True)
+    assert (first.full_start, first.full_end) == (utc("2026-01-01"), utc("2026-02-01"))
+    assert (second.start, second.end) == (second.full_start, second.full_end) == (utc("2026-02-01"), utc("2026-03-01"))
 
 
 def test_an_anchor_after_the_start_makes_a_stub_up_to_the_anchor() -> None:
@@ -316,7 +316,7 @@ def test_thirty_years_of_months_have_no_gap_and_no_overlap(zone: str, day: int) 
     found = list(islice(periods(of, of.boundary(0)), 360))
     assert found[0].start == of.boundary(0)
     assert all(a.end == b.start for a, b in pairwise(found))
-    assert all(p.is_full and p.start < p.end for p in found)
+    assert all((p.start, p.end) == (p.full_start, p.full_end) and p.start < p.end for p in found)
     assert [p.index for p in found] == list(range(360))
     assert [p.start for p in found] == [independent_boundary(anchor, zone, relativedelta(months=n)) for n in range(360)]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from billing.rating.periods import Period, Schedule, first_charged_instant, periods
-from billing.rating.prices import Proration
+from billing.rating.prices.price import Proration
 from billing.rating.proration import (
     NOTHING,
     WHOLE,

@@ -12,13 +12,12 @@ import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 
-from ledger import checks
-from ledger.api import health
-from ledger.database import schema_versions
+from ledger.api.calls import health
+from ledger.database import checks, schema_versions
 from ledger.models import Entry
 from ledger_project.database.catalogue import changed_since_prepared
 from ledger_project.monitoring import schema_checks
-from ledger_project.monitoring.findings import State
+from ledger_project.monitoring.findings import CheckState
 from ledger_project.serving import bootstrap
 from tests.asgi_client import AsgiClient
 from tests.conftest import database_url
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.one_node("makes databases of its own, and changes the o
 RawConnection = Callable[..., psycopg.Connection[Any]]
 SENTENCE = (
     "another version made the schema of billing and ledger: before release 1.0 there are no migrations between versions: run the "
-    "version that made it, or prepare a new database (docs/OPERATIONS.md, How do I upgrade?)"
+    "version that made it, or prepare a new database (docs/how-to/operations/upgrade.md)"
 )
 
 
@@ -132,7 +131,7 @@ def test_a_process_that_serves_it_already_is_not_ready_either(of_another_version
 def test_doctor_says_so(of_another_version: None) -> None:
     checks.leave_unverified("default")
     found = schema_checks.schema(connection)
-    assert (found.state, found.text) == (State.FAILED, f"{SENTENCE}.")
+    assert (found.state, found.text) == (CheckState.FAILED, f"{SENTENCE}.")
 
 
 def test_control_the_database_as_it_was_made_is_accepted(committed_db: None) -> None:
@@ -168,18 +167,18 @@ def test_a_role_that_may_not_read_the_record_yet_is_not_refused_for_it(
 @pytest.mark.parametrize(
     ("kind", "state", "change"),
     [
-        ("tables", State.FAILED, "CREATE TABLE ledger_extra ()"),
-        ("columns", State.FAILED, "ALTER TABLE billing_run ADD COLUMN extra int"),
-        ("columns", State.FAILED, "ALTER TABLE billing_run ALTER COLUMN host DROP NOT NULL"),
-        ("constraints", State.FAILED, "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_pkey"),
-        ("functions", State.FAILED, "ALTER FUNCTION ledger_key_hash(text) VOLATILE"),
-        ("triggers", State.FAILED, "ALTER TABLE ledger_entry ENABLE TRIGGER follows"),
-        ("indexes", State.WARNING, "CREATE INDEX ledger_mine ON ledger_batch (actor)"),
-        ("views", State.WARNING, "DROP VIEW ledger_drawn"),
+        ("tables", CheckState.FAILED, "CREATE TABLE ledger_extra ()"),
+        ("columns", CheckState.FAILED, "ALTER TABLE billing_run ADD COLUMN extra int"),
+        ("columns", CheckState.FAILED, "ALTER TABLE billing_run ALTER COLUMN host DROP NOT NULL"),
+        ("constraints", CheckState.FAILED, "ALTER TABLE ledger_entry DROP CONSTRAINT ledger_entry_pkey"),
+        ("functions", CheckState.FAILED, "ALTER FUNCTION ledger_key_hash(text) VOLATILE"),
+        ("triggers", CheckState.FAILED, "ALTER TABLE ledger_entry ENABLE TRIGGER follows"),
+        ("indexes", CheckState.WARNING, "CREATE INDEX ledger_mine ON ledger_batch (actor)"),
+        ("views", CheckState.WARNING, "DROP VIEW ledger_drawn"),
     ],
 )
-def test_doctor_names_what_was_changed(db: None, kind: str, state: State, change: str) -> None:
-    assert schema_checks.schema(connection).state is State.OK
+def test_doctor_names_what_was_changed(db: None, kind: str, state: CheckState, change: str) -> None:
+    assert schema_checks.schema(connection).state is CheckState.OK
     with connection.cursor() as cursor:
         cursor.execute(change)
     assert kind in (changed_since_prepared(connection) or [])
@@ -206,6 +205,6 @@ def test_nothing_recorded_is_a_warning_until_the_database_is_prepared_again(
     committed_db: None, raw_connection: RawConnection
 ) -> None:
     raw_connection(autocommit=True).execute("DELETE FROM django_migrations WHERE app = 'ledger_project'")
-    assert schema_checks.schema(connection).state is State.WARNING
+    assert schema_checks.schema(connection).state is CheckState.WARNING
     bootstrap.migrate_and_grant_rights(connection, verbosity=0)
-    assert schema_checks.schema(connection).state is State.OK
+    assert schema_checks.schema(connection).state is CheckState.OK

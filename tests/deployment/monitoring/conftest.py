@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ledger.audit import anchors
-from tests.ledger.conftest import ledger_clock
 
-__all__ = ["ledger_clock", "write_anchor"]
+__all__ = ["write_anchor"]
 
 
 @pytest.fixture

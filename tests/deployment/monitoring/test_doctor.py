@@ -17,17 +17,18 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from billing.metering import partitions
 from billing.models import ScheduledTask, SuspendedBilling
-from ledger import checks
+from ledger import services
+from ledger.database import checks
 from ledger.errors import UnsafeDatabase
 from ledger_project.database.rights import RIGHTS
 from ledger_project.database.triggers import ALWAYS, PARTITIONS_HAVE, TRIGGERS, enabled_as
 from ledger_project.monitoring import examination, schema_checks, server_checks, work_checks
-from ledger_project.monitoring.findings import Finding, State, failed, ok, warning
+from ledger_project.monitoring.findings import CheckResult, CheckState, failed, ok, warning
 from ledger_project.work.timetable import TIMETABLE
 from tests.billing.factories import SubscriptionFactory
-from tests.deployment.test_checks import second_database
+from tests.ledger.database.test_checks import second_database
 
-OK, WARNING, FAILED = State.OK, State.WARNING, State.FAILED
+OK, WARNING, FAILED = CheckState.OK, CheckState.WARNING, CheckState.FAILED
 
 
 def run_doctor(*arguments: str) -> tuple[int, str]:
@@ -72,11 +73,11 @@ def test_a_deployment_that_keeps_the_promises_passes(all_is_well: None, monkeypa
     code, said = run_doctor("--format", "json")
     found = json.loads(said)
     assert [each for each in found["checks"] if each["state"] != OK] == []
-    assert (code, found["exit_code"], len(found["checks"])) == (0, 0, 22)
+    assert (code, found["exit_code"], len(found["checks"])) == (0, 0, 24)
     assert {task["task"] for task in found["tasks"]} == {task.name for task in TIMETABLE}
     code, said = run_doctor()
     lines = said.splitlines()
-    assert (code, lines[-1]) == (0, "Checks: 22 OK.")
+    assert (code, lines[-1]) == (0, "Checks: 23 OK.")
     assert len(lines) < 30
     assert max(map(len, lines)) <= 120
 
@@ -86,9 +87,9 @@ def test_a_deployment_that_keeps_the_promises_passes(all_is_well: None, monkeypa
     [((OK, OK), 0, "2 OK"), ((OK, WARNING), 1, "1 OK, 1 WARNING"), ((FAILED, WARNING), 2, "1 WARNING, 1 FAILED")],
 )
 def test_the_worst_finding_decides_the_exit_code(
-    states: tuple[State, ...], code: int, summary: str, monkeypatch: pytest.MonkeyPatch
+    states: tuple[CheckState, ...], code: int, summary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [Finding("Some check", state, "Is so.", "" if state is OK else "Do this.") for state in states]
+    found = [CheckResult("Some check", state, "Is so.", "" if state is OK else "Do this.") for state in states]
     monkeypatch.setattr("ledger_project.management.commands.doctor.examine", lambda: iter(found))
     assert run_doctor()[0] == code
     assert run_doctor()[1].endswith(f"\nChecks: {summary}.\n")
@@ -120,7 +121,7 @@ def test_without_the_database_it_says_so_and_nothing_else(monkeypatch: pytest.Mo
 
 @pytest.mark.django_db
 def test_a_check_that_cannot_be_made_fails_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cannot(given: Any) -> Finding:
+    def cannot(given: Any) -> CheckResult:
         raise OperationalError("no such thing")
 
     monkeypatch.setattr(examination, "CHECKS", (cannot, schema_checks.migrations))
@@ -134,7 +135,7 @@ def test_a_setting_that_is_no_number_is_reported(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "many")
     code, said = run_doctor()
     assert code == 2
-    assert "FAILED   Connections  This could not be checked: invalid literal for int() with base 10: 'many'" in said
+    assert "FAILED   Connections  This could not be checked: LEDGER_WEB_WORKERS is not a number: 'many'." in said
 
 
 def test_a_server_that_is_not_released_yet_has_a_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +198,7 @@ def test_connections_are_compared_with_what_the_web_processes_may_need(monkeypat
     assert server_checks.connections(connection).state is OK
     monkeypatch.setenv("LEDGER_WEB_WORKERS", "20")
     found = server_checks.connections(connection)
-    assert (found.state, "20 web processes need at most 560." in found.text) == (WARNING, True)
+    assert (found.state, "21 web processes need at most 609." in found.text) == (WARNING, True)
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
     assert server_checks.connections(connection).state is OK
 
@@ -211,7 +212,7 @@ def test_a_small_table_of_locks_is_warned_of(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("apart_s", "state"), [(0.2, OK), (5, WARNING), (-5, WARNING), (600, FAILED)])
-def test_clocks_that_are_apart(apart_s: float, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_that_are_apart(apart_s: float, state: CheckState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_checks, "_row", lambda *given: (datetime.now(UTC) + timedelta(seconds=apart_s),))
     assert server_checks.clock(connection).state is state
 
@@ -240,7 +241,7 @@ def test_the_version_is_that_of_the_project() -> None:
 
 
 def test_the_output_in_the_docs_has_todays_numbers_of_tables_and_triggers() -> None:
-    shown = (settings.BASE_DIR / "docs" / "OPERATIONS.md").read_text()
+    shown = (settings.BASE_DIR / "docs" / "how-to" / "operations" / "monitoring.md").read_text()
     assert f"exactly the rights of the {len(RIGHTS)} tables in rights.py." in shown
     assert "The usage table has partitions for 4 coming months." in shown
     partitions_shown = 1 + 4
@@ -330,8 +331,23 @@ def record_task(name: str, *, hours_ago: float, exit_code: int | None) -> None:
 
 
 @pytest.mark.django_db
+def test_a_recurring_grant_that_is_overdue_is_named() -> None:
+    assert work_checks.recurring_grants(connection) == ok("Recurring grants", "None is overdue.")
+    starts_at = datetime(2026, 9, 1, tzinfo=UTC)
+    terms = {"interval": "year", "interval_count": 100, "amount": 1, "starts_at": starts_at}
+    services.set_recurring_grant(holder_id="ada", recurring_grant="late", idempotency_key="k", **terms)
+    found = work_checks.recurring_grants(connection)
+    assert (found.state, found.text) == (
+        WARNING,
+        "1 recurring grant is overdue, the first since 2026-09-01 00:00 UTC.",
+    )
+
+
+@pytest.mark.django_db
 def test_the_timetable_is_held_to_what_is_on_record() -> None:
-    assert work_checks.timetable(connection).text.startswith("expire_credits never ran; generate_invoices never ran; ")
+    assert work_checks.timetable(connection).text.startswith(
+        "make_recurring_grants never ran; expire_credits never ran; deliver_signals never ran; generate_invoices never ran; "
+    )
     for task in TIMETABLE:
         record_task(task.name, hours_ago=0.1, exit_code=0)
     assert work_checks.timetable(connection).state is OK
@@ -351,7 +367,7 @@ def test_the_timetable_is_held_to_what_is_on_record() -> None:
 @pytest.mark.parametrize(
     ("hours_ago", "exit_code", "state"), [(20, 0, OK), (40, 0, WARNING), (20, 2, WARNING), (20, 1, FAILED), (1, None, WARNING)]
 )
-def test_the_last_audit_is_reported_with_its_age_and_result(hours_ago: float, exit_code: int | None, state: State) -> None:
+def test_the_last_audit_is_reported_with_its_age_and_result(hours_ago: float, exit_code: int | None, state: CheckState) -> None:
     assert work_checks.audit(connection).state is WARNING
     record_task("audit_ledger", hours_ago=hours_ago, exit_code=exit_code)
     assert work_checks.audit(connection).state is state
@@ -387,7 +403,7 @@ def test_missing_partitions_and_suspended_subscriptions_are_warned_of(monkeypatc
 
 
 @pytest.mark.parametrize(("free", "state"), [(50, OK), (5, WARNING), (1, FAILED)])
-def test_a_full_disk_of_the_embedded_server_is_reported(free: int, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_the_embedded_server_is_reported(free: int, state: CheckState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "EMBEDDED_SERVER", False)
     assert work_checks.disk(connection).text.startswith("Unknown")
     monkeypatch.setattr(settings, "EMBEDDED_SERVER", True)

@@ -31,6 +31,7 @@ from ledger.rules import KINDS
 from ledger.services import expiration
 from ledger.telemetry.count_files import CountFile
 from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts
+from ledger.testing import FixedClock
 from ledger.totals import count_entries
 from ledger.totals.counting import counted_until, entries_by_kind
 from ledger_project.monitoring import gauges, metrics_page
@@ -277,20 +278,19 @@ def test_the_page_has_the_gauges_of_the_alerts(client: ApiClient) -> None:
 
 
 def test_entries_of_commands_and_workers_are_counted_with_those_of_the_web_servers(
-    client: ApiClient, monkeypatch: pytest.MonkeyPatch, ledger_clock: Callable[[float], None]
+    client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def counted() -> Samples:
         count_entries(patience_seconds=0)
         monkeypatch.setattr(metrics_page, "_gauges", DatabaseGauges())
         return scrape()
 
-    ledger_clock(-1)
-    now = datetime.now(UTC)
-    for holder in ("a", "b"):
-        services.grant(holder_id=holder, amount=5, idempotency_key="g", expires_at=now - timedelta(hours=2))
-    with pytest.raises(InsufficientCredits):
-        services.spend(holder_id="a", amount=6, idempotency_key="no")
-    ledger_clock(0)
+    expires_at = datetime.now(UTC) - timedelta(hours=2)
+    with FixedClock(expires_at - timedelta(days=1)):
+        for holder in ("a", "b"):
+            services.grant(holder_id=holder, amount=5, idempotency_key="g", expires_at=expires_at)
+        with pytest.raises(InsufficientCredits):
+            services.spend(holder_id="a", amount=6, idempotency_key="no")
     operations = process_value("ledger_operations_total", operation="expire", outcome="recorded")
     call_command("expire_credits", stdout=StringIO())
     client.post("/v1/holders/ada/grants", {"amount": 10})
@@ -318,9 +318,7 @@ def test_the_entries_of_a_long_history_are_one_row_to_the_scrape(client: ApiClie
     assert {kind: count for kind, count in counts.items() if count} == control
 
 
-def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(
-    db: None, monkeypatch: pytest.MonkeyPatch, ledger_clock: Callable[[float], None]
-) -> None:
+def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiration, "ACCOUNTS_PER_PAGE", 2)
     monkeypatch.setattr(gauges, "PAGES_A_READING", 1)
     now = datetime.now(UTC)
@@ -328,12 +326,11 @@ def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(
     def granted(holder: str, expires_at: datetime) -> None:
         services.grant(holder_id=holder, amount=5, idempotency_key="g", expires_at=expires_at)
 
-    ledger_clock(-1)
-    for holder, hours in [("a", 2), ("b", 0.5), ("c", 3), ("d", -24), ("e", 2)]:
-        granted(holder, now - timedelta(hours=hours))
-    services.grant(holder_id="b", credit_type="sms", amount=5, idempotency_key="g-sms")
-    services.hold(holder_id="b", credit_type="sms", amount=1, idempotency_key="h", expires_at=now - timedelta(hours=2))
-    ledger_clock(0)
+    with FixedClock(now - timedelta(days=1)):
+        for holder, hours in [("a", 2), ("b", 0.5), ("c", 3), ("d", -24), ("e", 2)]:
+            granted(holder, now - timedelta(hours=hours))
+        services.grant(holder_id="b", credit_type="sms", amount=5, idempotency_key="g-sms")
+        services.hold(holder_id="b", credit_type="sms", amount=1, idempotency_key="h", expires_at=now - timedelta(hours=2))
     walk = gauges.OverdueExpirations()
 
     def read() -> float:

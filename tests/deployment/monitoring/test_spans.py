@@ -147,7 +147,7 @@ def test_a_web_server_sends_its_spans_to_the_collector(server_processes: Callabl
         address = f"http://127.0.0.1:{collector.server_port}"
         environment = {"LEDGER_TRACING": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": address, "OTEL_BSP_SCHEDULE_DELAY": "50"}
         (web,) = server_processes(1, env=environment)
-        urllib.request.urlopen(f"{web.url}/v1/", timeout=20).close()
+        urllib.request.urlopen(f"{web.url}/v1/", timeout=60).close()
         wait_until(lambda: "credit-ledger: GET /v1/" in received, "the span arrives")
     finally:
         collector.shutdown()

@@ -35,6 +35,8 @@ pytestmark = pytest.mark.django_db
 
 PAGES_OF_A_VIEW = 3
 """How many pages of a view are opened; of those with the same filters one."""
+PAGES_OF_ENTRIES = 6
+"""Entries of each kind have other buttons."""
 MOST_PAGES = 300
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
@@ -96,7 +98,8 @@ class Walk:
             address, origin = waiting.pop(0)
             view, filters = view_of(address), filters_of(address)
             shape = f"{view}?{filters}"
-            if view != "search" and (opened[view] == PAGES_OF_A_VIEW or (filters and opened[shape])):
+            most = PAGES_OF_ENTRIES if view == "ledger_entrylisting_change" else PAGES_OF_A_VIEW
+            if view != "search" and (opened[view] == most or (filters and opened[shape])):
                 continue
             opened.update((view, shape))
             links = [each for each in self._open(address, origin) if each not in met]
@@ -177,7 +180,9 @@ def ledger_of_everything() -> list[str]:
     spend = services.spend(**acme, amount=100, idempotency_key="s", reference="job-18")
     services.refund(**acme, spend=spend.sequence, amount=10, idempotency_key="r", reason="goodwill")
     services.hold(**acme, amount=50, idempotency_key="h", reference="session-1")
-    services.transfer(**acme, to="ben", amount=20, idempotency_key="t", reason="a gift")
+    services.transfer(**acme, to="ben", amount=20, idempotency_key="t", reason="a gift", reference="gift-7")
+    services.set_recurring_grant(**acme, recurring_grant="gift", interval="day", amount=1, idempotency_key="gift")
+    services.set_budget(**acme, budget="daily", limit=500, window="day", idempotency_key="limit")
     services.grant(**acme, amount=5, idempotency_key="cents", credit_type="usd_cents")
     with pytest.raises(InsufficientCredits):
         services.spend(**acme, amount=9_999, idempotency_key="no", reference="job-19")
@@ -192,7 +197,7 @@ def ledger_of_everything() -> list[str]:
     )
     count_entries(patience_seconds=0)
     close_months()
-    return ["acme", "job-18", "job-19", "session-1", "nightly"]
+    return ["acme", "job-18", "job-19", "session-1", "gift-7", "nightly"]
 
 
 def billing_of_everything() -> list[str]:

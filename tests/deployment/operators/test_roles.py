@@ -1,5 +1,6 @@
 """Roles: groups that a migration makes once, what each may do, and which pages each sees."""
 
+import ast
 import re
 
 import pytest
@@ -8,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
+from ledger_project.operators.appearance import NAVIGATION
 from ledger_project.operators.roles import PERMISSIONS, ROLES, make_groups
 
 pytestmark = pytest.mark.django_db
@@ -52,8 +54,8 @@ def permissions_of(group: Group) -> set[str]:
 
 
 def documented_access() -> dict[str, dict[str, bool]]:
-    """The table of docs/ADMIN.md: by page, by role, whether it is seen."""
-    text = (settings.BASE_DIR / "docs" / "ADMIN.md").read_text()
+    """The table of docs/how-to/admin.md: by page, by role, whether it is seen."""
+    text = (settings.BASE_DIR / "docs" / "how-to" / "admin.md").read_text()
     found = re.search(r"\| page \|(.*?)\|\n\|[-|]+\|\n((?:\|.*\n)+)", text)
     assert found is not None
     roles = [name.strip() for name in found[1].split("|")]
@@ -82,22 +84,40 @@ def test_a_role_with_a_permission_that_does_not_exist_is_not_made(monkeypatch):
     assert not Group.objects.filter(name="new").exists()
 
 
-def test_an_administrator_may_do_whatever_a_page_asks_a_permission_for():
-    """So nobody forgets to give a new permission to a role."""
+TABLES = ("ledger/operators/permissions.py", "billing/permissions.py", "ledger_project/operators/roles.py")
+SPELLED = re.compile(r"(ledger|billing|auth|axes)\.[a-z]+_[a-z_]+")
+
+
+def test_no_code_spells_a_permission_outside_the_tables():
+    """Pages use the tables' names, so that none asks for a permission that no role can have."""
+    root = settings.BASE_DIR
+    files = [file for folder in ("ledger", "billing", "ledger_project") for file in (root / folder).rglob("*.py")]
+    spelled = {
+        f"{file.relative_to(root)}: {node.value}"
+        for file in files
+        if str(file.relative_to(root)) not in TABLES and "migrations" not in file.parts
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SPELLED.fullmatch(node.value)
+    }
+    assert spelled == {"ledger/api/kit/front/request_traces.py: ledger.request_id"}
     every = {f"{p.content_type.app_label}.{p.codename}" for p in Permission.objects.select_related("content_type")}
-    folders = ("ledger/admin", "billing/admin", "ledger_project/operators")
-    pages = [page for folder in folders for page in (settings.BASE_DIR / folder).rglob("*.py") if page.name != "roles.py"]
-    named = {name for page in pages for name in re.findall(r'"((?:ledger|billing|auth|axes)\.\w+)"', page.read_text())}
-    assert {"ledger.grant_credits", "billing.void_invoice"} <= named & every <= ROLES["administrator"]
+    assert set(PERMISSIONS) <= every
+    assert {"ledger.grant_credits", "billing.void_invoice"} <= ROLES["administrator"] == set(PERMISSIONS)
+
+
+def test_each_list_of_the_sidebar_is_for_whom_the_table_names():
+    links = " ".join(str(item["link"]) for group in NAVIGATION for item in group["items"])
+    models = re.findall(r"/admin/(\w+)/(\w+)/(?= |$)", links)
+    assert len(models) > 15
+    assert {f"{app}.view_{model}" for app, model in models} <= set(PERMISSIONS)
 
 
 def test_each_permission_has_one_row_and_each_of_a_model_comes_from_its_row():
-    names = [row.name for row in PERMISSIONS]
-    assert len(names) == len(set(names))
+    assert len(PERMISSIONS) == len(set(PERMISSIONS))
     of_models = {f"{m._meta.app_label}.{codename}" for m in apps.get_models() for codename, _ in m._meta.permissions}
-    assert of_models == {row.name for row in PERMISSIONS if row.text}
+    assert of_models == {row for row in PERMISSIONS if row.text}
     assert {role for row in PERMISSIONS for role in row.roles} | {"administrator"} == set(ROLES)
-    listed = re.findall(r"^\| `([a-z -]+)` \|", (settings.BASE_DIR / "docs" / "ADMIN.md").read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `([a-z -]+)` \|", (settings.BASE_DIR / "docs" / "how-to" / "admin.md").read_text(), re.MULTILINE)
     assert set(ROLES) <= set(listed)
 
 

@@ -64,7 +64,7 @@ def test_an_operator_sets_it_up_and_from_then_on_a_login_takes_a_code(mara):
     with time_machine.travel(later, tick=False):
         refused = log_in()[1]
         assert refused.status_code == 200
-        assert "This operator has two-step login: type the code, too." in refused.content.decode()
+        assert "This operator has two-step login: type the code too." in refused.content.decode()
         again, response = log_in(app_code(mara))
         assert response.status_code == 302
         assert again.get(HOME).status_code == 200

@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger_project.serving.postgres import Account, EmbeddedPostgresError, Server, binaries, processes, secret_key
+from ledger_project.serving.postgres import EmbeddedPostgresError, Server, SystemAccount, binaries, processes, secret_key
 
 ROOT = Path(__file__).resolve().parents[3]
 as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -353,7 +353,7 @@ def test_a_disk_without_room_for_a_cluster_is_refused(
 ) -> None:
     monkeypatch.setattr("ledger_project.serving.postgres.server.ROOM_FOR_CLUSTER_BYTES", 2**60)
     server = make_server(is_new=True)
-    with pytest.raises(EmbeddedPostgresError, match="MB of room, and a new database needs 1099511627776"):
+    with pytest.raises(EmbeddedPostgresError, match="MB free, and a new database needs 1099511627776"):
         server.start()
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == []
 
@@ -457,7 +457,7 @@ def test_under_root_binaries_that_others_cannot_read_are_copied(
     for name in (installed.name, f"{installed.name}.libs"):
         (hidden / name).symlink_to(installed.with_name(name))
     monkeypatch.setattr(binaries, "package", lambda: hidden / installed.name)
-    monkeypatch.setattr(Account, "can_reach", lambda self, path: hidden not in path.parents)
+    monkeypatch.setattr(SystemAccount, "can_reach", lambda self, path: hidden not in path.parents)
     server = make_server(is_new=True).start()
     assert server.binaries.is_relative_to(data_dir)
     assert Path(f"/proc/{server.postmaster_pid()}/exe").resolve() == server.binaries / "postgres"

@@ -20,15 +20,21 @@ from typing import Any
 import psycopg
 import pytest
 
-from ledger_project.serving.postgres import Account, Server, processes
-from ledger_project.serving.serve import StartRefused, _free_port
+from ledger_project.serving import pages_server
+from ledger_project.serving.postgres import Server, SystemAccount, processes
+from ledger_project.serving.serve import StartRefused, _free_ports
 from ledger_project.serving.timetable_worker import NICENESS
 from ledger_project.work.timetable import TIMETABLE
-from tests.conftest import database_url, free_port, wait_for_answer
+from tests.conftest import database_url, wait_for_answer
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "bootstrap-key-0123456789abcdef0123456789"
 NOBODY = 65534
+SMALL = {"LEDGER_WEB_WORKERS": "0", "LEDGER_TIMETABLE_WORKERS": "0"}
+"""One server that does everything, with one process, and no worker: it starts with half of the work."""
+WHOLE = dict.fromkeys(SMALL, "")
+"""As `make run` starts it."""
 
 
 class Serving:
@@ -40,6 +46,7 @@ class Serving:
         self.data_dir = data_dir
         self.port = int(environment.setdefault("PORT", str(free_port())))
         self.url = f"http://127.0.0.1:{self.port}"
+        self.pages_url = f"http://127.0.0.1:{environment.setdefault('LEDGER_PAGES_PORT', str(free_port()))}"
         self.output = data_dir.parent / f"output-{self.port}-{time.monotonic_ns()}"
         bare = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", "LEDGER_DATA_DIR": str(data_dir)}
         become = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
@@ -52,7 +59,7 @@ class Serving:
 
     def wait_until_ready(self) -> "Serving":
         """Return when it answers, and not one of its forerunners; or fail with what it said."""
-        wait_until(lambda: "REST " in self.said or self.process.poll() is not None, "addresses printed", 60)
+        wait_until(lambda: "REST " in self.said or self.process.poll() is not None, "addresses printed")
         try:
             wait_for_answer(f"{self.url}/readyz", self.process)
         except AssertionError as error:
@@ -63,7 +70,7 @@ class Serving:
         """Status and JSON of a call."""
         request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {key}"})
         try:
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 return response.status, json.loads(response.read())
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read())
@@ -72,7 +79,7 @@ class Serving:
         """Status of a write."""
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Idempotency-Key": key}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return int(response.status)
 
     @property
@@ -94,7 +101,7 @@ class Serving:
     def stop(self, number: int = signal.SIGINT) -> int:
         """Send a signal to the whole foreground group, as a terminal does, and wait."""
         os.killpg(self.process.pid, number)
-        return self.process.wait(60)
+        return self.process.wait(120)
 
     def kill_everything(self) -> None:
         """End every process of it, and each worker that the web server started again before it ended."""
@@ -105,10 +112,8 @@ class Serving:
         self.process.wait()
 
     def web_pids(self) -> set[int]:
-        """The web server's master and workers."""
-        parents = {pid: _parent_pid(pid) for pid in self.pids()}
-        masters = {pid for pid, parent in parents.items() if parent == self.process.pid and b"granian" in _command_line(pid)}
-        return masters | {pid for pid, parent in parents.items() if parent in masters}
+        """The web server's main process, its two servers and their workers."""
+        return {pid for pid in self.pids() if b"serving.web" in _command_line(pid)}
 
     def worker_pids(self) -> set[int]:
         """The process that runs the timetable."""
@@ -136,6 +141,11 @@ def _is_pending(pid: int, number: int) -> bool:
     return bool(int(pending, 16) & 1 << (number - 1))
 
 
+def niceness_of(pid: int) -> int:
+    """How much the priority of the process is lowered."""
+    return os.getpriority(os.PRIO_PROCESS, pid)
+
+
 def _command_line(pid: int) -> bytes:
     """The command line of the process; empty when it has ended."""
     with suppress(OSError):
@@ -155,11 +165,11 @@ def metrics(serving: Serving) -> str:
     token = serving.data_dir / "metrics_token"
     assert token.stat().st_mode & 0o777 == 0o600
     request = urllib.request.Request(f"{serving.url}/metrics", headers={"Authorization": f"Bearer {token.read_text()}"})
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return str(response.read().decode())
 
 
-def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
+def wait_until(is_so: Callable[[], Any], what: str, timeout_s: float = 120) -> None:
     """Return as soon as it is so."""
     deadline = time.monotonic() + timeout_s
     while not is_so():
@@ -189,7 +199,7 @@ def seeded_data() -> Iterator[Path]:
     """A data directory after a first start; copying it takes less time than another first start."""
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
-    first = Serving(folder / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
+    first = Serving(folder / "data", LEDGER_BOOTSTRAP_API_KEY=KEY, **SMALL)
     try:
         first.wait_until_ready()
         assert first.stop() == 0
@@ -201,13 +211,13 @@ def seeded_data() -> Iterator[Path]:
 
 @pytest.fixture
 def serve(public_folder: Path, seeded_data: Path) -> Iterator[Callable[..., Serving]]:
-    """Starts `serve` on a copy of `seeded`; everything is killed at the end."""
+    """Starts `serve` on a copy of `seeded`, a small one; `serve(**WHOLE)` starts all of it. Everything is killed at the end."""
     if not (public_folder / "data").exists():
         subprocess.run(["cp", "--archive", seeded_data, public_folder / "data"], check=True)
     started: list[Serving] = []
 
     def start(**environment: Any) -> Serving:
-        started.append(Serving(public_folder / "data", **environment))
+        started.append(Serving(public_folder / "data", **(SMALL | environment)))
         return started[-1]
 
     yield start
@@ -226,8 +236,10 @@ def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everythin
         assert re.search(r"^Login     admin / \S{20}    \(shown once\)$", first.said, re.MULTILINE)
         key = re.search(r"^API key   (\S{40,})    \(shown once\)$", first.said, re.MULTILINE)
         assert key is not None
-        assert f"Admin     {first.url}/admin/" in first.said
-        wait_until(lambda: tasks_done(first) == {task.name for task in TIMETABLE}, "the whole timetable ran", 60)
+        assert f"REST      {first.url}/v1/" in first.said
+        assert f"Docs      {first.pages_url}/docs" in first.said
+        assert f"Admin     {first.pages_url}/admin/" in first.said
+        wait_until(lambda: tasks_done(first) == {task.name for task in TIMETABLE}, "the whole timetable ran")
         assert ": done" not in first.said, "a task that succeeds does not disturb"
         before = all_balances(first, key[1])
         assert before
@@ -248,7 +260,7 @@ def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everythin
 
 
 def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[..., Serving]) -> None:
-    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="2").wait_until_ready()
     assert serving.post("/v1/holders/newcomer/grants", {"amount": 5}, "g-1") == 201
     assert KEY not in serving.said
     # Whichever process has executed it, and whichever is asked.
@@ -267,27 +279,30 @@ def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
     """As a single Ctrl-C does, with which most tests here end."""
-    serving = serve().wait_until_ready()
-    assert len(serving.web_pids()) == 3
+    serving = serve(**WHOLE).wait_until_ready()
+    assert len(serving.web_pids()) == 6, "the main process, a server and 2 workers for calls, a server and 1 worker for pages"
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    stepped_back = [ours] * 5 + [max(ours, pages_server.NICENESS)]
+    wait_until(lambda: sorted(map(niceness_of, serving.web_pids())) == stepped_back, "pages have stepped back")
     [worker] = serving.worker_pids()
-    assert os.getpriority(os.PRIO_PROCESS, worker) == NICENESS
+    wait_until(lambda: niceness_of(worker) == min(ours + NICENESS, 19), "the worker has stepped back")
     assert serving.stop(number) == 0
     assert serving.pids() == set()
     assert serving.said.endswith("Stopped.\n")
 
 
 def test_an_impatient_second_ctrl_c_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
-    serving = serve().wait_until_ready()
+    serving = serve(**WHOLE).wait_until_ready()
     for _ in range(5):
         os.killpg(serving.process.pid, signal.SIGINT)
         # A signal that is still pending would be one with the next.
         wait_until(lambda: not _is_pending(serving.process.pid, signal.SIGINT), "the signal was received")
-    assert serving.process.wait(60) == 0
+    assert serving.process.wait(120) == 0
     assert serving.pids() == set()
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
-    serving = serve()
+    serving = serve(**WHOLE)
     wait_until(lambda: Server(serving.data_dir).is_running(), "PostgreSQL started")
     assert serving.stop() == 0
     assert serving.pids() == set()
@@ -303,7 +318,7 @@ def test_ctrl_c_during_initdb_leaves_no_process_and_the_next_start_succeeds(publ
         assert serving.pids() == set()
     finally:
         serving.kill_everything()
-    again = Serving(public_folder / "data")
+    again = Serving(public_folder / "data", **SMALL)
     try:
         assert again.wait_until_ready().stop() == 0
     finally:
@@ -319,7 +334,7 @@ def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> No
 
 
 def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_over(serve: Callable[..., Serving]) -> None:
-    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    serving = serve(**WHOLE, LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     postmaster = Server(serving.data_dir).postmaster_pid()
     web = serving.web_pids() | serving.worker_pids()
     serving.process.kill()
@@ -348,7 +363,7 @@ def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(
             assert process.stdout is not None
             assert process.stdout.readline() == b"\n"
         assert serve(PORT=str(port), LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready().get("/v1/holders", KEY)[0] == 200
-        assert left_over.wait(10) == -signal.SIGTERM
+        assert left_over.wait(60) == -signal.SIGTERM
         assert stranger.poll() is None
     finally:
         for process in processes:
@@ -357,10 +372,10 @@ def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(
 
 
 def test_when_the_worker_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
-    serving = serve().wait_until_ready()
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_TIMETABLE_WORKERS="1").wait_until_ready()
     [before] = serving.worker_pids()
     os.kill(before, signal.SIGKILL)
-    wait_until(lambda: bool(serving.worker_pids() - {before}), "the worker started again", 60)
+    wait_until(lambda: bool(serving.worker_pids() - {before}), "the worker started again")
     assert "The worker has ended with -9; starting it again." in serving.said
     assert is_answering(serving)
     assert serving.stop() == 0
@@ -368,11 +383,12 @@ def test_when_the_worker_dies_it_is_started_again(serve: Callable[..., Serving])
 
 
 def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
-    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
     before = serving.web_pids()
+    assert len(before) == 5
     master = next(pid for pid in before if _parent_pid(pid) == serving.process.pid)
     os.kill(master, signal.SIGKILL)
-    wait_until(lambda: is_answering(serving) and len(serving.web_pids()) == 3, "the web server started again", 60)
+    wait_until(lambda: is_answering(serving) and len(serving.web_pids()) == 5, "the web server started again")
     assert serving.web_pids() & before == set()
     assert "The web server has ended with -9; starting it again." in serving.said
     assert serving.stop() == 0
@@ -428,13 +444,13 @@ def test_with_a_full_wal_volume_requests_get_a_503_until_there_is_room(wal_volum
     with suppress(psycopg.Error), psycopg.connect(Server(serving.data_dir).superuser_url, autocommit=True) as superuser:
         while True:
             superuser.execute("SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))")
-    wait_until(lambda: "PostgreSQL does not start. Requests get 503" in serving.said, "the database cannot start", 60)
+    wait_until(lambda: "PostgreSQL does not start. Requests get 503" in serving.said, "the database cannot start")
     for _ in range(3):
         status, body = serving.get("/v1/holders/patient/balance", KEY)
         assert (status, body["type"].rsplit("/", 1)[1], body["outcome"]) == (503, "database-unavailable", "not_executed")
     assert serving.process.poll() is None
     filler.unlink()
-    wait_until(lambda: is_answering(serving), "answers again", 60)
+    wait_until(lambda: is_answering(serving), "answers again")
     assert serving.get("/v1/holders/patient/balance", KEY)[1]["balance"] == 7
     wait_until(lambda: "PostgreSQL runs again." in serving.said, "said")
     assert serving.stop() == 0
@@ -459,9 +475,9 @@ def test_localhost_answers_by_either_address(serve: Callable[..., Serving]) -> N
 def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[..., Serving]) -> None:
     first = serve().wait_until_ready()
     second = serve()
-    assert second.process.wait(60) == 1
+    assert second.process.wait(120) == 1
     assert f"Another `serve` uses {first.data_dir}." in second.said
-    assert urllib.request.urlopen(f"{first.url}/readyz", timeout=10).status == 200
+    assert urllib.request.urlopen(f"{first.url}/readyz", timeout=60).status == 200
 
 
 def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
@@ -469,14 +485,14 @@ def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Ser
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         serving = serve(PORT=str(taken.getsockname()[1]))
-        assert serving.process.wait(60) == 1
-    assert "make run PORT=8001" in serving.said
+        assert serving.process.wait(120) == 1
+    assert "make run PORT=8010" in serving.said
     assert not Server(serving.data_dir).is_running()
 
 
 def test_a_key_that_is_too_short_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY="k" * 19)
-    assert serving.process.wait(60) == 1
+    assert serving.process.wait(120) == 1
     assert serving.said == "LEDGER_BOOTSTRAP_API_KEY has 19 characters: a key needs at least 20.\n"
     assert not Server(serving.data_dir).is_running()
 
@@ -502,7 +518,7 @@ def test_a_data_folder_without_room_or_that_is_read_only_is_refused_in_a_sentenc
         pytest.skip(f"nothing can be mounted here: {mounted.stderr.strip()}")
     try:
         serving = Serving(volume)
-        assert serving.process.wait(60) == 1
+        assert serving.process.wait(120) == 1
     finally:
         subprocess.run(["umount", "--lazy", volume], check=True)
     assert "Traceback" not in serving.said
@@ -511,18 +527,82 @@ def test_a_data_folder_without_room_or_that_is_read_only_is_refused_in_a_sentenc
     assert "set LEDGER_DATA_DIR to" in sentence
 
 
+def test_the_pages_take_the_next_port_or_any_that_is_free_but_the_one_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("PORT", str(port))
+    monkeypatch.delenv("LEDGER_PAGES_PORT", raising=False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port + 1))
+        taken.listen()
+        found, pages_port = _free_ports()
+        assert (found, pages_port not in (port, port + 1)) == (port, True)
+        monkeypatch.setenv("LEDGER_PAGES_PORT", str(port + 1))
+        with pytest.raises(StartRefused, match="make run LEDGER_PAGES_PORT=8010"):
+            _free_ports()
+    monkeypatch.setenv("LEDGER_WEB_WORKERS", "0")
+    assert _free_ports() == (port, port), "the pages do everything"
+
+
+def test_pages_are_led_to_their_own_address_and_do_everything_there(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
+    for path in ("/docs", "/admin"):
+        with urllib.request.urlopen(serving.url + path, timeout=60) as response:
+            assert (response.status, response.url.startswith(serving.pages_url)) == (200, True)
+    there = urllib.request.Request(f"{serving.pages_url}/v1/holders", headers={"Authorization": f"Bearer {KEY}"})
+    with urllib.request.urlopen(there, timeout=60) as response:
+        assert response.status == 200
+    assert serving.stop() == 0
+
+
+@pytest.mark.parametrize("is_for_pages", [False, True], ids=["calls", "pages"])
+def test_when_one_of_the_two_servers_dies_both_are_started_again(serve: Callable[..., Serving], is_for_pages: bool) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
+    before = serving.web_pids()
+    assert len(before) == 5
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    stepped_back = max(ours, pages_server.NICENESS)
+    wait_until(lambda: stepped_back in map(niceness_of, before), "pages have stepped back")
+    niceness = stepped_back if is_for_pages else ours
+    worker = next(pid for pid in before if niceness_of(pid) == niceness and _parent_pid(_parent_pid(pid)) in before)
+    os.kill(_parent_pid(worker), signal.SIGKILL)
+    wait_until(lambda: is_answering(serving) and len(serving.web_pids() - before) == 5, "both started again")
+    assert serving.web_pids() & before == set()
+    assert serving.stop() == 0
+    assert serving.pids() == set()
+
+
+def test_one_server_does_everything_where_calls_have_no_processes(serve: Callable[..., Serving]) -> None:
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="0").wait_until_ready()
+    assert len(serving.web_pids()) == 2
+    assert serving.worker_pids() == set(), "nor is there a worker, with LEDGER_TIMETABLE_WORKERS=0"
+    assert f"Admin     {serving.url}/admin/" in serving.said
+    assert serving.post("/v1/holders/newcomer/grants", {"amount": 5}, "g-1") == 201
+    with urllib.request.urlopen(f"{serving.url}/admin/", timeout=60) as response:
+        assert (response.status, response.url) == (200, f"{serving.url}/admin/login/?next=/admin/")
+    assert serving.stop() == 0
+
+
 @pytest.mark.parametrize(("port", "text"), [("70000", "PORT is 70000: use 1 to 65535."), ("web", "PORT is not a number")])
 def test_a_port_that_is_none_is_refused_before_anything_starts(port: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PORT", port)
     with pytest.raises(StartRefused, match=text):
-        _free_port()
+        _free_ports()
 
 
 def test_a_number_of_workers_that_is_none_is_refused_and_the_database_stopped(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_WEB_WORKERS="many")
-    assert serving.process.wait(60) == 1
+    assert serving.process.wait(120) == 1
     assert "'many'" in serving.said
     assert serving.pids() == set()
+
+
+def test_a_number_of_timetable_workers_that_is_neither_0_nor_1_is_refused_before_anything_starts(
+    serve: Callable[..., Serving],
+) -> None:
+    serving = serve(LEDGER_TIMETABLE_WORKERS="2")
+    assert serving.process.wait(120) == 1
+    assert serving.said == "LEDGER_TIMETABLE_WORKERS is '2': use 1, or 0 for none. More of them run as `manage.py work`.\n"
+    assert not Server(serving.data_dir).is_running()
 
 
 # Other ways to run it --------------------------------------------------------------------------------
@@ -540,7 +620,7 @@ def test_serve_runs_from_another_folder_with_a_relative_data_directory(
 @pytest.mark.usefixtures("committed_db")
 def test_with_database_url_that_server_is_used_and_left_running(public_folder: Path) -> None:
     serving = Serving(
-        public_folder / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner")
+        public_folder / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner"), **SMALL
     )
     try:
         serving.wait_until_ready()
@@ -552,7 +632,7 @@ def test_with_database_url_that_server_is_used_and_left_running(public_folder: P
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_an_ordinary_user_can_run_it(public_folder: Path) -> None:
-    someone = Account(NOBODY, NOBODY)
+    someone = SystemAccount(NOBODY, NOBODY)
     candidates = [Path(sys.executable).resolve(), Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")]
     python = next((path for path in candidates if path.exists() and someone.can_reach(path)), None)
     if python is None or not someone.can_reach(ROOT / "manage.py"):

@@ -9,7 +9,6 @@ from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.templatetags.static import static
 
-from ledger_project.serving.application import application
 from tests.asgi_client import AsgiClient
 
 FOR_GOOD = "max-age=315360000, public, immutable"
@@ -38,19 +37,12 @@ def test_a_name_with_another_digest_is_not_found(db: None) -> None:
     assert AsgiClient().get("/static/admin/js/core.000000000000.js").status_code == 404
 
 
-@pytest.mark.parametrize("page", ["/admin/login/", "/docs"])
+@pytest.mark.parametrize("page", ["/admin/login/", "/docs/api"])
 def test_every_file_of_a_page_is_kept_for_good(db: None, page: str) -> None:
     client = AsgiClient()
     links = set(re.findall(r'(?:src|href)="(/static/[^"]+)"', client.get(page).content.decode()))
     assert links
     assert {link: client.get(link).get("Cache-Control") for link in links} == dict.fromkeys(links, FOR_GOOD)
-
-
-def test_the_front_knows_each_file_by_both_names() -> None:
-    assert application._is_static_file(PLAIN)
-    assert application._is_static_file(static("admin/js/core.js"))
-    assert not application._is_static_file("/static/missing.js")
-    assert not application._is_static_file("/admin/login/")
 
 
 def test_djangos_checks_have_nothing_to_say() -> None:

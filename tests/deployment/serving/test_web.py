@@ -18,7 +18,7 @@ def run_loaded(*arguments: str, **environment: str) -> "subprocess.CompletedProc
 
 def test_the_application_is_there_before_the_server_is_and_the_collector_leaves_it_alone() -> None:
     loaded = "import sys, gc; print(*(name in sys.modules for name in names), gc.get_freeze_count() > 10_000)"
-    names = "names = 'ledger.api.credits', 'opentelemetry'"
+    names = "names = 'ledger.api.calls.credits', 'opentelemetry'"
     done = run_loaded("timeit", "--number=1", "--repeat=1", f"--setup={names}", loaded)
     # Nothing of OpenTelemetry: traces are switched off.
     assert done.stdout.startswith("True False True\n"), done.stderr

@@ -36,7 +36,7 @@ def commands_called(commands: mock.Mock) -> list[str]:
 
 
 def test_the_documentation_shows_the_timetable() -> None:
-    operations = (settings.BASE_DIR / "docs/OPERATIONS.md").read_text()
+    operations = (settings.BASE_DIR / "docs/how-to/operations/tasks.md").read_text()
     shown = operations.split("<!-- timetable -->\n", 1)[1].split("\n<!-- end of timetable -->", 1)[0]
     rows = [f"| `{task.name}` | {task.what} | {how_often(task)} | {performer(task)} |" for task in TIMETABLE]
     assert shown.splitlines() == ["| task | what it does | when | by |", "|---|---|---|---|", *rows]
@@ -47,7 +47,8 @@ def test_every_task_is_a_command_with_its_arguments() -> None:
         command = load_command_class(get_commands()[task.command], task.command)
         command.create_parser("manage.py", task.command).parse_args(list(task.arguments))
     assert len({task.name for task in TIMETABLE}) == len(TIMETABLE)
-    commands = {"expire_credits", "generate_invoices", "update_totals", "usage_partitions", "audit_ledger"}
+    commands = {"deliver_signals", "expire_credits", "generate_invoices", "update_totals", "usage_partitions", "audit_ledger"}
+    commands |= {"make_recurring_grants"}
     assert {task.command for task in TIMETABLE} == commands
 
 
@@ -183,7 +184,7 @@ def test_a_worker_gives_signs_of_life_until_its_task_ends_also_when_one_fails(
         Worker([task]).do_what_is_due()
     row = ScheduledTask.objects.get()
     assert (row.exit_code, set(calls)) == (0, {(task, row.started_at)})
-    assert "usage_partitions: the worker could not say that it is still at it: no server" in caplog.text
+    assert "usage_partitions: the worker could not renew its claim: no server" in caplog.text
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("keeps ")] == []
 
 

@@ -106,7 +106,7 @@ def test_a_click_looks_at_a_bounded_number_of_accounts_and_the_next_goes_on(clie
     monkeypatch.setattr("ledger.admin.kit.pages.PAGE_ROWS", 1)
     page = client.get(f"{ACCOUNTS}?with=owed").content.decode()
     assert "The search covers 2 accounts, up to bob" in text_of(page)
-    assert "Of the 2 accounts looked at." not in text_of(page), "none of them fits: nothing is added up"
+    assert "The sums cover 2 accounts." not in text_of(page), "none of them fits: nothing is added up"
     assert holders_listed(client, "?with=owed") == []
     assert holders_listed(client, "?with=owed&p=bob/credits") == ["cy"]
 
@@ -159,7 +159,7 @@ def test_sums_say_when_they_are_not_of_all(client, holders, monkeypatch):
     monkeypatch.setattr("ledger.admin.history.WINDOW_ROWS", 2)
     monkeypatch.setattr("ledger.admin.entries.admin.WINDOW_ROWS", 2)
     page = text_of(client.get(f"{ENTRIES}?since=2000-01-01").content.decode())
-    assert "Of the newest 2 entries looked at; a shorter time has fewer." in page
+    assert "The sums cover the newest 2 entries; narrow the time to cover all." in page
 
 
 def test_entries_are_saved_in_pieces_and_safe_to_open(client, holders, monkeypatch):

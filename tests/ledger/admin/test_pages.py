@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from ledger import reads, services
 from ledger.admin import history
+from ledger.admin.entries.search import search
 from ledger.database.locks import try_advisory_lock
 from ledger.errors import InsufficientCredits
 from tests.ledger.admin.admin_site import cost_of, entries_and_refusals, load_history, older_url, operator, shown_entries, text_of
@@ -144,6 +145,47 @@ def test_the_page_of_locks_names_who_holds_what(client):
 def test_entries_are_found_by_holder_reference_key_kind_type_and_time(client, ada, query, expected):
     page = client.get(f"{ENTRIES}?{query}").content.decode()
     assert [number for _, number in shown_entries(page)] == expected
+
+
+@pytest.fixture
+def actors(db):
+    """Entries of two actors; `ada` is a holder and a reference."""
+    services.grant(holder_id="ada", amount=5, idempotency_key="g", actor="key:shop", metadata={"order": 7781})
+    services.spend(holder_id="ada", amount=1, idempotency_key="s", actor="key:till", metadata={"order": "7781", "a:b": 1})
+    services.grant(holder_id="bob", amount=5, idempotency_key="g", actor="key:shop", reference="ada", metadata={"order": 7})
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("actor=key:shop", [("bob", "1"), ("ada", "1")]),
+        ("actor=key", []),
+        ("metadata=order:7781", [("ada", "2"), ("ada", "1")]),
+        ("metadata=order:778", []),
+        ("metadata=order:", []),
+        ("actor=key:till&metadata=order:7781&kind=spend", [("ada", "2")]),
+        ("q=ada&actor=key:shop", [("bob", "1"), ("ada", "1")]),
+        ("q=ad*&actor=key:shop", [("ada", "1")]),
+        ("q=ada&metadata=order:7781&since=2999-01-01", []),
+    ],
+)
+def test_entries_are_found_by_actor_and_metadata(client, actors, query, expected):
+    page = client.get(f"{ENTRIES}?{query}").content.decode()
+    assert shown_entries(page) == expected
+
+
+def test_of_a_holder_only_so_many_entries_are_searched_and_the_page_says_so(client, actors, monkeypatch):
+    services.spend(holder_id="ada", amount=1, idempotency_key="s2", actor="key:till")
+    monkeypatch.setattr("ledger.admin.entries.search.WINDOW_ROWS", 2)
+    found = search("ada", {"actor": "key:shop"}, "", most=1)
+    assert [row.id for row in found.rows] == ["bob/credits/1"]
+    assert "recorded before" in found.note
+    assert search("ada", {"kind": "grant"}, "", most=5).note == ""
+
+
+@pytest.mark.parametrize("metadata", ["order", ":7781"])
+def test_metadata_without_a_key_and_a_value_are_refused_in_words(client, actors, metadata):
+    assert "write it as order:7781" in client.get(f"{ENTRIES}?metadata={metadata}", follow=True).content.decode()
 
 
 def test_a_word_that_is_a_holder_and_a_reference_finds_both_once(client, ada):

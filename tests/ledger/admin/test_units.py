@@ -76,7 +76,7 @@ def test_an_entry_with_its_lots_holds_and_what_refers_to_it(client, ada):
         (page(1, "revoke"), "The grant added 12,345.67 USD; 7,901.24 are unspent."),
         (page(3, "release"), "987.65 of 987.65 USD are held until"),
         (f"{ACCOUNT}transfer/", "7,901.24 USD are available."),
-        (f"{ACCOUNT}set-overdraft/", "Spends may take the balance of US dollars down to this far below 0."),
+        (f"{ACCOUNT}set-overdraft/", "Spends may take the balance of US dollars this far below 0."),
     ],
 )
 def test_forms_explain_in_the_unit_and_say_it_beside_the_amount(client, ada, address, explanation):

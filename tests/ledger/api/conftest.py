@@ -1,4 +1,4 @@
-"""A client of the API: a key, JSON in and out, and a way to see that nothing was written."""
+"""A client of the API: a key, JSON in and out, and a way to see that nothing was written. Each test runs over both ways in."""
 
 import itertools
 import json
@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.http import HttpResponse
+from django.test import Client
 
-from ledger import services
 from ledger.api.kit import authentication
+from ledger.testing import api_key, holder_with_credits
 from tests.asgi_client import AsgiClient
 
 ALL_SCOPES = ("ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer", "ledger:grant")
@@ -25,6 +26,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 ENTRY_FIELDS = [
+    "id",
     "holder_id",
     "credit_type",
     "sequence",
@@ -51,6 +53,7 @@ def entry_of_201(response: HttpResponse, *more: str, status: int = 201) -> dict[
     assert response["Content-Type"] == "application/json"
     entry: dict[str, Any] = json.loads(response.content)
     assert list(entry) == [*ENTRY_FIELDS, *more]
+    assert entry.pop("id") == "{holder_id}/{credit_type}/{sequence}".format_map(entry)
     assert TIME.fullmatch(entry.pop("recorded_at"))
     assert DIGEST.fullmatch(entry.pop("digest"))
     return entry
@@ -92,7 +95,7 @@ class ApiClient:
     """Sends requests with one key; answers carry `.json()`."""
 
     secret: str
-    client: AsgiClient = field(default_factory=AsgiClient)
+    client: Client = field(default_factory=AsgiClient)
 
     def get(self, path: str, **headers: str) -> HttpResponse:
         """GET a path."""
@@ -107,6 +110,10 @@ class ApiClient:
     def patch(self, path: str, body: Any, *, key: str | None = "", **headers: str) -> HttpResponse:
         """PATCH with a JSON body; the key as in `post`."""
         return self._send("PATCH", path, body, key=key, raw=None, **headers)
+
+    def put(self, path: str, body: Any, *, key: str | None = "", **headers: str) -> HttpResponse:
+        """PUT a JSON body; the key as in `post`."""
+        return self._send("PUT", path, body, key=key, raw=None, **headers)
 
     def _send(self, method: str, path: str, body: Any, *, key: str | None, raw: bytes | None, **headers: str) -> HttpResponse:
         sent = self._headers(headers)
@@ -136,16 +143,22 @@ def _forget_keys() -> Iterator[None]:
     authentication.forget_keys()
 
 
+@pytest.fixture(params=[AsgiClient, Client], ids=["front", "django"])
+def way(request: pytest.FixtureRequest) -> type[Client]:
+    """The client of one way in: through the front, or through Django with the project's middleware."""
+    client: type[Client] = request.param
+    return client
+
+
 @pytest.fixture
-def make_api() -> Callable[..., ApiClient]:
+def make_api(way: type[Client]) -> Callable[..., ApiClient]:
     """Makes a client with a new key: `make_api("ledger:read", holder_id=None)`; all the ledger's scopes by default."""
     # Loading it sets logging up once more, which would take `caplog` away from a test that has begun.
     import ledger_project.serving.application  # noqa: F401
 
-    def make(*scopes: str, holder_id: str | None = None, name: str = "") -> ApiClient:
+    def make(*scopes: str, name: str = "", **more: Any) -> ApiClient:
         number = next(_numbers)
-        _, secret = services.create_api_key(name=name or f"test-{number}", scopes=scopes or ALL_SCOPES, holder_id=holder_id)
-        return ApiClient(secret)
+        return ApiClient(api_key(*(scopes or ALL_SCOPES), name=name or f"test-{number}", **more), way())
 
     return make
 
@@ -159,5 +172,4 @@ def api(db: None, make_api: Callable[..., ApiClient]) -> ApiClient:
 @pytest.fixture
 def holder(api: ApiClient) -> str:
     """A holder with 100 credits (entry 1)."""
-    services.grant(holder_id="customer-42", amount=100, idempotency_key="first")
-    return "customer-42"
+    return holder_with_credits(100, holder_id="customer-42", idempotency_key="first")

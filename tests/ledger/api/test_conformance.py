@@ -9,17 +9,22 @@ import pytest
 from drf_spectacular.generators import SchemaGenerator
 
 from ledger import services
+from ledger_project.serving.web import command
 from tests.conformance import PATHS, ensure_conforms
+from tests.conftest import Way, wsgi_command
 
 
 @pytest.fixture
 def key(committed_db: None, new_holder: Callable[[], str]) -> str:
     """A new key that may do all of the ledger."""
-    return services.create_api_key(name=f"conformance {new_holder()}", scopes=["ledger:admin"])[1]
+    return services.create_api_key(name=f"conformance {new_holder()}", scopes=["ledger:admin", "keys:admin", "pages:write"])[1]
 
 
-def test_the_server_does_as_its_document_says(key: str, server_processes: Callable[..., list[Any]], tmp_path: Path) -> None:
-    ensure_conforms(server_processes(1)[0], key, tmp_path, "ledger", examples=3)
+@pytest.mark.parametrize("way", [command, pytest.param(wsgi_command, marks=pytest.mark.slow)], ids=["front", "wsgi"])
+def test_the_server_does_as_its_document_says(
+    key: str, server_processes: Callable[..., list[Any]], tmp_path: Path, way: Way
+) -> None:
+    ensure_conforms(server_processes(1, way=way)[0], key, tmp_path, "ledger", examples=3)
 
 
 @pytest.mark.slow

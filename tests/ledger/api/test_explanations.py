@@ -1,13 +1,13 @@
 """Why an entry is as it is, and why there was not enough."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from ledger import services
+from ledger.testing import FixedClock
 from tests.ledger.api.conftest import ApiClient, rows_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -39,7 +39,7 @@ def test_a_spend_says_what_became_of_every_lot_and_why(api: ApiClient, holder: s
     services.spend(holder_id=holder, amount=12, idempotency_key="s")
     found = explanation_of(api, holder, 6)
     assert list(found) == [
-        "sequence", "kind", "text", "before", "after", "lots", "booked_before", "booked_after", "refers_to",
+        "sequence", "kind", "text", "before", "after", "lots", "budgets", "booked_before", "booked_after", "refers_to",
     ]  # fmt: skip
     assert (found["sequence"], found["kind"], found["refers_to"]) == (6, "spend", None)
     order = "priority, soonest expiry, promotional before purchased, oldest"
@@ -139,12 +139,9 @@ def test_a_hold_a_release_and_an_extension_are_explained(api: ApiClient, holder:
     assert explanation_of(api, holder, 4)["text"] == "The release returned 30 credits of hold 2 to 1 lot."
 
 
-def test_expirations_that_were_due_are_explained_with_the_entry_that_booked_them(
-    api: ApiClient, holder: str, ledger_clock: Callable[[float], None]
-) -> None:
-    ledger_clock(-2)
-    services.grant(holder_id=holder, amount=5, idempotency_key="g2", expires_at=NOW - timedelta(days=1))
-    ledger_clock(0)
+def test_expirations_that_were_due_are_explained_with_the_entry_that_booked_them(api: ApiClient, holder: str) -> None:
+    with FixedClock(NOW - timedelta(days=2)):
+        services.grant(holder_id=holder, amount=5, idempotency_key="g2", expires_at=NOW - timedelta(days=1))
     services.spend(holder_id=holder, amount=1, idempotency_key="s")
     found = explanation_of(api, holder, 4)
     assert [

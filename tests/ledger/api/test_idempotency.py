@@ -10,6 +10,7 @@ import pytest
 
 from ledger import services
 from ledger.services.group_commit import WAITERS
+from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written, rows_of
 from tests.nodes import lock_holder
 
@@ -150,6 +151,7 @@ def test_a_key_with_the_hash_of_another_key_is_a_422_and_nothing_is_written(api:
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one)["Idempotency-Replayed"] == "true"
 
 
+@pytest.mark.parametrize("way", [AsgiClient])
 @pytest.mark.one_node("each node has its own waiters")
 def test_holders_for_which_no_waiter_was_left_answer_again_as_soon_as_their_locks_are_free(
     committed_db: None,

@@ -4,10 +4,11 @@ import json
 import re
 
 import pytest
+from django.test import Client
 
 from ledger.api.kit.reading.requests import new_request_id
 from tests.asgi_client import AsgiClient
-from tests.ledger.api.conftest import ApiClient
+from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -15,8 +16,13 @@ UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9
 @pytest.mark.parametrize(
     "path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/docs", "/", "/v1/schema", "/problems/not-found"]
 )
-def test_every_response_names_its_request(db: None, path: str) -> None:
+def test_every_response_of_the_front_names_its_request(db: None, path: str) -> None:
     assert UUID7.fullmatch(AsgiClient().get(path)["X-Request-Id"])
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/holders", "/v1/nothing", "/nothing", "/v1/schema", "/problems/not-found"])
+def test_every_response_of_a_call_names_its_request(db: None, path: str) -> None:
+    assert UUID7.fullmatch(Client().get(path)["X-Request-Id"])
 
 
 @pytest.mark.parametrize("sent", ["r", "0198c0de-7a1e-7b00-8000-000000000001", "a" * 64, "svc:1/2+3=@x._-"])
@@ -49,7 +55,18 @@ def test_api_requests_meet_no_sessions_and_no_cookies(api: ApiClient) -> None:
     response = api.get("/v1/holders")
     assert not response.cookies
     assert "Vary" not in response
-    assert "X-Frame-Options" not in response
+
+
+@pytest.mark.parametrize("path", ["/v1/holders", "/v1/holders?limit=0", "/v1/nothing", "/v1/schema", "/healthz"])
+def test_the_front_gives_the_same_headers_past_all_middleware(db: None, path: str) -> None:
+    front, django = (
+        {name.lower(): value for name, value in client.get(path, headers={"X-Request-Id": "r"}).headers.items()}
+        for client in (AsgiClient(), Client())
+    )
+    assert front.items() < django.items()
+    assert django.keys() - front.keys() == {
+        "content-security-policy", "cross-origin-opener-policy", "referrer-policy", "x-frame-options",
+    }  # fmt: skip
 
 
 def test_pages_for_people_still_go_through_all_middleware(db: None) -> None:
@@ -64,14 +81,19 @@ def test_the_root_leads_to_the_documentation(db: None) -> None:
     assert (response.status_code, response["Location"]) == (302, "/docs")
 
 
+@pytest.mark.parametrize(("method", "accept", "status"), [("POST", "*/*", 405), ("GET", "application/json", 406)])
+def test_what_the_page_of_the_documentation_does_not_do_is_a_problem(db: None, method: str, accept: str, status: int) -> None:
+    problem_of_refusal(AsgiClient().generic(method, "/docs/api", headers={"Accept": accept}), status)
+
+
 def test_the_documentation_asks_nothing_of_other_hosts(db: None) -> None:
-    response = AsgiClient().get("/docs", headers={"Accept": "text/html"})
+    response = AsgiClient().get("/docs/api", headers={"Accept": "text/html"})
     page = response.content.decode()
     assert response.status_code == 200
-    assert "/v1/schema" in AsgiClient().get("/docs?script=").content.decode()
+    assert "/v1/schema" in AsgiClient().get("/docs/api?script=").content.decode()
     loaded = re.findall(r"""(?:src|href)=["']([^"']+)["']""", page)
     assert loaded
-    own = ("/static/drf_spectacular_sidecar/", "/static/ledger/docs.", "/docs?")
+    own = ("/static/drf_spectacular_sidecar/", "/static/ledger/docs.", "/docs/api?")
     assert all(address.startswith(own) for address in loaded), loaded
     assert '<html lang="en">' in page
     assert "://" not in re.sub(r"https?://(?:www\.w3\.org|127\.0\.0\.1)[^\"' ]*", "", page)

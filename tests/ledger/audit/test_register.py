@@ -6,10 +6,11 @@ from datetime import date
 import pytest
 from django.db import connection, transaction
 
-from ledger import services, staff_log
+from ledger import services
 from ledger.audit import audit
 from ledger.audit.chains import registered_tables
 from ledger.models import CreditType
+from ledger.operators import staff_log
 from ledger.rules import GrantRequest
 from ledger.totals import count_entries
 

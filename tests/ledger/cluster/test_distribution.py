@@ -3,9 +3,9 @@
 import pytest
 from django.db import connection
 
-from ledger import checks
 from ledger.cluster.checks import verify_cluster
 from ledger.cluster.distribution import distribute
+from ledger.database import checks
 from ledger.database.cluster import NoCluster
 from ledger.errors import UnsafeDatabase
 

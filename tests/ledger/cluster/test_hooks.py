@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.utils.module_loading import import_string
+from pytest_django.fixtures import Settings
 
-import ledger.lock_report
+import ledger.reads.lock_report
 import ledger.services
 from ledger.cluster.queries import SQL
 from ledger.database.cluster import REPLACED, on_cluster
@@ -34,8 +34,8 @@ def one_server(accounts: int) -> float:
 
 
 @pytest.mark.parametrize("distributed", [True, False], ids=["cluster", "control: one server"])
-def test_only_a_cluster_calls_the_replacement(monkeypatch: pytest.MonkeyPatch, distributed: bool) -> None:
-    monkeypatch.setitem(settings.LEDGER, "DISTRIBUTED", distributed)
+def test_only_a_cluster_calls_the_replacement(monkeypatch: pytest.MonkeyPatch, settings: Settings, distributed: bool) -> None:
+    settings.LEDGER = {**settings.LEDGER, "DISTRIBUTED": distributed}
     monkeypatch.setitem(REPLACED, "queries.wait_seconds", REPLACED["queries.wait_seconds"])
     waits = on_cluster("queries.wait_seconds")(one_server)
     assert (waits is one_server) == (not distributed)

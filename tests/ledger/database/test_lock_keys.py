@@ -1,12 +1,13 @@
 """Golden values of the lock key schemes. If a number changed, two releases of the application could hold one lock at once.
 
-Where the values come from (docs/LOCK_KEYS.md has the snippets that print them):
+Where the values come from (docs/reference/lock-keys.md has the snippets that print them):
 
 - published: NIST's "abc" for SHA-2; vectors_sip64 of the SipHash reference implementation (the last one also in the paper);
   the FNV test suite of Noll (isthe.com/chongo/src/fnv/test_fnv.c); hash_util_test.go of River; test.js of npm's string-hash;
   Peachjar's number of ledger:42;
 - GOLDEN: computed with the other side's own code: OpenJDK 17 with Guava 33.4.0 (sipHash24, and MessageDigest for SHA-2),
-  Go 1.26 with River 0.5.0's hashutil.AdvisoryLockHash, Node 20 with string-hash 1.1.3 and with the loop in docs/LOCK_KEYS.md.
+  Go 1.26 with River 0.5.0's hashutil.AdvisoryLockHash, Node 20 with string-hash 1.1.3 and with the loop in
+  docs/reference/lock-keys.md.
 """
 
 import re

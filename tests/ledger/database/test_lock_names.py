@@ -37,7 +37,9 @@ IS_AWAITED = """
 
 DEFAULT_NAMES = {
     "migration": "database/migration",
+    "unique": "unique/{kind}/{key}",
     "billing_request": "billing_request/{collection}/{key}",
+    "key_request": "ledger_key_request/{confined_to}/{key}",
     "plan": "plan/{code}",
     "coupon": "coupon/{code}",
     "customer": "customer/{customer}",
@@ -47,6 +49,8 @@ DEFAULT_NAMES = {
     "customer_coupons": "coupons/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",
     "rate_key": "ledger_rate_key/{key}",
+    "webhook_request": "ledger_webhook_request/{key}",
+    "signal_feed": "database/signal_feed",
     "totals": "database/totals",
     "batch_slot": "ledger_batch_slot/{slot}",
     "batch": "ledger_batch/{confined_to}/{key}",
@@ -76,7 +80,7 @@ def test_a_name_needs_a_value_for_each_field(values: tuple[str, ...]) -> None:
 
 
 def test_the_docs_list_the_register_in_its_order() -> None:
-    docs = (Path(project.BASE_DIR) / "docs" / "LOCK_KEYS.md").read_text()
+    docs = (Path(project.BASE_DIR) / "docs" / "reference" / "lock-keys.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| (.+) \| (waits|tries) \|$", docs, re.MULTILINE)
 
     assert rows == [(name.kind, name.template, name.taken_by, "waits" if name.waits else "tries") for name in REGISTER]
@@ -128,9 +132,9 @@ def test_with_the_namespaced_scheme_the_namespace_is_no_part_of_the_name(setting
             "account=ledger:{holder}",
             "unknown lock name 'account' in 'account=ledger:{holder}'; known are: migration,",
         ),
-        ("holder", "the template '' of the lock name holder cannot be: it must have {holder}, each once"),
+        ("holder", "the template '' of the lock name holder is not valid: it must have {holder}, each once"),
         ("holder=a{holder} holder=b{holder}", "the lock name holder is given twice"),
-        ("holder=ledger", "the template 'ledger' of the lock name holder cannot be: it must have {holder}, each once"),
+        ("holder=ledger", "the template 'ledger' of the lock name holder is not valid: it must have {holder}, each once"),
         ("holder={holder}{holder}", "it must have {holder}, each once"),
         ("holder=ledger:{customer}", "must have {holder}, each once"),
         ("holder=ledger:{}", "must have {holder}, each once"),
@@ -138,10 +142,10 @@ def test_with_the_namespaced_scheme_the_namespace_is_no_part_of_the_name(setting
         ("holder=ledger:{holder[0]}", "must have {holder}, each once"),
         ("holder=ledger:{holder!r}", "{holder} has a format"),
         ("holder=ledger:{holder:>9}", "{holder} has a format"),
-        ("holder=ledger:{holder", "cannot be: expected '}' before end of string"),
+        ("holder=ledger:{holder", "is not valid: expected '}' before end of string"),
         ("holder=ledger:{{holder}}", "must have {holder}, each once"),
         ("holder=ledger:{holder}}}", "its text may have A-Z"),
-        ("holder=ledger:{holder}}", "cannot be: Single '}' encountered in format string"),
+        ("holder=ledger:{holder}}", "is not valid: Single '}' encountered in format string"),
         ("holder=lédger:{holder}", "its text may have A-Z"),
         ("holder=*/{holder}", "its text may have A-Z"),
         ("billing_request=x:{id}", "must have {collection} and {key}, each once"),
@@ -189,7 +193,7 @@ def test_names_of_two_namespaces_are_never_equal(one: str, other: str, holders: 
         ("holder={id} migration=prepare", "migration", "holder"),
         ("holder={id}/x plan=credits/{code}", "plan", "holder"),
         ("batch=x/{confined_to}/{key} invoice_generation=x/{id}/y", "invoice_generation", "batch"),
-        ("batch={key}/x/{confined_to}", "billing_request", "batch"),
+        ("batch={key}/x/{confined_to}", "unique", "batch"),
     ],
 )
 def test_two_kinds_whose_names_could_be_equal_are_refused(templates: str, one: str, other: str) -> None:
@@ -221,7 +225,7 @@ def thread(committed_db: None) -> Iterator[ThreadPoolExecutor]:
     """A second thread, whose database connection is closed at the end."""
     with ThreadPoolExecutor(1) as pool:
         yield pool
-        pool.submit(connections.close_all).result(10)
+        pool.submit(connections.close_all).result(60)
 
 
 def wait_until_awaited(observer: psycopg.Connection[Any], number: int, timeout_s: float = 60) -> None:
@@ -233,7 +237,7 @@ def wait_until_awaited(observer: psycopg.Connection[Any], number: int, timeout_s
     pytest.fail(f"no session waited for the lock {number}")
 
 
-@pytest.mark.one_node("on a cluster the other service calls ledger_lock, see docs/LOCK_KEYS.md")
+@pytest.mark.one_node("on a cluster the other service calls ledger_lock, see docs/reference/lock-keys.md")
 def test_a_spend_waits_for_a_lock_that_another_service_took_by_its_own_naming(
     named_as_by_peachjar: None, thread: ThreadPoolExecutor, raw_connection: Connect, new_holder: Callable[[], str]
 ) -> None:
@@ -247,7 +251,7 @@ def test_a_spend_waits_for_a_lock_that_another_service_took_by_its_own_naming(
     assert Entry.objects.filter(holder_id=holder_id).count() == 1
     other_service.commit()
 
-    assert spent.result(10).balance == 6
+    assert spent.result(60).balance == 6
 
 
 def test_control_with_the_default_names_the_ledger_does_not_wait_for_the_other_service(

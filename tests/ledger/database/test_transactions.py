@@ -181,9 +181,9 @@ def test_a_transaction_that_joins_anothers_leaves_the_commit_to_it(work_that_end
 # What is tried again ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", ["23505", "LG002", "40P01", "40001"])
-@pytest.mark.parametrize("failures", [2, 3])
-def test_a_collision_is_tried_again_and_then_raised_as_a_taken_sequence(committed_db, tries, state, failures):
+def failing(state, failures, tries):
+    """A function that raises this state so often, and then returns how often it was called."""
+
     def once() -> int:
         tries.append(1)
         if len(tries) <= failures:
@@ -191,6 +191,13 @@ def test_a_collision_is_tried_again_and_then_raised_as_a_taken_sequence(committe
                 cursor.execute(f"DO $$ BEGIN RAISE SQLSTATE '{state}'; END $$")
         return len(tries)
 
+    return once
+
+
+@pytest.mark.parametrize("state", ["23505", "LG002", "40P01", "40001"])
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_collision_is_tried_again_and_then_raised_as_a_taken_sequence(committed_db, tries, state, failures):
+    once = failing(state, failures, tries)
     if failures < TRIES:
         assert in_transaction(once, holder_id="ada") == failures + 1
     else:
@@ -202,13 +209,7 @@ def test_a_collision_is_tried_again_and_then_raised_as_a_taken_sequence(committe
 @pytest.mark.parametrize("state", ["XX000", "42P01", "LG003"])
 @pytest.mark.parametrize("failures", [1, 2, 3])
 def test_an_error_that_a_moved_shard_raises_is_tried_again_and_then_raised_as_it_is(committed_db, tries, state, failures):
-    def once() -> int:
-        tries.append(1)
-        if len(tries) <= failures:
-            with connection.cursor() as cursor:
-                cursor.execute(f"DO $$ BEGIN RAISE SQLSTATE '{state}'; END $$")
-        return len(tries)
-
+    once = failing(state, failures, tries)
     if failures < TRIES:
         assert in_transaction(once, holder_id="ada") == failures + 1
     else:

@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 
 from ledger import reads, services
+from ledger.database.locks import holder_lock
 from ledger.database.statements import Statement, parameter
 from ledger.reads import account_state, explanations, history, holder_list
 from tests.ledger.admin.admin_site import load_history
@@ -109,8 +110,10 @@ def busiest(django_db_setup: None, django_db_blocker: Any) -> Any:
     """A holder with a long history, among others."""
     from django.db import transaction
 
-    with django_db_blocker.unblock(), transaction.atomic():
-        made = load_history(holders=5, entries=2_000)
+    holders = [f"cust-{number:06}" for number in range(1, 6)]
+    # One transaction writes to all of them, so it locks all of them first.
+    with django_db_blocker.unblock(), transaction.atomic(), holder_lock(*holders):
+        made = load_history(holders=len(holders), entries=2_000)
         with connection.cursor() as cursor:
             # The planner knows them as it does in production, whatever autovacuum saw last.
             cursor.execute("ANALYZE ledger_entry")

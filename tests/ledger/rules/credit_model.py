@@ -151,6 +151,21 @@ class ModelAccount:
         self.received.add(lot)
         return lot
 
+    def send_back(self, lot: int, amount: int) -> None:
+        """Give received credits back to their sender."""
+        self.lots[lot] = self.lots.get(lot, 0) - amount
+        self._close_empty_lots()
+        self.flows["departed"] += amount
+
+    def get_back(self, lot: int, amount: int) -> None:
+        """Get credits back that were sent from this lot."""
+        if lot in self.received:
+            shared = self._shared(self.terms[lot])
+            lot = lot if shared is None else shared
+        if amount:
+            self.lots[lot] = self.lots.get(lot, 0) + amount
+        self.flows["arrived"] += amount
+
     def _shared(self, terms: Terms) -> int | None:
         there = {*self.lots, *(lot for hold in self.holds.values() for lot in hold.units)}
         found = [lot for lot in self.received & there if self.terms[lot].shares_with(terms)]
@@ -210,6 +225,13 @@ class ModelAccount:
         self.lots[lot] -= amount
         self._close_empty_lots()
         self.flows["revoked"] += amount
+
+    def void(self) -> None:
+        self.flows["revoked"] += sum(self.lots.values())
+        self.lots = {}
+
+    def reissue(self, number: int, lot: int, terms: Terms) -> None:
+        self.put(number, self.lots.pop(lot), terms)
 
     def set_aside(self, number: int, amount: int, expires_us: int, now_us: int) -> list[int]:
         units = self.take(amount, now_us)

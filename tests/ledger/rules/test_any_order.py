@@ -73,6 +73,10 @@ class Credits(RuleBasedStateMachine):
     def overdraft(self, holder, limit):
         self.history.overdraft(holder, limit)
 
+    @rule(holder=holders, frozen=st.booleans())
+    def freeze(self, holder, frozen):
+        self.history.freeze(holder, frozen=frozen)
+
     @rule(holders=st.permutations(HOLDERS), amount=amounts)
     def transfer(self, holders, amount):
         self.history.transfer(holders[0], holders[1], amount)
@@ -96,7 +100,8 @@ def test_2000_random_steps_match_the_model_and_make_every_kind_of_entry(policy, 
         history.step(chance)
     kinds = {entry.kind for entry in history.ledger.in_order}
     assert kinds == {
-        "grant", "spend", "refund", "revoke", "expire", "hold", "capture", "release", "transfer_in", "transfer_out", "adjust",
+        "grant", "spend", "refund", "revoke", "reissue", "expire", "hold", "capture", "release", "transfer_in", "transfer_out",
+        "adjust",
         "refusal",
     }  # fmt: skip
     departed = sum(model.flows["departed"] for model in history.models.values())

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from ledger import journal, reads, rules, services
 from ledger.audit import audit
 from ledger.errors import IdempotencyKeyReused, Refused
-from ledger.rules import Account, Entry
+from ledger.rules import AccountState, Entry
 from tests.ledger.random_histories import NEW_LOT_DAYS, START_US, RandomHistory
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +34,7 @@ class ServicesLedger:
         self.outcomes.append((request, entry))
         return [entry]
 
-    def account(self, holder_id: str) -> Account:
+    def account(self, holder_id: str) -> AccountState:
         with transaction.atomic(), journal.open(accounts=[(holder_id, "credits")]) as accounts:
             return accounts.account(holder_id, "credits").state
 

@@ -4,6 +4,7 @@ import operator
 import random
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import pairwise
@@ -19,7 +20,7 @@ from ledger.rules.kinds import TOTALS
 from ledger.rules.texts.credit_units import plain_unit
 from ledger.rules.texts.entry_texts import entry_text
 from ledger.rules.texts.explanations import DECISIONS, explain
-from ledger.statements.texts import TEXTS
+from ledger.statements.statements import TEXTS
 from ledger.totals.counting import COLUMNS
 from tests.ledger.audit.tampering import execute
 from tests.ledger.random_histories import RandomHistory, RulesLedger
@@ -101,14 +102,31 @@ def test_each_entry_has_texts_and_each_lot_that_it_names_a_decision():
         explained = explain(entry, before, booked_before=[], booked_after=[], referred=None)
         assert "" not in (text.verb, text.text, explained["text"])
         assert {lot["decision"] for lot in explained["lots"]} <= set(DECISIONS)
-        assert {lot for lot, _ in entry.drawn} <= {lot["grant"] for lot in explained["lots"]}
+        explained_lots = {lot["grant"]: lot["decision"] for lot in explained["lots"]}
+        assert {lot for lot, _ in entry.drawn} <= explained_lots.keys()
+        opened = [lot.grant for lot in entry.lots if lot.grant == entry.sequence]
+        assert opened == [] or explained_lots[entry.sequence] in ("opened", "returned")
 
 
 def test_each_total_has_its_lines_and_columns_and_each_name_its_languages():
     assert {kind.total for kind in KINDS.values()} - {None} == set(TOTALS)
+    assert set(KINDS["expire"].refers_to) == kinds_with(lambda kind: kind.opens_lots)
     columns = {field.name for field in DailyTotal._meta.fields} - {"pk", "day", "credit_type", "late_entries"}
     assert set(COLUMNS) == columns
     assert [set(kind.on_statement) for kind in KINDS.values()] == [set(TEXTS) if name != "refusal" else set() for name in KINDS]
+
+
+def test_a_kind_that_may_take_and_may_open_a_lot_explains_what_an_entry_did(monkeypatch):
+    found = {kind: next(pair for pair in entries() if pair[1].kind == kind and pair[0]) for kind in ("grant", "spend")}
+    both = replace(KINDS["grant"], takes=True)
+    for kind in found:
+        monkeypatch.setitem(KINDS, kind, both)
+    decisions = {
+        kind: {lot["decision"] for lot in explain(entry, before, booked_before=[], booked_after=[], referred=None)["lots"]}
+        for kind, (before, entry) in found.items()
+    }
+    assert decisions["grant"] == {"opened"}
+    assert "drawn" in decisions["spend"]
 
 
 # What names kinds beside the rows ----------------------------------------------------------------------
@@ -161,9 +179,10 @@ def sets_of_kinds() -> list[set[str]]:
     return [
         *(
             kinds_with(lambda kind, each=each: getattr(kind, each))
-            for each in ("opens_lots", "takes", "may_begin", "changes_held")
+            for each in ("opens_lots", "takes", "may_begin", "changes_held", "budgets")
         ),
         *(set(kind.refers_to) for kind in rows),
+        kinds_with(lambda kind: kind.budgets == "uses"),
         kinds_with(lambda kind: not kind.has_key),
         kinds_with(lambda kind: kind.of_lot is not None and kind.of_lot[0] in ("returned", "joined")),
         kinds_with(lambda kind: kind.changes_held and kind.moves == "nothing"),
@@ -188,7 +207,7 @@ def test_a_case_by_kind_names_every_kind_once_and_has_no_else():
         else:
             assert otherwise is None, where
             complete += 1
-    assert complete == 7, "the signs in the schema; lots, burn-order, drawn, held, time and refers-to in the audit"
+    assert complete == 8, "the signs in the schema; lots, burn-order, drawn, held, time, refers-to and budgets in the audit"
 
 
 @pytest.mark.parametrize("path", [*SQL_FILES, *sorted((ROOT / "ledger").rglob("*.py"))], ids=lambda path: path.name)
@@ -219,7 +238,7 @@ def test_the_schema_names_every_kind_with_its_sign_and_every_column_of_totals():
 
 
 def test_the_documentation_lists_every_kind_with_its_sign():
-    lines = (ROOT / "docs/LEDGER.md").read_text().split("| kind | amount |")[1].split("\n\n")[0]
+    lines = (ROOT / "docs/explanation/ledger.md").read_text().split("| kind | amount |")[1].split("\n\n")[0]
     listed = dict(re.findall(r"^\| `(\w+)` \| (\S+(?: or \S+)?) \|", lines, re.MULTILINE))
     signs = {">": "+", "<": "−", ">=": "+", "<=": "0 or −", "=": "0"}
     assert {name: sign for name, sign in listed.items() if name != "hold"} == {

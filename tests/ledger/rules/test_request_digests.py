@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.rules import (
+    BudgetRequest,
     CaptureRequest,
+    EndBudgetRequest,
+    EndRecurringGrantRequest,
     ExtendRequest,
     GrantRequest,
     HoldRequest,
     IncomingTransfersRequest,
+    RecurringGrantRequest,
     RefundRequest,
     ReleaseRequest,
     Request,
@@ -22,7 +26,7 @@ from ledger.rules import (
     SpendRequest,
     TransferRequest,
 )
-from ledger.rules.requests import CIRCUMSTANCES, OverdraftRequest
+from ledger.rules.requests import REQUEST_OPTIONS, FreezeRequest, OverdraftRequest, ReissueRequest, ReversalRequest, VoidRequest
 from ledger.values import encode_json
 from tests.ledger.test_digest import NASTY
 
@@ -34,6 +38,7 @@ REQUESTS: list[Request] = [
     ),
     SpendRequest(**COMMON, amount=1),
     SpendRequest(**COMMON, rate="gpt:in", quantity=1_000),
+    SpendRequest(**COMMON, amount=1, partial=True),
     HoldRequest(**COMMON, amount=5, expires_at=AT),
     CaptureRequest(**COMMON, hold=3, final=False, over_capture="if_available"),
     ReleaseRequest(**COMMON, hold=3),
@@ -41,6 +46,14 @@ REQUESTS: list[Request] = [
     TransferRequest(**COMMON, to="bob", amount=7),
     IncomingTransfersRequest(**COMMON, accepted=False),
     OverdraftRequest(**COMMON, limit=0),
+    FreezeRequest(**COMMON, frozen=True),
+    VoidRequest(**COMMON),
+    ReissueRequest(**COMMON, lot=1, expires_at=AT, priority=3),
+    ReversalRequest(**COMMON, transfer=2, to="bob", amount=3),
+    BudgetRequest(**COMMON, budget="daily", limit=5, window="rolling", hours=24, by="label", label="member"),
+    EndBudgetRequest(**COMMON, budget="daily"),
+    RecurringGrantRequest(**COMMON, recurring_grant="monthly", amount=5, interval="month", ends_at=AT),
+    EndRecurringGrantRequest(**COMMON, recurring_grant="monthly"),
     RefundRequest(**COMMON, spend=2**63 - 1),
     RevokeRequest(**COMMON, grant=1, amount=1),
 ]
@@ -49,14 +62,15 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 def expected_digest(request: Request) -> bytes:
     """Return the digest by its definition."""
-    return hashlib.sha256(encode_json([request.operation, request.asked()]).encode()).digest()[:16]
+    return hashlib.sha256(encode_json([request.operation, request.content()]).encode()).digest()[:16]
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda each: each.operation)
 def test_the_digest_is_over_operation_and_content_as_json(request_: Request) -> None:
     assert request_.digest() == expected_digest(request_)
-    asked = request_.asked()
-    assert set(asked) == {each.name for each in fields(request_)} - CIRCUMSTANCES
+    content = request_.content()
+    later = {name for name in request_.added_later if not getattr(request_, name)}
+    assert set(content) == {each.name for each in fields(request_)} - REQUEST_OPTIONS - later
 
 
 def test_the_list_of_requests_has_every_kind() -> None:
@@ -87,3 +101,5 @@ def test_the_digest_of_a_spend_never_changes() -> None:
     )
     assert request.digest() == hashlib.sha256(spelled.encode()).digest()[:16]
     assert request.digest() == SpendRequest(**COMMON, amount=120, reason="chat", metadata={"a": [1.5, None], "b": 1}).digest()
+    partial = SpendRequest(**COMMON, amount=120, reason="chat", metadata={"b": 1, "a": [1.5, None]}, partial=True)
+    assert partial.digest() == hashlib.sha256(spelled.replace('"quantity"', '"partial":true,"quantity"').encode()).digest()[:16]

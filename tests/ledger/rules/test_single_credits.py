@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ledger import rules
 from ledger.errors import HoldClosed, InsufficientCredits, RefundExceedsSpend, Refused, RevocationExceedsGrant
-from ledger.rules import Account, Entry
+from ledger.rules import AccountState, Entry
 from ledger.rules.instants import DAY_US, from_us
 
 START_US = 20_000 * DAY_US
@@ -124,8 +124,8 @@ class AccountHistories(RuleBasedStateMachine):
         self.purses = {"ada": Purse(), "bob": Purse()}
         self.keys = 0
 
-    def account(self, name: str) -> Account:
-        return Account(name, "credits", self.now_us).after_all(self.entries[name])
+    def account(self, name: str) -> AccountState:
+        return AccountState(name, "credits", self.now_us).after_all(self.entries[name])
 
     def request(self, kind: type[Any], name: str, **values: Any) -> Any:
         self.keys += 1

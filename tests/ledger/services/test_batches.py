@@ -34,7 +34,7 @@ def test_a_batchs_digest_is_over_its_mode_keys_and_requests_as_json():
     requests = [SpendRequest(holder_id="ada", idempotency_key=key, amount=1) for key in keys]
     asked = [[each.idempotency_key, each.digest().hex()] for each in requests] + [["", "ab12"]]
     expected = hashlib.sha256(encode_json(["each", asked]).encode()).digest()[:16]
-    assert batches._digest([*requests, services.RejectedOperation(asked="ab12", result="{}")], "each") == expected
+    assert batches._digest([*requests, services.RejectedOperation(content="ab12", result="{}")], "each") == expected
 
 
 @pytest.mark.parametrize("mode", ["atomic", "each"])

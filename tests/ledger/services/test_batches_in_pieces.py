@@ -9,7 +9,7 @@ from django.db import DataError, connection
 
 from ledger import journal, reads, services
 from ledger.database.load import pacing
-from ledger.database.load.pacing import giving_way
+from ledger.database.load.pacing import yielding_to_quick_work
 from ledger.rules import GrantRequest, SpendRequest
 
 NewHolder = Callable[[], str]
@@ -41,12 +41,12 @@ def statements(committed_db: None) -> Iterator[Statements]:
 
 
 @pytest.fixture
-def always_rests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let this thread give way at every place where it may, by rests that take no time."""
+def always_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let this thread pause at every place where it may, by pauses that take no time."""
     monkeypatch.setattr(pacing, "WORK_SECONDS", 0.0)
     monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: None))
-    monkeypatch.setattr(pacing, "REST_SECONDS", pacing.RESTS_SECONDS / 10_000)
-    with giving_way(lambda: True):
+    monkeypatch.setattr(pacing, "PAUSE_SECONDS", pacing.PAUSES_SECONDS / 10_000)
+    with yielding_to_quick_work(lambda: True):
         yield
 
 
@@ -69,7 +69,7 @@ def test_a_batch_beside_nobody_opens_and_stores_at_once(statements: Statements, 
 
 @pytest.mark.parametrize("mode", ["atomic", "each"])
 def test_a_batch_that_gives_way_takes_its_locks_in_one_order_over_all_pieces(
-    always_rests: None, statements: Statements, new_holder: NewHolder, mode: services.Mode
+    always_pauses: None, statements: Statements, new_holder: NewHolder, mode: services.Mode
 ) -> None:
     requests = grants(new_holder)
     services.batch(requests, mode=mode, idempotency_key=requests[0].holder_id)
@@ -81,7 +81,7 @@ def test_a_batch_that_gives_way_takes_its_locks_in_one_order_over_all_pieces(
 
 
 def test_the_entries_of_one_account_follow_each_other_over_all_pieces(
-    always_rests: None, statements: Statements, new_holder: NewHolder
+    always_pauses: None, statements: Statements, new_holder: NewHolder
 ) -> None:
     holder = new_holder()
     grant = GrantRequest(holder_id=holder, idempotency_key="g", amount=OPERATIONS)
@@ -97,7 +97,7 @@ def test_the_entries_of_one_account_follow_each_other_over_all_pieces(
 
 
 def test_nothing_remains_of_the_pieces_before_one_that_fails(
-    always_rests: None, statements: Statements, new_holder: NewHolder
+    always_pauses: None, statements: Statements, new_holder: NewHolder
 ) -> None:
     def fail_in_the_second(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql == journal.APPEND_FEW.sql and statements.insertions == 1:

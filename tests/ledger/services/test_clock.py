@@ -9,9 +9,9 @@ from django.db import DatabaseError, connection, transaction
 from ledger import reads, rules, services
 from ledger.audit import audit
 from ledger.database.locks import sqlstate
-from ledger.entry_rows import COLUMNS
+from ledger.entries.rows import COLUMNS
 from ledger.errors import InsufficientCredits
-from ledger.rules import Account, Entry
+from ledger.rules import AccountState, Entry
 from ledger.rules.instants import DAY_US, to_us
 from tests.benchmarks.histories import row
 
@@ -104,16 +104,16 @@ def insert_entries(entries: Sequence[Entry]) -> None:
             cursor.execute(f"INSERT INTO ledger_entry ({COLUMNS}) VALUES ({places})", row(entry))
 
 
-def grant_five(account: Account) -> list[Entry]:
+def grant_five(account: AccountState) -> list[Entry]:
     """The entries of a grant of 5."""
     return rules.grant(account, rules.GrantRequest(holder_id="ada", idempotency_key=f"g{account.sequence}", amount=5))
 
 
 def test_an_entry_recorded_beyond_the_clock_is_refused(entry_of_tomorrow):
     in_2099_us = to_us(datetime(2099, 1, 1, tzinfo=UTC))
-    last = Account("ada", "credits", 0).after(entry_of_tomorrow)
+    last = AccountState("ada", "credits", 0).after(entry_of_tomorrow)
     for account in (
-        Account("bob", "credits", in_2099_us),
+        AccountState("bob", "credits", in_2099_us),
         last._replace(now_us=in_2099_us),
         last._replace(now_us=last.recorded_us + 1),
     ):

@@ -9,7 +9,7 @@ from ledger import reads, services
 from ledger.audit import audit
 from ledger.errors import CaptureExceedsHold, HoldClosed, InsufficientCredits, Invalid, LotLimit, NotAHold
 from ledger.rules import (
-    Account,
+    AccountState,
     CaptureRequest,
     GrantRequest,
     HoldRequest,
@@ -20,6 +20,7 @@ from ledger.rules import (
     release,
     settle_due,
 )
+from ledger.testing import FixedClock
 
 pytestmark = pytest.mark.django_db
 
@@ -124,7 +125,7 @@ def time_at(us):
 
 def account_with_hold(*, lot_expires_us, hold_expires_us):
     """An account with a lot of 100 and a hold of it, which expire at these times."""
-    account = Account("ada", "credits", NOW)
+    account = AccountState("ada", "credits", NOW)
     account = account.after_all(
         grant(account, GrantRequest(holder_id="ada", idempotency_key="g", amount=100, expires_at=time_at(lot_expires_us)))
     )
@@ -142,13 +143,12 @@ def test_an_expired_hold_withholds_nothing_from_its_instant_on():
     assert settled.available == 100
 
 
-def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund(ledger_clock):
-    ledger_clock(-2)
-    expires_at = datetime.now(UTC) - timedelta(days=1)
-    services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=expires_at)
-    services.hold(holder_id="ada", amount=9, idempotency_key="h", expires_at=datetime.now(UTC) + timedelta(days=1))
-    services.spend(holder_id="ada", amount=1, idempotency_key="s")
-    ledger_clock(0)
+def test_what_is_held_of_an_expired_lot_does_not_come_back_to_life_by_a_refund():
+    now = datetime.now(UTC)
+    with FixedClock(now - timedelta(days=2)):
+        services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=now - timedelta(days=1))
+        services.hold(holder_id="ada", amount=9, idempotency_key="h", expires_at=now + timedelta(days=1))
+        services.spend(holder_id="ada", amount=1, idempotency_key="s")
     refund = services.refund(holder_id="ada", spend=3, idempotency_key="r")
     assert (refund.drawn, refund.refers_to) == (((4, 1),), 3)
     services.release(holder_id="ada", hold=2, idempotency_key="l")

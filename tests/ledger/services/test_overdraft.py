@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from ledger import earlier_entries, reads, services
+from ledger import reads, services
 from ledger.audit import audit
 from ledger.errors import InsufficientCredits
+from ledger.services import earlier_entries
 
 pytestmark = pytest.mark.django_db
 

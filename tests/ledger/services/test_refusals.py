@@ -12,9 +12,10 @@ from ledger import reads, rules, services
 from ledger.audit import audit
 from ledger.database.statements import fetch_value
 from ledger.errors import AccountMovedOn, EntryNotFound, InsufficientCredits
-from ledger.rules import Account, Entry, GrantRequest, SpendRequest
+from ledger.rules import AccountState, Entry, GrantRequest, SpendRequest
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import SECOND_US, to_us
+from ledger.testing import FixedClock
 from tests.benchmarks.histories import store
 
 pytestmark = pytest.mark.django_db
@@ -77,11 +78,11 @@ def test_an_account_may_begin_with_a_refusal():
     assert audit([connection.connection]).findings == []
 
 
-def test_what_has_come_due_is_left_to_the_next_movement(ledger_clock):
-    ledger_clock(-1)
-    services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=timezone.now() - timedelta(hours=1))
+def test_what_has_come_due_is_left_to_the_next_movement():
+    expires_at = timezone.now() - timedelta(hours=1)
+    with FixedClock(expires_at - timedelta(days=1)):
+        services.grant(holder_id="ada", amount=10, idempotency_key="g", expires_at=expires_at)
     lots = entry_at(1).lots
-    ledger_clock(0)
     refuse_a_spend(amount=1)
 
     refusal = entry_at(2)
@@ -152,7 +153,7 @@ def test_an_explanation_says_what_was_refused():
 
 def write_history(pattern: str) -> list[Entry]:
     """An account's entries: a movement for `m`, a refusal for `r`; three at a time at the same instant."""
-    account = Account("ada", "credits", to_us(timezone.now()) - 86_400 * SECOND_US)
+    account = AccountState("ada", "credits", to_us(timezone.now()) - 86_400 * SECOND_US)
     made: list[Entry] = []
     for place, kind in enumerate(pattern):
         account = account._replace(now_us=account.now_us + (SECOND_US if place % 3 == 0 else 0))

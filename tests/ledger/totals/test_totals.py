@@ -20,7 +20,7 @@ from ledger.database.statements import fetch_value
 from ledger.errors import Invalid, Refused
 from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, TotalState
 from ledger.totals import close_months, count_entries, expired_credits, month_report
-from ledger.totals.closing import State, TotalsDisagree, _ensure_agree, month_after, starts
+from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree, month_after, starts
 from ledger.totals.counting import ADD, COLUMNS, _add_kinds, counted_until
 from tests.ledger.admin.admin_site import operator
 
@@ -223,7 +223,7 @@ def test_an_entry_that_a_clock_set_back_puts_into_a_closed_month_is_counted_late
 
 
 def test_totals_that_are_not_what_the_accounts_come_to_keep_the_month_open():
-    state = State(TYPE, accounts=1, entries=5, balance=950)
+    state = CountedState(TYPE, accounts=1, entries=5, balance=950)
     sums = dict.fromkeys(COLUMNS, 0) | {"granted_purchased": 950, "entries": 5}
     _ensure_agree(THREE, {TYPE: sums}, [state])
     for wrong in ({"entries": 4}, {"granted_purchased": 951}, {"held_change": 1}):
@@ -237,7 +237,7 @@ def test_totals_that_are_not_what_the_accounts_come_to_keep_the_month_open():
 @pytest.fixture
 def fresh_type(new_holder):
     """The code of a credit type that no other test has."""
-    return f"t{new_holder()[-20:]}"
+    return f"t{new_holder()[-16:]}"
 
 
 def entries_counted(credit_type):
@@ -534,7 +534,7 @@ def test_a_closed_month_says_what_had_expired_at_its_end_and_was_not_booked(at_n
     assert f"{TWO:%Y-%m},closed,{TYPE},expired_unbooked,,,100,smallest unit of {TYPE}" in report.as_csv()
     assert json.loads(report.as_json())["types"][0]["expired_unbooked"] == 100
     page = operator().get("/admin/ledger/account/month-end/", {"month": f"{TWO:%Y-%m}"}).content.decode()
-    assert "of it expired and not booked yet" in page
+    assert "of which expired, but not yet booked" in page
 
 
 @pytest.mark.django_db

@@ -6,17 +6,20 @@ with Client("http://127.0.0.1:8000", api_key) as client:
         hold.capture(30)
 """
 
-from credit_ledger.async_client import AsyncClient, AsyncHold, AsyncPages
+from credit_ledger.async_client import AsyncClient, AsyncFeed, AsyncHold, AsyncPages
 from credit_ledger.attempts import Retries
 from credit_ledger.call import ABSENT
-from credit_ledger.client import Client, Hold, Pages
+from credit_ledger.client import Client, Feed, Hold, Pages
 from credit_ledger.generated.bodies import AccountBalance, Entry, Explanation
-from credit_ledger.problems import Busy, CreditLedgerError, InsufficientCredits, OutcomeUnknown, Problem, Unreachable
+from credit_ledger.problem import Busy, CreditLedgerError, OutcomeUnknown, Problem, Unreachable
+from credit_ledger.problems import InsufficientCredits
+from credit_ledger.signals import Signal, SignalRejected, verify_signal
 
 __all__ = [
     "ABSENT",
     "AccountBalance",
     "AsyncClient",
+    "AsyncFeed",
     "AsyncHold",
     "AsyncPages",
     "Busy",
@@ -24,11 +27,15 @@ __all__ = [
     "CreditLedgerError",
     "Entry",
     "Explanation",
+    "Feed",
     "Hold",
     "InsufficientCredits",
     "OutcomeUnknown",
     "Pages",
     "Problem",
     "Retries",
+    "Signal",
+    "SignalRejected",
     "Unreachable",
+    "verify_signal",
 ]

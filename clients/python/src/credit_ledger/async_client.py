@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import AsyncIterator, Generator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -11,10 +12,10 @@ import anyio
 import httpx
 
 from credit_ledger.attempts import Attempts, Done, Lost, Retries
-from credit_ledger.call import ABSENT, Absent, Answer, Call, ListCall
+from credit_ledger.call import ABSENT, PAUSE_S, Absent, Answer, Call, FeedCall, ListCall, feed_call
 from credit_ledger.client import NOT_SENT, key_within, new_key, text_of
 from credit_ledger.generated import calls
-from credit_ledger.generated.bodies import Entry
+from credit_ledger.generated.bodies import Entry, EntryKindEnum
 from credit_ledger.generated.methods import AsyncMethods
 
 T = TypeVar("T")
@@ -25,7 +26,7 @@ CLEAN_UP_S = 5.0
 
 
 class AsyncClient(AsyncMethods):
-    """All calls of the API, as `Client` has them, to be awaited.
+    """All calls of the API, as in `Client`, but awaited.
 
     Args:
         url: where the server is: `https://credits.example.com`.
@@ -68,6 +69,25 @@ class AsyncClient(AsyncMethods):
         """Return the items of a list, page after page."""
         return AsyncPages(self, call)
 
+    def follow(
+        self,
+        after: datetime | str = "start",
+        *,
+        holder: str | None = None,
+        credit_type: str | None = None,
+        kind: EntryKindEnum | None = None,
+        refusals: bool | None = None,
+        limit: int | None = None,
+    ) -> "AsyncFeed":
+        """As `Client.follow`, for `async for`."""
+        return AsyncFeed(
+            self,
+            feed_call(
+                after, wait_s=self._retries.attempt_s, holder=holder, credit_type=credit_type, kind=kind, refusals=refusals,
+                limit=limit,
+            ),
+        )  # fmt: skip
+
     def hold(
         self,
         holder: str,
@@ -96,7 +116,7 @@ class AsyncClient(AsyncMethods):
         return HoldToBe(self, call, key)
 
     async def _attempt(self, call: Call[Any], time_s: float) -> Answer | Lost:
-        """Send a call once. Whatever fails, and however slowly the answer trickles, is a lost attempt."""
+        """Send a call once. Every failure, and an answer that arrives too slowly, is a lost attempt."""
         try:
             with anyio.fail_after(time_s):
                 response = await self._http.request(
@@ -111,7 +131,7 @@ class AsyncClient(AsyncMethods):
 
 
 class AsyncPages(Generic[Item]):
-    """The items of a list. Each iteration begins with the first page again, and asks for a page when the last one is used up."""
+    """The items of a list. Each iteration begins with the first page, and requests the next page when it is needed."""
 
     def __init__(self, client: AsyncClient, call: ListCall[Item]) -> None:
         self._client = client
@@ -131,9 +151,50 @@ class AsyncPages(Generic[Item]):
             call = call.after(page)
 
     async def first(self) -> Item | None:
-        """Return the first item, or None of an empty list."""
+        """Return the first item, or None if the list is empty."""
         page = await self._client.send(self._call)
         return next(self._call.items(page), None)
+
+
+class AsyncFeed:
+    """Entries of all holders as they are recorded, for ever."""
+
+    def __init__(self, client: AsyncClient, call: FeedCall[Entry]) -> None:
+        self._client = client
+        self._call = call
+
+    @property
+    def position(self) -> str:
+        """The position to continue from: in `pages`, after the current page; otherwise, after the last finished page."""
+        return self._call.place
+
+    async def find_place(self) -> None:
+        """Ask the server once, without waiting for an entry, where `end` is: the feed has what is recorded from then on."""
+        now = replace(self._call, query={**self._call.query, "wait": 0})
+        if self._call.place == "end":
+            self._call = self._call.after(await self._client.send(now))
+
+    async def __aiter__(self) -> AsyncIterator[Entry]:
+        while True:
+            entries, following = await self._read()
+            for entry in entries:
+                yield entry
+            self._call = following
+
+    async def pages(self) -> AsyncIterator[list[Entry]]:
+        """Yield page after page as they come, without empty pages; `limit` is the largest size of a page."""
+        while True:
+            entries, self._call = await self._read()
+            if entries:
+                yield entries
+
+    async def _read(self) -> tuple[list[Entry], FeedCall[Entry]]:
+        began = time.monotonic()
+        page = await self._client.send(self._call)
+        entries = list(self._call.items(page))
+        if not entries and time.monotonic() - began < PAUSE_S:
+            await anyio.sleep(PAUSE_S)
+        return entries, self._call.after(page)
 
 
 class AsyncHold:
@@ -161,7 +222,7 @@ class AsyncHold:
         reference: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Spend what is held, or `amount` of it; the rest comes back, unless `final` is False."""
+        """Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is False."""
         self._captures += 1
         captured = await self._client.capture(
             self.entry["holder_id"], self.entry["sequence"], amount=amount, final=final, over_capture=over_capture, reason=reason,
@@ -172,7 +233,7 @@ class AsyncHold:
         return captured
 
     async def release(self, *, reason: str | None = None) -> Entry:
-        """Give back all that is held."""
+        """Give all held credits back."""
         released = await self._client.release(
             self.entry["holder_id"], self.entry["sequence"], reason=reason, credit_type=self.entry["credit_type"],
             idempotency_key=key_within(self._key, "release"),

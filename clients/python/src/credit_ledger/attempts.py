@@ -1,7 +1,7 @@
-"""What to do after each attempt of a call: return, wait and send the same again, or raise. Pure: it takes times and gives times.
+"""Decides after each attempt of a call: return, wait and send the same request again, or raise. Pure: no I/O, no clock.
 
 A write is *unsettled* once an attempt may have been stored without an answer that says so. Only an answer that was decided after
-that attempt settles it (docs/API.md, "What does the outcome `unknown` mean?").
+that attempt settles it (docs/reference/api.md, "What does the outcome `unknown` mean?").
 """
 
 import json
@@ -10,7 +10,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, Generic, TypeVar
 
 from credit_ledger.call import Answer, Call
-from credit_ledger.problems import OutcomeUnknown, Problem, Unreachable, problem_of
+from credit_ledger.problem import OutcomeUnknown, Problem, Unreachable
+from credit_ledger.problems import problem_of
 
 T = TypeVar("T")
 
@@ -28,8 +29,8 @@ class Retries:
     Args:
         total_s: no attempt begins later, and no wait ends later.
         attempt_s: how long one attempt may wait for its answer, or for a connection.
-        first_wait_s: before the second attempt where the server names no time; then doubled. Half of it is random.
-        longest_wait_s: where the doubling ends.
+        first_wait_s: the wait before the second attempt if the server names no time; then doubled. Half of each wait is random.
+        longest_wait_s: the longest of these waits.
     """
 
     total_s: float = 30.0
@@ -78,7 +79,7 @@ class Attempts(Generic[T]):
         return max(0.0, min(self._retries.attempt_s, self._retries.total_s - elapsed_s))
 
     def judge(self, outcome: Answer | Lost, elapsed_s: float, chance: float) -> Done[T] | Again:
-        """Say what comes after an attempt.
+        """Decide what follows an attempt.
 
         Args:
             elapsed_s: since the first attempt began.
@@ -86,7 +87,7 @@ class Attempts(Generic[T]):
 
         Raises:
             Problem: the server refused the request: it has no effect, or the first answer to it was this refusal.
-            OutcomeUnknown: an earlier attempt may be stored, and no time is left or no repetition would tell.
+            OutcomeUnknown: an earlier attempt may be stored, and no time is left or no repetition would settle it.
             Unreachable: no attempt reached the server within the time.
         """
         self._count += 1
@@ -122,7 +123,7 @@ class Attempts(Generic[T]):
     def _again(self, retry_after_s: float | None, elapsed_s: float, chance: float) -> Again | None:
         """Return the wait before the next attempt, or None if that would end after the time."""
         longest = min(self._retries.longest_wait_s, self._retries.first_wait_s * 2 ** min(self._count - 1, 30))
-        # A server that names no time at all, or 0, must not be asked without a pause.
+        # Without a time from the server, or with 0, the client still pauses.
         wait_s = retry_after_s or longest * (0.5 + chance / 2)
         return Again(wait_s) if elapsed_s + wait_s < self._retries.total_s else None
 

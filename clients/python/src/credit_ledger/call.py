@@ -12,6 +12,11 @@ from urllib.parse import parse_qs, quote, urlsplit
 T = TypeVar("T")
 Item = TypeVar("Item")
 
+LONGEST_WAIT_S: Final = 4
+"""The longest time for which the server waits for an entry."""
+PAUSE_S: Final = 1.0
+"""How long a reader of the feed pauses before the next request, if the server did not wait."""
+
 
 class Absent(Enum):
     """The type of ABSENT."""
@@ -110,6 +115,42 @@ class ListCall(Call[Mapping[str, Any]], Generic[Item]):
     def items(page: Mapping[str, Any]) -> Iterator[Item]:
         """Return the items of a page."""
         return iter(page["results"])
+
+
+@dataclass(frozen=True)
+class FeedCall(ListCall[Item]):
+    """A call that answers with what came behind a place in the feed of all entries; there is always a next one."""
+
+    @property
+    def place(self) -> str:
+        """The place from which on it reads."""
+        return _as_text(self.query["after"])
+
+    def after(self, page: Mapping[str, Any]) -> "FeedCall[Item]":
+        """Return the call of what comes behind a page; of the link only the place is taken."""
+        place = parse_qs(urlsplit(page["next"]).query)["after"][0]
+        return replace(self, query={**self.query, "after": place})
+
+
+def feed_call(
+    after: datetime | str,
+    *,
+    wait_s: float,
+    holder: str | None,
+    credit_type: str | None,
+    kind: str | None,
+    refusals: bool | None,
+    limit: int | None,
+) -> FeedCall[Any]:
+    """Return the call that follows all entries from a place on; see `Client.follow`.
+
+    Args:
+        wait_s: how long an attempt may take: the server answers two seconds earlier.
+    """
+    given = {"holder": holder, "credit_type": credit_type, "kind": kind, "refusals": refusals, "limit": limit}
+    wait = max(0, min(LONGEST_WAIT_S, int(wait_s) - 2))
+    query = {name: absent_if_none(value) for name, value in given.items()}
+    return FeedCall("GET", "/v1/entries", query={"after": after, "wait": wait, **query})
 
 
 def path(template: str, *values: str | int) -> str:

@@ -4,6 +4,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
@@ -11,30 +12,30 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 import httpx
 
 from credit_ledger.attempts import Attempts, Done, Lost, Retries
-from credit_ledger.call import ABSENT, Absent, Answer, Call, ListCall
+from credit_ledger.call import ABSENT, PAUSE_S, Absent, Answer, Call, FeedCall, ListCall, feed_call
 from credit_ledger.generated import calls
-from credit_ledger.generated.bodies import Entry
+from credit_ledger.generated.bodies import Entry, EntryKindEnum
 from credit_ledger.generated.methods import Methods
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
 NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
-"""After these, the request has not left."""
+"""After these errors, the request was not sent."""
 
 
 def new_key() -> str:
-    """Return an idempotency key that no other call has."""
+    """Return a new, unique idempotency key."""
     return str(uuid.uuid4())
 
 
 def key_within(key: str, what: str) -> str:
-    """Return the key of what follows from a hold: the same for the same hold, so that repeating all of it takes effect once."""
+    """Return the key of a capture or release, derived from the hold's key, so that a repeated block takes effect once."""
     return f"{key}/{what}" if len(key) + len(what) < 255 else new_key()
 
 
 def text_of(error: Exception) -> str:
-    """Return what to say of an error of the connection."""
+    """Return the text of a connection error."""
     return str(error) or type(error).__name__
 
 
@@ -42,7 +43,7 @@ class Client(Methods):
     """All calls of the API. Each is sent until its outcome is known, with one idempotency key, within the time of `retries`.
 
     Args:
-        url: where the server is: `https://credits.example.com`.
+        url: the address of the server, such as `https://credits.example.com`.
         retries: how long a call is repeated.
         http: a client of httpx with other settings, such as a proxy; its timeouts and redirects are not used.
     """
@@ -69,7 +70,7 @@ class Client(Methods):
         Raises:
             Problem: the server refused it.
             OutcomeUnknown: the time is over, and it may be stored.
-            Unreachable: the time is over, and it was not answered; it wrote nothing.
+            Unreachable: the time is over, and no attempt was answered; nothing was written.
         """
         call = call.with_key(new_key)
         attempts, began = Attempts(call, self._retries), time.monotonic()
@@ -84,6 +85,39 @@ class Client(Methods):
     def pages(self, call: ListCall[Item]) -> "Pages[Item]":
         """Return the items of a list, page after page."""
         return Pages(self, call)
+
+    def follow(
+        self,
+        after: datetime | str = "start",
+        *,
+        holder: str | None = None,
+        credit_type: str | None = None,
+        kind: EntryKindEnum | None = None,
+        refusals: bool | None = None,
+        limit: int | None = None,
+    ) -> "Feed":
+        """Follow the entries of all holders as they are recorded: each once, those of an account in the order of their sequence.
+
+        The feed never ends, but waits for the next entry. Store `feed.position` with your results, and pass it as `after` to
+        continue from there at any time. If the clock of the server is set back, some entries come again, with the same `id`.
+
+        Args:
+            after: `start`, `end` for entries from now on, an instant, or a position.
+            holder, credit_type, kind: only such entries.
+            refusals: whether to include refusals.
+            limit: the most entries of one request.
+
+        Raises, while it is read:
+            FeedPositionLost: the ledger was restored from a state before the position.
+            Unreachable, Problem: as every call; follow again from `feed.position`.
+        """
+        return Feed(
+            self,
+            feed_call(
+                after, wait_s=self._retries.attempt_s, holder=holder, credit_type=credit_type, kind=kind, refusals=refusals,
+                limit=limit,
+            ),
+        )  # fmt: skip
 
     def hold(
         self,
@@ -100,9 +134,10 @@ class Client(Methods):
         if_match: int | None = None,
         idempotency_key: str | None = None,
     ) -> "Hold":
-        """Set credits aside, at once. In a `with`, the end of the block captures the hold, or releases it if the block raises.
+        """Set credits aside at once. In a `with`, the end of the block captures the hold, or releases it if the block raises.
 
-        Inside, `hold.capture(amount)` captures what the work did cost. A process that dies leaves the hold to its `expires_at`.
+        Inside the block, `hold.capture(amount)` captures what the work cost. If the process dies, the hold ends at its
+        `expires_at`.
         """
         key = idempotency_key or new_key()
         entry = self.send(
@@ -114,7 +149,7 @@ class Client(Methods):
         return Hold(self, entry, key)
 
     def _attempt(self, call: Call[Any], time_s: float) -> Answer | Lost:
-        """Send a call once. Whatever fails, and however slowly the answer trickles, is a lost attempt."""
+        """Send a call once. Every failure, and an answer that arrives too slowly, is a lost attempt."""
         ends_at = time.monotonic() + time_s
         try:
             with self._http.stream(
@@ -134,7 +169,7 @@ class Client(Methods):
 
 
 class Pages(Generic[Item]):
-    """The items of a list. Each iteration begins with the first page again, and asks for a page when the last one is used up."""
+    """The items of a list. Each iteration begins with the first page, and requests the next page when it is needed."""
 
     def __init__(self, client: Client, call: ListCall[Item]) -> None:
         self._client = client
@@ -153,8 +188,48 @@ class Pages(Generic[Item]):
             call = call.after(page)
 
     def first(self) -> Item | None:
-        """Return the first item, or None of an empty list."""
+        """Return the first item, or None if the list is empty."""
         return next(iter(self), None)
+
+
+class Feed:
+    """Entries of all holders as they are recorded, for ever."""
+
+    def __init__(self, client: Client, call: FeedCall[Entry]) -> None:
+        self._client = client
+        self._call = call
+
+    @property
+    def position(self) -> str:
+        """The position to continue from: in `pages`, after the current page; otherwise, after the last finished page."""
+        return self._call.place
+
+    def find_place(self) -> None:
+        """Ask the server once, without waiting for an entry, where `end` is: the feed has what is recorded from then on."""
+        now = replace(self._call, query={**self._call.query, "wait": 0})
+        if self._call.place == "end":
+            self._call = self._call.after(self._client.send(now))
+
+    def __iter__(self) -> Iterator[Entry]:
+        while True:
+            entries, following = self._read()
+            yield from entries
+            self._call = following
+
+    def pages(self) -> Iterator[list[Entry]]:
+        """Yield page after page as they come, without empty pages; `limit` is the largest size of a page."""
+        while True:
+            entries, self._call = self._read()
+            if entries:
+                yield entries
+
+    def _read(self) -> tuple[list[Entry], FeedCall[Entry]]:
+        began = time.monotonic()
+        page = self._client.send(self._call)
+        entries = list(self._call.items(page))
+        if not entries and time.monotonic() - began < PAUSE_S:
+            time.sleep(PAUSE_S)
+        return entries, self._call.after(page)
 
 
 class Hold:
@@ -162,7 +237,7 @@ class Hold:
 
     Args:
         entry: the hold as it was recorded; `entry["sequence"]` is its number.
-        key: its idempotency key, which those of its captures and its release begin with.
+        key: its idempotency key; the keys of its captures and its release begin with it.
     """
 
     def __init__(self, client: Client, entry: Entry, key: str) -> None:
@@ -193,7 +268,7 @@ class Hold:
         reference: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Spend what is held, or `amount` of it; the rest comes back, unless `final` is False."""
+        """Spend the held credits, or `amount` of them; the rest goes back to the holder, unless `final` is False."""
         self._captures += 1
         captured = self._client.capture(
             self.entry["holder_id"], self.entry["sequence"], amount=amount, final=final, over_capture=over_capture, reason=reason,
@@ -204,7 +279,7 @@ class Hold:
         return captured
 
     def release(self, *, reason: str | None = None) -> Entry:
-        """Give back all that is held."""
+        """Give all held credits back."""
         released = self._client.release(
             self.entry["holder_id"], self.entry["sequence"], reason=reason, credit_type=self.entry["credit_type"],
             idempotency_key=key_within(self._key, "release"),

@@ -1,9 +1,9 @@
-"""Charge the calls of a LiteLLM program, router or proxy: hold before the call, capture by the tokens used.
+"""Charge the calls of a LiteLLM program, router or proxy: hold before the call, capture the price of the used tokens.
 
     ledger = CreditLedger("http://127.0.0.1:8000", api_key, prices={"gpt-4o": TokenPrice(prompt=3, completion=12)})
     litellm.callbacks = [ledger]
 
-The state of a charge travels with LiteLLM's record of the call, so it ends with it. Only asynchronous calls are charged.
+The state of a charge is in LiteLLM's record of the call, and ends with it. Only asynchronous calls are charged.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,19 +16,20 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from credit_ledger.async_client import CLEAN_UP_S, AsyncClient, AsyncHold
 from credit_ledger.client import new_key
-from credit_ledger.problems import HoldClosed, InsufficientCredits, Problem
+from credit_ledger.problem import Problem
+from credit_ledger.problems import BudgetExceeded, HoldClosed, InsufficientCredits
 from credit_ledger.tokens import TokenPrice
 
 CHARGE: Final = "credit_ledger_charge"
-"""Where LiteLLM's record of a call has its charge."""
+"""The key of the charge in LiteLLM's record of a call."""
 
 
 class CreditsRefused(litellm.APIError):  # type: ignore[misc, name-defined, unused-ignore]
-    """The ledger refused the hold: 402 for the caller. LiteLLM neither repeats it nor blames the deployment."""
+    """The ledger refused the hold: 402 for the caller. LiteLLM neither repeats the call nor counts a failure."""
 
 
 class Charge:
-    """The hold of one attempt at a call; whoever takes it settles it."""
+    """The hold of one attempt at a call. It is captured or released once."""
 
     def __init__(self, hold: AsyncHold, price: TokenPrice, held: int, prompt: int) -> None:
         self._hold: AsyncHold | None = hold
@@ -37,7 +38,7 @@ class Charge:
         self.prompt = prompt
 
     async def capture(self, prompt: int, completion: int) -> None:
-        """Capture what the tokens cost. What exceeds the hold comes from the balance if it is there, or is not charged."""
+        """Capture the price of the tokens. The excess over the hold comes from the balance, if it suffices."""
         hold, self._hold = self._hold, None
         if hold is None:
             return
@@ -56,14 +57,14 @@ class Charge:
             await hold.capture(metadata=metadata | {"uncharged": amount - self._held})
 
     async def release(self) -> None:
-        """Give back all that is held."""
+        """Give all held credits back."""
         hold, self._hold = self._hold, None
         if hold is not None:
             await hold.release()
 
 
 def holder_of(call: Mapping[str, Any]) -> str | None:
-    """Return who pays: the user of the proxy's key, which a caller cannot choose; without a proxy, the call's `user`."""
+    """Return who pays: behind a proxy, the user of the proxy's key, which no caller can choose; otherwise, the call's `user`."""
     metadata = call.get("metadata") or {}
     return metadata.get("user_api_key_user_id") if "user_api_key" in metadata else call.get("user")
 
@@ -72,9 +73,9 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
     """A callback of LiteLLM that charges each chat completion.
 
     Args:
-        prices: by the name of the model, as the deployment has it; "*" is for all others. A model without a price is refused.
-        most_completion: how many tokens of the answer are held for if the call has no `max_tokens`.
-        expires_after: how long the hold of a process that died remains.
+        prices: by the model's name in the deployment; "*" is for all other models. A model without a price is refused.
+        most_completion: for how many tokens of the answer to hold credits if the call has no `max_tokens`.
+        expires_after: how long a hold remains if the process dies.
     """
 
     def __init__(
@@ -98,18 +99,18 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
         """Hold before each attempt at a deployment.
 
         Raises:
-            CreditsRefused: 402 if too little is available, 400 without a holder or a price.
+            CreditsRefused: 402 if too little is available or left of a budget, 400 without a holder or a price.
         """
         if getattr(call_type, "value", call_type) != "acompletion":
             return None
         details = kwargs["litellm_logging_obj"].model_call_details
         if CHARGE not in details:
             details[CHARGE] = await self._hold(kwargs)
-        # LiteLLM's own repetitions go round all hooks, so they would be free; those of a router do not.
+        # LiteLLM's own repetitions bypass all hooks, so they would be free; a router's repetitions do not.
         return kwargs if "model_info" in kwargs else kwargs | {"num_retries": 0}
 
     async def async_post_call_success_deployment_hook(self, request_data: dict[str, Any], response: Any, call_type: Any) -> None:
-        """Capture before the caller has the answer."""
+        """Capture before the caller gets the answer."""
         await self._capture(request_data["litellm_logging_obj"].model_call_details, response)
 
     async def async_post_call_failure_deployment_hook(
@@ -133,12 +134,12 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: dict[str, Any]
     ) -> AsyncIterator[Any]:
-        """Charge a stream of the proxy, whose caller may vanish."""
+        """Charge a stream of the proxy, whose caller may disconnect."""
         async for chunk in self._until_closed(response, request_data["litellm_logging_obj"].model_call_details):
             yield chunk
 
     def charged(self, stream: Any) -> AsyncIterator[Any]:
-        """Return a stream of the SDK that, closed in the middle, captures what was streamed."""
+        """Return a stream of the SDK that captures the price of what was streamed, even if it is closed in the middle."""
         return self._until_closed(stream, stream.logging_obj.model_call_details)
 
     async def _until_closed(self, stream: Any, details: dict[str, Any]) -> AsyncIterator[Any]:
@@ -173,7 +174,7 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
                 # The caller of a proxy can choose the id: alone, it would be the key of two calls.
                 idempotency_key=f"{call_id[:100]}/{new_key()}",
             )  # fmt: skip
-        except InsufficientCredits as short:
+        except (InsufficientCredits, BudgetExceeded) as short:
             raise refused(402, str(short), model) from short
         return Charge(hold, price, amount, prompt)
 

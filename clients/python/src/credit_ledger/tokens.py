@@ -1,4 +1,4 @@
-"""What tokens of a language model cost, in credits."""
+"""The price of a language model's tokens, in credits."""
 
 from dataclasses import dataclass
 
@@ -18,9 +18,9 @@ class TokenPrice:
             raise ValueError("A price is 0 or more.")
 
     def credits(self, prompt: int, completion: int) -> int:
-        """Return what a call costs; a fraction of a credit is rounded up, once for the call, as the ledger's rates do."""
+        """Return the price of a call, rounded up once to whole credits, as with the ledger's rates."""
         return -(-(prompt * self.prompt + completion * self.completion) // PER)
 
     def estimate(self, prompt: int, most: int) -> int:
-        """Return what to hold for a prompt and an answer of at most so many tokens: 1 or more, because a hold of 0 is none."""
+        """Return how many credits to hold for a prompt and an answer of at most `most` tokens: at least 1, as every hold."""
         return max(1, self.credits(prompt, most))

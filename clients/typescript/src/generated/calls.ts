@@ -2,6 +2,8 @@
 
 /** Each call of the API, by the name of its method. */
 export const CALLS = {
+  /** List grants. */
+  grants: {"id": "listGrants", "method": "GET", "path": "/v1/holders/{holder}/grants", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Grant credits. */
   grant: {"id": "grantCredits", "method": "POST", "path": "/v1/holders/{holder}/grants", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Spend credits. */
@@ -10,16 +12,44 @@ export const CALLS = {
   refund: {"id": "refundSpend", "method": "POST", "path": "/v1/holders/{holder}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Revoke a grant. */
   revoke: {"id": "revokeGrant", "method": "POST", "path": "/v1/holders/{holder}/revocations", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Take back all unspent credits. */
+  voidCredits: {"id": "voidCredits", "method": "POST", "path": "/v1/holders/{holder}/voids", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Change the terms of a lot. */
+  reissueLot: {"id": "reissueLot", "method": "POST", "path": "/v1/holders/{holder}/reissues", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read whether a holder is frozen. */
+  freeze: {"id": "readFreeze", "method": "GET", "path": "/v1/holders/{holder}/freeze", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Freeze or unfreeze a holder. */
+  freezeHolder: {"id": "freezeHolder", "method": "PUT", "path": "/v1/holders/{holder}/freeze", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Transfer credits. */
   transfer: {"id": "transferCredits", "method": "POST", "path": "/v1/holders/{holder}/transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Reverse a transfer. */
+  reverseTransfer: {"id": "reverseTransfer", "method": "POST", "path": "/v1/holders/{holder}/reversals", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read whether transfers are accepted. */
   incomingTransfers: {"id": "readIncomingTransfers", "method": "GET", "path": "/v1/holders/{holder}/incoming-transfers", "query": ["credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Accept or refuse incoming transfers. */
-  setIncomingTransfers: {"id": "setIncomingTransfers", "method": "POST", "path": "/v1/holders/{holder}/incoming-transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Agree an overdraft. */
-  setOverdraft: {"id": "setOverdraft", "method": "POST", "path": "/v1/holders/{holder}/overdraft", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  setIncomingTransfers: {"id": "setIncomingTransfers", "method": "PUT", "path": "/v1/holders/{holder}/incoming-transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Set an overdraft. */
+  setOverdraft: {"id": "setOverdraft", "method": "PUT", "path": "/v1/holders/{holder}/overdraft", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List budgets. */
+  budgets: {"id": "listBudgets", "method": "GET", "path": "/v1/holders/{holder}/budgets", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a budget. */
+  budget: {"id": "readBudget", "method": "GET", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Set a budget. */
+  setBudget: {"id": "setBudget", "method": "PUT", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** End a budget. */
+  endBudget: {"id": "endBudget", "method": "DELETE", "path": "/v1/holders/{holder}/budgets/{budget}", "query": ["dry_run", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** List recurring grants. */
+  recurringGrants: {"id": "listRecurringGrants", "method": "GET", "path": "/v1/holders/{holder}/recurring-grants", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a recurring grant. */
+  recurringGrant: {"id": "readRecurringGrant", "method": "GET", "path": "/v1/holders/{holder}/recurring-grants/{recurring_grant}", "query": ["credit_type", "upcoming"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Set a recurring grant. */
+  setRecurringGrant: {"id": "setRecurringGrant", "method": "PUT", "path": "/v1/holders/{holder}/recurring-grants/{recurring_grant}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** End a recurring grant. */
+  endRecurringGrant: {"id": "endRecurringGrant", "method": "DELETE", "path": "/v1/holders/{holder}/recurring-grants/{recurring_grant}", "query": ["dry_run", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Read a balance. */
   balance: {"id": "readBalance", "method": "GET", "path": "/v1/holders/{holder}/balance", "query": ["credit_type", "at", "by"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List lots. */
+  lots: {"id": "listLots", "method": "GET", "path": "/v1/holders/{holder}/lots", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List entries. */
   entries: {"id": "listEntries", "method": "GET", "path": "/v1/holders/{holder}/entries", "query": ["limit", "cursor", "credit_type", "kind", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read an entry. */
@@ -30,6 +60,8 @@ export const CALLS = {
   refusals: {"id": "listRefusals", "method": "GET", "path": "/v1/holders/{holder}/refusals", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Print a statement. */
   statementPdf: {"id": "printStatement", "method": "GET", "path": "/v1/holders/{holder}/statements/{month}.pdf", "query": ["credit_type", "language"], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  /** Make a link to the customer's page. */
+  createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Read a holder. */
   holder: {"id": "readHolder", "method": "GET", "path": "/v1/holders/{holder}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List holders. */
@@ -44,6 +76,12 @@ export const CALLS = {
   release: {"id": "releaseHold", "method": "POST", "path": "/v1/holders/{holder}/holds/{sequence}/release", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Extend a hold. */
   extend: {"id": "extendHold", "method": "POST", "path": "/v1/holders/{holder}/holds/{sequence}/extend", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Find or follow entries. */
+  findEntries: {"id": "listAllEntries", "method": "GET", "path": "/v1/entries", "query": ["limit", "cursor", "credit_type", "kind", "since", "until", "holder", "reference", "idempotency_key", "actor", "metadata", "order", "refusals"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read an entry by its id. */
+  entryById: {"id": "readEntryById", "method": "GET", "path": "/v1/entries/{holder}/{credit_type}/{sequence}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read several balances. */
+  balances: {"id": "readBalances", "method": "GET", "path": "/v1/balances", "query": ["accounts"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List rates. */
   rates: {"id": "listRates", "method": "GET", "path": "/v1/rates", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Publish a rate. */
@@ -54,22 +92,54 @@ export const CALLS = {
   quote: {"id": "quoteRate", "method": "POST", "path": "/v1/quotes", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Run a batch. */
   batch: {"id": "runBatch", "method": "POST", "path": "/v1/batches", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List webhooks. */
+  webhooks: {"id": "listWebhooks", "method": "GET", "path": "/v1/webhooks", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Create a webhook. */
+  createWebhook: {"id": "createWebhook", "method": "POST", "path": "/v1/webhooks", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a webhook. */
+  webhook: {"id": "readWebhook", "method": "GET", "path": "/v1/webhooks/{webhook}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Change a webhook. */
+  changeWebhook: {"id": "changeWebhook", "method": "PATCH", "path": "/v1/webhooks/{webhook}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Remove a webhook. */
+  removeWebhook: {"id": "removeWebhook", "method": "DELETE", "path": "/v1/webhooks/{webhook}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Rotate the secret of a webhook. */
+  rotateWebhookSecret: {"id": "rotateWebhookSecret", "method": "POST", "path": "/v1/webhooks/{webhook}/rotate", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Test a webhook. */
+  pingWebhook: {"id": "pingWebhook", "method": "POST", "path": "/v1/webhooks/{webhook}/ping", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** List the deliveries of a webhook. */
+  deliveries: {"id": "listDeliveries", "method": "GET", "path": "/v1/webhooks/{webhook}/deliveries", "query": ["limit", "cursor", "state", "type", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a delivery. */
+  delivery: {"id": "readDelivery", "method": "GET", "path": "/v1/webhooks/{webhook}/deliveries/{signal}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Send a signal again. */
+  resendDelivery: {"id": "resendDelivery", "method": "POST", "path": "/v1/webhooks/{webhook}/deliveries/{signal}/resend", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Read your key. */
+  ownKey: {"id": "readOwnKey", "method": "GET", "path": "/v1/key", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List API keys. */
+  keys: {"id": "listKeys", "method": "GET", "path": "/v1/keys", "query": ["limit", "cursor", "state", "name", "holder_id", "created_by"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Make an API key. */
+  createKey: {"id": "createKey", "method": "POST", "path": "/v1/keys", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read an API key. */
+  key: {"id": "readKey", "method": "GET", "path": "/v1/keys/{key_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Rotate an API key. */
+  rotateKey: {"id": "rotateKey", "method": "POST", "path": "/v1/keys/{key_id}/rotate", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Revoke an API key. */
+  revokeKey: {"id": "revokeKey", "method": "POST", "path": "/v1/keys/{key_id}/revoke", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List customers. */
-  customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder_id", "currency", "since", "until", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a customer. */
   createCustomer: {"id": "createCustomer", "method": "POST", "path": "/v1/customers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a customer. */
   customer: {"id": "readCustomer", "method": "GET", "path": "/v1/customers/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Change a customer. */
   changeCustomer: {"id": "changeCustomer", "method": "PATCH", "path": "/v1/customers/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** Take a coupon off a customer. */
+  /** Take a coupon away from a customer. */
   takeCouponOff: {"id": "takeCouponOff", "method": "DELETE", "path": "/v1/customers/{ref}/coupons/{code}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List a customer's coupons. */
   couponsOfCustomer: {"id": "listCustomerCoupons", "method": "GET", "path": "/v1/customers/{ref}/coupons", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Give a coupon to a customer. */
   giveCoupon: {"id": "giveCoupon", "method": "POST", "path": "/v1/customers/{ref}/coupons", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List plans. */
-  plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "code", "name", "currency", "newest", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */
   createPlan: {"id": "createPlan", "method": "POST", "path": "/v1/plans", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a plan. */
@@ -100,8 +170,8 @@ export const CALLS = {
   generateInvoices: {"id": "generateInvoices", "method": "POST", "path": "/v1/subscriptions/{ref}/invoices", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Resume the billing of a subscription. */
   resumeBilling: {"id": "resumeBilling", "method": "POST", "path": "/v1/subscriptions/{ref}/resume", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
-  /** List a subscription's usage events. */
-  usageEvents: {"id": "listUsageEvents", "method": "GET", "path": "/v1/usage-events", "query": ["limit", "cursor", "subscription", "meter", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** List usage events. */
+  usageEvents: {"id": "listUsageEvents", "method": "GET", "path": "/v1/usage-events", "query": ["limit", "cursor", "subscription", "customer", "meter", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Send usage events. */
   recordUsage: {"id": "takeInUsage", "method": "POST", "path": "/v1/usage-events", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a usage event. */
@@ -115,7 +185,7 @@ export const CALLS = {
   /** Print an invoice. */
   invoicePdf: {"id": "printInvoice", "method": "GET", "path": "/v1/invoices/{invoice_id}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** List the transitions of an invoice. */
-  invoiceMoves: {"id": "listInvoiceMoves", "method": "GET", "path": "/v1/invoices/{invoice_id}/moves", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  invoiceTransitions: {"id": "listInvoiceTransitions", "method": "GET", "path": "/v1/invoices/{invoice_id}/transitions", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Credit an invoice. */
   creditInvoice: {"id": "creditInvoice", "method": "POST", "path": "/v1/invoices/{invoice_id}/credit-notes", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List credit notes. */
@@ -133,5 +203,5 @@ export const CALLS = {
   /** Mark an invoice as uncollectible. */
   markInvoiceUncollectible: {"id": "markInvoiceUncollectible", "method": "POST", "path": "/v1/invoices/{invoice_id}/mark-uncollectible", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List the paths. */
-  resources: {"id": "listResources", "method": "GET", "path": "/v1/", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  resources: {"id": "listResources", "method": "GET", "path": "/v1", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
 } as const;

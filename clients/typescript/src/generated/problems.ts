@@ -2,18 +2,193 @@
 
 import { Problem } from "../problem.js";
 
-export class MalformedRequest extends Problem {}
+/** The account has a later entry than the request expects; nothing was written. */
+export class AccountMovedOn extends Problem {
+  readonly expected = this.fact<number>("expected");
+  readonly sequence = this.fact<number>("sequence");
+}
 
-/** Fields are missing, unknown or out of bounds; `errors` has all of them: pointer, code, detail. */
-export class InvalidRequest extends Problem {}
+/** The name belongs to an existing resource with other content. The name of an API key stays taken when the key has ended. Nothing was written. */
+export class AlreadyExists extends Problem {
+  readonly resource = this.fact<string>("resource");
+  readonly ref = this.fact<string>("ref");
+}
 
-export class IdempotencyKeyMissing extends Problem {}
+/** Rate times quantity exceeds the largest amount of one operation. */
+export class AmountLimit extends Problem {
+  readonly rate = this.fact<string>("rate");
+  readonly quantity = this.fact<number>("quantity");
+  readonly limit = this.fact<number>("limit");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
+}
 
+/** The account would have more credits from others than the limit. Not recorded. */
+export class BalanceLimit extends Problem {
+  readonly limit = this.fact<number>("limit");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
+}
+
+/** One operation of an atomic batch failed; the ledger executed none. */
+export class BatchRejected extends Problem {
+  readonly index = this.fact<number>("index");
+  readonly problem = this.fact<Record<string, unknown>>("problem");
+  readonly results = this.fact<Record<string, unknown>[]>("results");
+}
+
+/** Billing of the subscription is not suspended. */
+export class BillingNotSuspended extends Problem {
+  readonly subscription = this.fact<string>("subscription");
+}
+
+/** Billing is suspended until a person has checked the subscription and resumes it. */
+export class BillingSuspended extends Problem {
+  readonly subscription = this.fact<string>("subscription");
+  readonly reason = this.fact<string>("reason");
+}
+
+/** A dry run exceeds a limit at which a run suspends the billing. Nothing is suspended. */
+export class BillingWouldBeSuspended extends Problem {
+  readonly subscription = this.fact<string>("subscription");
+  readonly reason = this.fact<string>("reason");
+}
+
+/** The body took longer than 20 s to arrive. */
+export class BodyTimeout extends Problem {
+  readonly seconds = this.fact<number>("seconds");
+}
+
+/** The body exceeds the limit of this path. */
+export class BodyTooLarge extends Problem {
+  readonly limit_bytes = this.fact<number>("limit_bytes");
+}
+
+/** A hard budget has less left in its window than the request needs. A dry run tells a key without `ledger:read` neither the limit nor what is used. */
+export class BudgetExceeded extends Problem {
+  readonly budget = this.fact<string>("budget");
+  readonly subject = this.fact<string | null>("subject");
+  readonly requested = this.fact<number>("requested");
+  readonly resets_at = this.fact<string | null>("resets_at");
+  readonly limit = this.fact<number | null>("limit");
+  readonly used = this.fact<number | null>("used");
+  readonly remaining = this.fact<number | null>("remaining");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
+}
+
+/** The account would have too many budgets, or they would count too many subjects at the same time. Not recorded. */
+export class BudgetLimit extends Problem {
+  readonly what = this.fact<"budgets" | "subjects of budgets">("what");
+  readonly limit = this.fact<number>("limit");
+}
+
+/** The account has no budget of this name. */
+export class BudgetNotFound extends Problem {
+  readonly budget = this.fact<string>("budget");
+}
+
+/** The capture asks for more than the hold still holds. */
+export class CaptureExceedsHold extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly held = this.fact<number>("held");
+  readonly requested = this.fact<number>("requested");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
+}
+
+/** The customer cannot get the coupon: its currency differs, or the customer has it already. */
+export class CouponNotApplicable extends Problem {
+  readonly coupon = this.fact<string>("coupon");
+  readonly why = this.fact<string>("why");
+}
+
+/** The credit note exceeds the rest of the invoice. */
+export class CreditExceedsInvoice extends Problem {
+  readonly invoice = this.fact<number>("invoice");
+  readonly creditable_minor = this.fact<number>("creditable_minor");
+  readonly lines = this.fact<Record<string, unknown>[]>("lines");
+}
+
+/** `manage.py erase_customer` cannot erase the customer before everything is billed. */
+export class CustomerStillBilled extends Problem {
+  readonly customer = this.fact<string>("customer");
+  readonly subscription = this.fact<string>("subscription");
+  readonly why = this.fact<string>("why");
+}
+
+/** The server was busy for as long as the client repeated the request. Nothing was written. */
+export class Busy extends Problem {}
+
+/** A statement timed out, deadlocked or failed to serialize, three times in a row. */
+export class DatabaseBusy extends Busy {}
+
+/** The database cannot be reached, takes no more connections, or was lost before COMMIT. */
+export class DatabaseUnavailable extends Busy {}
+
+/** The database server's disk is full. */
+export class DiskFull extends Busy {}
+
+/** The document has more rows than a PDF can have. Nothing was written. */
+export class DocumentTooLong extends Problem {
+  readonly rows = this.fact<number>("rows");
+  readonly limit = this.fact<number>("limit");
+}
+
+/** The account has no entry of this sequence. */
+export class EntryNotFound extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly credit_type = this.fact<string>("credit_type");
+}
+
+/** The ledger lacks the last entry before the position: it was restored from an earlier state, or is another ledger. */
+export class FeedPositionLost extends Problem {
+  readonly holder_id = this.fact<string>("holder_id");
+  readonly credit_type = this.fact<string>("credit_type");
+  readonly sequence = this.fact<number>("sequence");
+  readonly recorded_at = this.fact<string>("recorded_at");
+}
+
+/** This server cannot tell which entries can still appear, so it has no feed: a standby, or a ledger on several nodes. */
+export class FeedUnavailable extends Problem {
+  readonly reason = this.fact<"standby" | "cluster">("reason");
+}
+
+/** The server never does this, for any client. */
+export class Forbidden extends Problem {}
+
+/** The hold was captured or released, or has expired. */
+export class HoldClosed extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly how = this.fact<"captured" | "released" | "expired">("how");
+  readonly closed_by = this.fact<number | null>("closed_by");
+}
+
+/** The open holds of the account would exceed the limit of held lots. Not recorded. */
+export class HoldLimit extends Problem {
+  readonly held_lots = this.fact<number>("held_lots");
+  readonly limit = this.fact<number>("limit");
+}
+
+/** The holder's lock was not free within `lock_timeout`, 2 s by default, or too many requests wait for it. `Retry-After` is random, so that the clients do not return together: 1 to 4 s. For a holder that has been busy for 4 s or longer, it is between 1 s and twice that time, at most 30 s, and also a fact. */
+export class HolderBusy extends Busy {
+  readonly key = this.fact<string | null>("key");
+  readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
+}
+
+/** The holder is frozen: no credits leave it, and others cannot transfer credits to it. */
+export class HolderFrozen extends Problem {
+  readonly holder_id = this.fact<string>("holder_id");
+}
+
+/** The Idempotency-Key is too long or contains characters other than printable ASCII. */
 export class IdempotencyKeyInvalid extends Problem {}
 
-export class Unauthenticated extends Problem {}
+/** The write has no Idempotency-Key header. */
+export class IdempotencyKeyMissing extends Problem {}
 
-/** Less is available than asked for. What is null, the API key may not see. */
+/** The key belongs to another request of this holder. */
+export class IdempotencyKeyReused extends Problem {
+  readonly idempotency_key = this.fact<string>("idempotency_key");
+}
+
+/** The account has fewer credits available than the request needs. A key without `ledger:read` gets no causes and, of a dry run, only the shortfall. */
 export class InsufficientCredits extends Problem {
   readonly shortfall = this.fact<number>("shortfall");
   readonly available = this.fact<number | null>("available");
@@ -25,115 +200,16 @@ export class InsufficientCredits extends Problem {
   readonly lots = this.fact<Record<string, unknown>[] | null>("lots");
   readonly holds = this.fact<Record<string, unknown>[] | null>("holds");
   readonly earliest_sufficient_at = this.fact<string | null>("earliest_sufficient_at");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }
 
-export class ScopeMissing extends Problem {
-  readonly scope = this.fact<string>("scope");
-}
+/** The server has a bug; the log has the details under the request's id. */
+export class InternalError extends Problem {}
 
-export class Forbidden extends Problem {}
+/** A field or parameter is missing or unknown, or has a value that its rule does not allow. `errors` lists every fault. */
+export class InvalidRequest extends Problem {}
 
-export class NotFound extends Problem {}
-
-export class EntryNotFound extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly credit_type = this.fact<string>("credit_type");
-}
-
-export class MethodNotAllowed extends Problem {
-  readonly method = this.fact<string>("method");
-  readonly allowed = this.fact<string[]>("allowed");
-}
-
-export class NotAcceptable extends Problem {
-  readonly served = this.fact<unknown>("served");
-}
-
-export class NotRefundable extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly kind = this.fact<string>("kind");
-}
-
-export class RefundExceedsSpend extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly refundable = this.fact<number>("refundable");
-  readonly requested = this.fact<number>("requested");
-}
-
-export class NotRevocable extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly kind = this.fact<string>("kind");
-}
-
-export class RevocationExceedsGrant extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly revocable = this.fact<number>("revocable");
-  readonly requested = this.fact<number>("requested");
-}
-
-export class LotLimit extends Problem {
-  readonly open_lots = this.fact<number | null>("open_lots");
-  readonly limit = this.fact<number>("limit");
-}
-
-export class BalanceLimit extends Problem {
-  readonly limit = this.fact<number>("limit");
-}
-
-export class HoldLimit extends Problem {
-  readonly held_lots = this.fact<number>("held_lots");
-  readonly limit = this.fact<number>("limit");
-}
-
-export class TransfersRefused extends Problem {
-  readonly to = this.fact<string>("to");
-}
-
-export class NotAHold extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly kind = this.fact<string>("kind");
-}
-
-/** The hold was captured, released, or has expired: `how`, and by which entry. */
-export class HoldClosed extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly how = this.fact<string>("how");
-  readonly closed_by = this.fact<number | null>("closed_by");
-}
-
-export class CaptureExceedsHold extends Problem {
-  readonly sequence = this.fact<number>("sequence");
-  readonly held = this.fact<number>("held");
-  readonly requested = this.fact<number>("requested");
-}
-
-export class UnknownRate extends Problem {
-  readonly rate = this.fact<string>("rate");
-  readonly credit_type = this.fact<string>("credit_type");
-}
-
-export class AmountLimit extends Problem {
-  readonly rate = this.fact<string>("rate");
-  readonly quantity = this.fact<number>("quantity");
-  readonly limit = this.fact<number>("limit");
-}
-
-/** One operation of an atomic batch was refused, and none was done. */
-export class BatchRejected extends Problem {
-  readonly index = this.fact<number>("index");
-  readonly problem = this.fact<Record<string, unknown>>("problem");
-  readonly results = this.fact<Record<string, unknown>[]>("results");
-}
-
-export class LockBusy extends Problem {
-  readonly key = this.fact<string>("key");
-}
-
-export class AlreadyExists extends Problem {
-  readonly resource = this.fact<string>("resource");
-  readonly ref = this.fact<string>("ref");
-}
-
+/** The document's state does not allow this transition. With `by`: a later invoice corrects this one, or bills time that it gave back. Void that invoice first. */
 export class InvalidTransition extends Problem {
   readonly invoice = this.fact<number>("invoice");
   readonly state = this.fact<string>("state");
@@ -141,170 +217,272 @@ export class InvalidTransition extends Problem {
   readonly by = this.fact<number | null>("by");
 }
 
-export class SellerMissing extends Problem {}
-
-export class DocumentTooLong extends Problem {
-  readonly rows = this.fact<number>("rows");
-  readonly limit = this.fact<number>("limit");
-}
-
-export class CreditExceedsInvoice extends Problem {
-  readonly invoice = this.fact<number>("invoice");
-  readonly creditable_minor = this.fact<number>("creditable_minor");
-  readonly lines = this.fact<Record<string, unknown>[]>("lines");
-}
-
-export class CouponNotApplicable extends Problem {
-  readonly coupon = this.fact<string>("coupon");
-  readonly why = this.fact<string>("why");
-}
-
-export class CustomerStillBilled extends Problem {
-  readonly customer = this.fact<string>("customer");
-  readonly subscription = this.fact<string>("subscription");
-  readonly why = this.fact<string>("why");
-}
-
-export class BillingSuspended extends Problem {
-  readonly subscription = this.fact<string>("subscription");
-  readonly reason = this.fact<string>("reason");
-}
-
-export class BillingWouldBeSuspended extends Problem {
-  readonly subscription = this.fact<string>("subscription");
-  readonly reason = this.fact<string>("reason");
-}
-
-export class BillingNotSuspended extends Problem {
-  readonly subscription = this.fact<string>("subscription");
-}
-
+/** Another process is generating invoices for this subscription; try again later. */
 export class InvoiceGenerationBusy extends Problem {
   readonly key = this.fact<string>("key");
   readonly subscription = this.fact<string>("subscription");
 }
 
+/** The API key is revoked or has expired, so it cannot get another secret. Nothing was written. */
+export class KeyEnded extends Problem {
+  readonly how = this.fact<"revoked" | "expired">("how");
+}
+
+/** The API key has, or would have, more rights than the key that sends the request. Nothing was written. */
+export class KeyExceedsOwn extends Problem {
+  readonly exceeds = this.fact<string[]>("exceeds");
+}
+
+/** The former secret of the API key is still valid, and a key has two secrets at most. Nothing was written. */
+export class KeyRotating extends Problem {
+  readonly former_until = this.fact<string>("former_until");
+}
+
+/** Another process holds a lock that this request does not wait for. */
+export class LockBusy extends Problem {
+  readonly key = this.fact<string>("key");
+}
+
+/** The lot is not open: its credits were used, are held, or expired, or the entry opened no lot. */
+export class LotClosed extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+}
+
+/** The account, or the receiver of a transfer, cannot have another open lot. Not recorded. Grants can open at most 500 lots of an account, transfers from others 100 more. For a transfer the response does not tell how many lots the receiver has. */
+export class LotLimit extends Problem {
+  readonly open_lots = this.fact<number>("open_lots");
+  readonly limit = this.fact<number>("limit");
+}
+
+/** The body is not one well-formed JSON object, or the URL is not well-formed. `errors` lists every fault. */
+export class MalformedRequest extends Problem {}
+
+/** The path does not support this method. */
+export class MethodNotAllowed extends Problem {
+  readonly method = this.fact<string | null>("method");
+  readonly allowed = this.fact<string[]>("allowed");
+}
+
+/** The entry is not a hold. */
+export class NotAHold extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly kind = this.fact<string>("kind");
+}
+
+/** The client accepts no media type that this path serves. */
+export class NotAcceptable extends Problem {
+  readonly served = this.fact<string>("served");
+}
+
+/** No resource has this name, or this key may not see it; the response is the same for both. */
+export class NotFound extends Problem {
+  readonly resource = this.fact<string | null>("resource");
+  readonly ref = this.fact<string | number | null>("ref");
+}
+
+/** The entry is not a spend. */
+export class NotRefundable extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly kind = this.fact<string>("kind");
+}
+
+/** The entry is not a transfer to another holder, or it is itself a reversal. */
+export class NotReversible extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly kind = this.fact<string>("kind");
+}
+
+/** The entry is not a grant. */
+export class NotRevocable extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly kind = this.fact<string>("kind");
+}
+
+/** The account has no unspent credits outside holds. */
+export class NothingToVoid extends Problem {
+  readonly held = this.fact<number>("held");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
+}
+
+/** The connection broke during COMMIT. Send the same request with the same key to learn whether it was written. */
+export class UnknownOutcome extends Problem {
+  readonly holder_id = this.fact<string | null>("holder_id");
+  readonly batch = this.fact<string | null>("batch");
+  readonly rate = this.fact<string | null>("rate");
+  readonly subscription = this.fact<string | null>("subscription");
+}
+
+/** Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim. A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with the next subscription. */
 export class PeriodAlreadyBilled extends Problem {
   readonly subscription = this.fact<string>("subscription");
 }
 
-/** The account has a later entry than `if_match` says; nothing was written. */
-export class AccountMovedOn extends Problem {
-  readonly expected = this.fact<number>("expected");
+/** A grant by the present terms is due and was not made yet, so other terms cannot begin. Not recorded. */
+export class RecurringGrantDue extends Problem {
+  readonly recurring_grant = this.fact<string>("recurring_grant");
+  readonly due_at = this.fact<string>("due_at");
+}
+
+/** The account has no recurring grant of this name, or it has ended. */
+export class RecurringGrantNotFound extends Problem {
+  readonly recurring_grant = this.fact<string>("recurring_grant");
+}
+
+/** The refund asks for more than the unrefunded rest of the spend. */
+export class RefundExceedsSpend extends Problem {
   readonly sequence = this.fact<number>("sequence");
+  readonly refundable = this.fact<number>("refundable");
+  readonly requested = this.fact<number | null>("requested");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }
 
-export class BodyTimeout extends Problem {
-  readonly seconds = this.fact<number>("seconds");
+/** The reversal asks for more than the other holder still has of the transfer. */
+export class ReversalExceedsTransfer extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly reversible = this.fact<number>("reversible");
+  readonly requested = this.fact<number | null>("requested");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }
 
-export class BodyTooLarge extends Problem {
-  readonly limit_bytes = this.fact<number>("limit_bytes");
+/** The revocation asks for more than the unspent rest of the grant. */
+export class RevocationExceedsGrant extends Problem {
+  readonly sequence = this.fact<number>("sequence");
+  readonly revocable = this.fact<number>("revocable");
+  readonly requested = this.fact<number | null>("requested");
+  readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }
 
-export class UnsupportedMediaType extends Problem {
-  readonly accepted = this.fact<unknown>("accepted");
+/** The API key is valid but lacks a scope. */
+export class ScopeMissing extends Problem {
+  readonly scope = this.fact<string>("scope");
 }
 
-/** The key belongs to another request. */
-export class IdempotencyKeyReused extends Problem {
-  readonly idempotency_key = this.fact<string>("idempotency_key");
-}
+/** No seller is recorded, so no document can be printed: `manage.py seller`. Nothing was written. */
+export class SellerMissing extends Problem {}
 
-/** The server could not do it now, for longer than the client repeats it; nothing was written. */
-export class Busy extends Problem {}
-
-export class TooManyRequests extends Busy {
-  readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
-}
-
-export class HolderBusy extends Busy {
-  readonly key = this.fact<string>("key");
-  readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
-}
-
-export class ServerBusy extends Busy {
-  readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
-}
-
+/** Another writer, without the lock, took the sequence number, three times in a row. */
 export class SequenceTaken extends Busy {
-  readonly holder_id = this.fact<string>("holder_id");
-  readonly credit_type = this.fact<string>("credit_type");
-}
-
-export class DatabaseBusy extends Busy {}
-
-export class DatabaseUnavailable extends Busy {}
-
-export class DiskFull extends Busy {}
-
-export class UnsafeDatabase extends Busy {}
-
-export class ServerUnavailable extends Busy {}
-
-export class InternalError extends Problem {}
-
-/** The server's own answer of an unknown outcome. The client repeats the call, and raises OutcomeUnknown in the end. */
-export class UnknownOutcome extends Problem {
   readonly holder_id = this.fact<string | null>("holder_id");
   readonly batch = this.fact<string | null>("batch");
   readonly rate = this.fact<string | null>("rate");
 }
 
+/** The process has too many requests, or is stopping. It tried no lock. A queue is full, or the request did not get its turn within 2.5 s, or would not get it. `Retry-After` is 1 to 30 s: each refused request gets a time behind the queue. */
+export class ServerBusy extends Busy {
+  readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
+}
+
+/** The proxy (deploy/nginx) could not connect to any web server, and has not sent the request. */
+export class ServerUnavailable extends Busy {}
+
+/** The API key, or the address of a client that is not logged in, has sent too many requests. */
+export class TooManyRequests extends Busy {
+  readonly retry_after_seconds = this.fact<number>("retry_after_seconds");
+}
+
+/** The holder who would receive the credits refuses transfers. */
+export class TransfersRefused extends Problem {
+  readonly to = this.fact<string>("to");
+}
+
+/** The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. */
+export class Unauthenticated extends Problem {}
+
+/** No rate has this name. */
+export class UnknownRate extends Problem {
+  readonly rate = this.fact<string>("rate");
+  readonly credit_type = this.fact<string>("credit_type");
+}
+
+/** The ledger cannot rely on the database, or on Django's settings for it. */
+export class UnsafeDatabase extends Busy {}
+
+/** The body is not JSON in UTF-8, or it is compressed. */
+export class UnsupportedMediaType extends Problem {
+  readonly accepted = this.fact<string>("accepted");
+}
+
+/** No webhook has this id, it was removed, or it never got the signal that the request names. Nothing was written. */
+export class WebhookNotFound extends Problem {
+  readonly webhook = this.fact<number>("webhook");
+}
+
+/** The former secret of the webhook still signs, and a webhook has two secrets at most. Nothing was written. */
+export class WebhookRotating extends Problem {
+  readonly former_until = this.fact<string>("former_until");
+}
+
 export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
-  "malformed-request": MalformedRequest,
-  "invalid-request": InvalidRequest,
-  "idempotency-key-missing": IdempotencyKeyMissing,
-  "idempotency-key-invalid": IdempotencyKeyInvalid,
-  "unauthenticated": Unauthenticated,
-  "insufficient-credits": InsufficientCredits,
-  "scope-missing": ScopeMissing,
-  "forbidden": Forbidden,
-  "not-found": NotFound,
-  "entry-not-found": EntryNotFound,
-  "method-not-allowed": MethodNotAllowed,
-  "not-acceptable": NotAcceptable,
-  "not-refundable": NotRefundable,
-  "refund-exceeds-spend": RefundExceedsSpend,
-  "not-revocable": NotRevocable,
-  "revocation-exceeds-grant": RevocationExceedsGrant,
-  "lot-limit": LotLimit,
-  "balance-limit": BalanceLimit,
-  "hold-limit": HoldLimit,
-  "transfers-refused": TransfersRefused,
-  "not-a-hold": NotAHold,
-  "hold-closed": HoldClosed,
-  "capture-exceeds-hold": CaptureExceedsHold,
-  "unknown-rate": UnknownRate,
-  "amount-limit": AmountLimit,
-  "batch-rejected": BatchRejected,
-  "lock-busy": LockBusy,
+  "account-moved-on": AccountMovedOn,
   "already-exists": AlreadyExists,
-  "invalid-transition": InvalidTransition,
-  "seller-missing": SellerMissing,
-  "document-too-long": DocumentTooLong,
-  "credit-exceeds-invoice": CreditExceedsInvoice,
-  "coupon-not-applicable": CouponNotApplicable,
-  "customer-still-billed": CustomerStillBilled,
+  "amount-limit": AmountLimit,
+  "balance-limit": BalanceLimit,
+  "batch-rejected": BatchRejected,
+  "billing-not-suspended": BillingNotSuspended,
   "billing-suspended": BillingSuspended,
   "billing-would-be-suspended": BillingWouldBeSuspended,
-  "billing-not-suspended": BillingNotSuspended,
-  "invoice-generation-busy": InvoiceGenerationBusy,
-  "period-already-billed": PeriodAlreadyBilled,
-  "account-moved-on": AccountMovedOn,
   "body-timeout": BodyTimeout,
   "body-too-large": BodyTooLarge,
-  "unsupported-media-type": UnsupportedMediaType,
-  "idempotency-key-reused": IdempotencyKeyReused,
-  "too-many-requests": TooManyRequests,
-  "holder-busy": HolderBusy,
-  "server-busy": ServerBusy,
-  "sequence-taken": SequenceTaken,
+  "budget-exceeded": BudgetExceeded,
+  "budget-limit": BudgetLimit,
+  "budget-not-found": BudgetNotFound,
+  "capture-exceeds-hold": CaptureExceedsHold,
+  "coupon-not-applicable": CouponNotApplicable,
+  "credit-exceeds-invoice": CreditExceedsInvoice,
+  "customer-still-billed": CustomerStillBilled,
   "database-busy": DatabaseBusy,
   "database-unavailable": DatabaseUnavailable,
   "disk-full": DiskFull,
-  "unsafe-database": UnsafeDatabase,
-  "server-unavailable": ServerUnavailable,
+  "document-too-long": DocumentTooLong,
+  "entry-not-found": EntryNotFound,
+  "feed-position-lost": FeedPositionLost,
+  "feed-unavailable": FeedUnavailable,
+  "forbidden": Forbidden,
+  "hold-closed": HoldClosed,
+  "hold-limit": HoldLimit,
+  "holder-busy": HolderBusy,
+  "holder-frozen": HolderFrozen,
+  "idempotency-key-invalid": IdempotencyKeyInvalid,
+  "idempotency-key-missing": IdempotencyKeyMissing,
+  "idempotency-key-reused": IdempotencyKeyReused,
+  "insufficient-credits": InsufficientCredits,
   "internal-error": InternalError,
+  "invalid-request": InvalidRequest,
+  "invalid-transition": InvalidTransition,
+  "invoice-generation-busy": InvoiceGenerationBusy,
+  "key-ended": KeyEnded,
+  "key-exceeds-own": KeyExceedsOwn,
+  "key-rotating": KeyRotating,
+  "lock-busy": LockBusy,
+  "lot-closed": LotClosed,
+  "lot-limit": LotLimit,
+  "malformed-request": MalformedRequest,
+  "method-not-allowed": MethodNotAllowed,
+  "not-a-hold": NotAHold,
+  "not-acceptable": NotAcceptable,
+  "not-found": NotFound,
+  "not-refundable": NotRefundable,
+  "not-reversible": NotReversible,
+  "not-revocable": NotRevocable,
+  "nothing-to-void": NothingToVoid,
   "outcome-unknown": UnknownOutcome,
+  "period-already-billed": PeriodAlreadyBilled,
+  "recurring-grant-due": RecurringGrantDue,
+  "recurring-grant-not-found": RecurringGrantNotFound,
+  "refund-exceeds-spend": RefundExceedsSpend,
+  "reversal-exceeds-transfer": ReversalExceedsTransfer,
+  "revocation-exceeds-grant": RevocationExceedsGrant,
+  "scope-missing": ScopeMissing,
+  "seller-missing": SellerMissing,
+  "sequence-taken": SequenceTaken,
+  "server-busy": ServerBusy,
+  "server-unavailable": ServerUnavailable,
+  "too-many-requests": TooManyRequests,
+  "transfers-refused": TransfersRefused,
+  "unauthenticated": Unauthenticated,
+  "unknown-rate": UnknownRate,
+  "unsafe-database": UnsafeDatabase,
+  "unsupported-media-type": UnsupportedMediaType,
+  "webhook-not-found": WebhookNotFound,
+  "webhook-rotating": WebhookRotating,
 };

@@ -11,7 +11,13 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * List grants
+         * @description The grants of an account, newest first, each with what is left of it. Lots of transfers and refunds are in `/lots`.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["listGrants"];
         put?: never;
         /**
          * Grant credits
@@ -37,7 +43,7 @@ export interface paths {
         put?: never;
         /**
          * Spend credits
-         * @description Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then from the overdraft, if the account has one. Give an amount, or a rate and a quantity.
+         * @description Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then from the overdraft, if the account has one. Give an amount, or a rate and a quantity. With `partial`, it takes what is available if that is less; `requested` then says how many credits it asked for.
          *
          *     Scope: `ledger:spend`.
          */
@@ -81,11 +87,90 @@ export interface paths {
         put?: never;
         /**
          * Revoke a grant
-         * @description Takes back what is unspent of a grant: whole, or in part.
+         * @description Takes back unspent credits of a grant: all of them, or a part.
          *
          *     Scope: `ledger:grant`.
          */
         post: operations["revokeGrant"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/voids": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take back all unspent credits
+         * @description Takes back the unspent credits of every lot of the account, even of lots that are not yet effective, by an entry of kind `revoke` that refers to no grant. Credits of open holds remain held: release the holds first. A debt on an overdraft remains.
+         *
+         *     Scope: `ledger:grant`.
+         */
+        post: operations["voidCredits"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/reissues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Change the terms of a lot
+         * @description Gives what is left of a lot another expiry or priority. The lot closes, and its credits form a new lot, named by the sequence of this entry; source and effective time stay. Credits of the lot that are held, or that a refund returns, keep the terms that they had.
+         *
+         *     Scope: `ledger:grant`.
+         */
+        post: operations["reissueLot"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/freeze": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read whether a holder is frozen
+         * @description Whether the holder is frozen, and which entry set it; null if no entry ever did.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["readFreeze"];
+        /**
+         * Freeze or unfreeze a holder
+         * @description Sets whether the holder is frozen, in all credit types. While it is, spends, holds, transfers from and to the holder, and captures beyond what is held are a 409 `holder-frozen`. Grants, refunds, revocations, expiries, releases and captures of what is held still work. The entry belongs to the account of the credit type.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        put: operations["freezeHolder"];
+        /**
+         * Freeze or unfreeze a holder
+         * @deprecated
+         * @description Sets whether the holder is frozen, in all credit types. While it is, spends, holds, transfers from and to the holder, and captures beyond what is held are a 409 `holder-frozen`. Grants, refunds, revocations, expiries, releases and captures of what is held still work. The entry belongs to the account of the credit type.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        post: operations["freezeHolderFormerly"];
         delete?: never;
         options?: never;
         head?: never;
@@ -103,11 +188,33 @@ export interface paths {
         put?: never;
         /**
          * Transfer credits
-         * @description Moves credits to another holder, lot by lot: they keep expiry, priority and source. At the receiver, credits of equal terms share a lot. Both sides are written, or neither. An overdraft is not drawn upon. A key that is confined to a holder may transfer from it, to whomever.
+         * @description Moves credits to another holder, lot by lot, with their expiry, priority and source. At the receiver, credits with equal terms share a lot. The ledger writes both sides, or neither. A transfer never uses an overdraft. A key confined to a holder may transfer credits from it to any other.
          *
          *     Scope: `ledger:transfer`.
          */
         post: operations["transferCredits"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/reversals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Reverse a transfer
+         * @description Takes the credits of a transfer, or a part of them, back from the holder who received them, and returns them to the lots that they came from: at most what that holder still has in the lots in which they arrived. The response is the last of one or more `transfer_in` entries. A key that is confined to a holder cannot reverse a transfer.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        post: operations["reverseTransfer"];
         delete?: never;
         options?: never;
         head?: never;
@@ -123,19 +230,26 @@ export interface paths {
         };
         /**
          * Read whether transfers are accepted
-         * @description Whether others may transfer credits into the account, and by which entry that is so; null where nothing was ever said.
+         * @description Whether others may transfer credits into the account, and which entry set it; null if no entry ever did.
          *
          *     Scope: `ledger:read`.
          */
         get: operations["readIncomingTransfers"];
-        put?: never;
         /**
          * Accept or refuse incoming transfers
-         * @description Says whether others may transfer credits into the account; they may until it is said. A transfer to an account that refuses them is a 409 `transfers-refused`. Grants and refunds are not touched, nor is what arrived before.
+         * @description Sets whether others may transfer credits into the account; by default they may. A transfer to an account that refuses them is a 409 `transfers-refused`. Grants and refunds still work, and credits that arrived before stay.
          *
          *     Scope: `ledger:transfer`.
          */
-        post: operations["setIncomingTransfers"];
+        put: operations["setIncomingTransfers"];
+        /**
+         * Accept or refuse incoming transfers
+         * @deprecated
+         * @description Sets whether others may transfer credits into the account; by default they may. A transfer to an account that refuses them is a 409 `transfers-refused`. Grants and refunds still work, and credits that arrived before stay.
+         *
+         *     Scope: `ledger:transfer`.
+         */
+        post: operations["setIncomingTransfersFormerly"];
         delete?: never;
         options?: never;
         head?: never;
@@ -150,15 +264,134 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        put?: never;
         /**
-         * Agree an overdraft
-         * @description Says how far below zero spends may take the balance from now on; 0 ends it. What is owed stays owed, and later grants repay it first. Holds and transfers never draw on it.
+         * Set an overdraft
+         * @description Sets how far below zero spends may take the balance from now on; 0 ends the overdraft. A debt stays, and later grants repay it first. Holds and transfers never use the overdraft.
          *
          *     Scope: `ledger:admin`.
          */
-        post: operations["setOverdraft"];
+        put: operations["setOverdraft"];
+        /**
+         * Set an overdraft
+         * @deprecated
+         * @description Sets how far below zero spends may take the balance from now on; 0 ends the overdraft. A debt stays, and later grants repay it first. Holds and transfers never use the overdraft.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        post: operations["setOverdraftFormerly"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List budgets
+         * @description The budgets of the account by name, each with what is used in its current window.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["listBudgets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/budgets/{budget}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a budget
+         * @description What the budget allows, and what is used in its current window. The call takes no lock.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["readBudget"];
+        /**
+         * Set a budget
+         * @description Limits what may be spent in a window of time: by the whole account, or by each value of a label in the metadata (the members of a team that share a pool), by each API key, or by one of them. Spends, holds and transfers count when they are made; a release gives back what its hold counted, a refund gives nothing back. A `hard` budget refuses what exceeds it with 402 `budget-exceeded`; a `soft` budget only shows it. The budget counts from now on; if it is set again with the same window and scope, it continues counting.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        put: operations["setBudget"];
+        post?: never;
+        /**
+         * End a budget
+         * @description Removes the limit, and forgets what the budget has counted. Takes no body.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        delete: operations["endBudget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/recurring-grants": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List recurring grants
+         * @description The recurring grants of the account that have not ended, by name, each with its next grants.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["listRecurringGrants"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/recurring-grants/{recurring_grant}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a recurring grant
+         * @description The terms, and the next grants. What it has granted is found by `GET /v1/entries?holder=…&reference=recurring grant monthly`. The call takes no lock.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["readRecurringGrant"];
+        /**
+         * Set a recurring grant
+         * @description Grants credits every day, week, month or year from a start on, in a time zone; month ends clamp to the day of the start. A worker makes each grant within a minute; however late it runs, it grants each period as of its start. The first period is the one of this instant, or the first one if the start is later. Set again, the new terms begin with the first period that was not granted; grants that are due are made before.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        put: operations["setRecurringGrant"];
+        post?: never;
+        /**
+         * End a recurring grant
+         * @description Nothing is granted any more; what was granted stays. Takes no body.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        delete: operations["endRecurringGrant"];
         options?: never;
         head?: never;
         patch?: never;
@@ -178,6 +411,28 @@ export interface paths {
          *     Scope: `ledger:read`.
          */
         get: operations["readBalance"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/lots": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List lots
+         * @description The open lots of an account, the oldest grant first; they add up to `balance` and what is `owed`. `/balance` has them in the order in which they are spent. A lot whose credits are all spent, held or gone is not among them.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["listLots"];
         put?: never;
         post?: never;
         delete?: never;
@@ -237,7 +492,7 @@ export interface paths {
         };
         /**
          * Explain an entry
-         * @description The account before and after the entry; each used or skipped lot, and why; what had come due and was booked with it; what is left of the spend, hold or grant that it refers to. Everything is read off the entries, which never change.
+         * @description The account before and after the entry; each used or skipped lot, and why; the due changes that the same write booked; the rest of the spend, hold or grant that it refers to. It comes from the entries alone, which never change.
          *
          *     Scope: `ledger:read`.
          */
@@ -281,13 +536,35 @@ export interface paths {
         };
         /**
          * Print a statement
-         * @description The month of an account on paper: credits at its start, each entry, credits at its end, and the digest of its last entry. Once the month is over, the bytes change only with the seller or the customer's language; before, it says PRELIMINARY. A month with more than 500 entries is summed up by day and kind.
+         * @description The statement of an account for a month: credits at its start, each entry, credits at its end, and the digest of its last entry. Once the month is over, the bytes change only with the seller or the customer's language; until then, each page says PRELIMINARY. The statement sums up more than 500 entries by day and kind.
          *
          *     Scope: `ledger:read`.
          */
         get: operations["printStatement"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/page-links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a link to the customer's page
+         * @description The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not have credits yet. 404 on a server that does not serve the page.
+         *
+         *     Scope: `pages:write`.
+         */
+        post: operations["createPageLink"];
         delete?: never;
         options?: never;
         head?: never;
@@ -303,7 +580,7 @@ export interface paths {
         };
         /**
          * Read a holder
-         * @description All accounts with their balances. 404 for a holder who never had credits, even if requests were refused: so a new or mistyped holder can be told from an empty one, which a balance of zeros cannot. `/refusals` has the refused requests.
+         * @description All accounts of the holder with their balances. 404 for a holder who never had credits, even if requests were refused: this distinguishes a new or mistyped holder from an empty one, which a balance of zeros does not. `/refusals` has the refused requests.
          *
          *     Scope: `ledger:read`.
          */
@@ -355,7 +632,7 @@ export interface paths {
         put?: never;
         /**
          * Hold credits
-         * @description Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it holds nothing any more, without anybody doing anything. An overdraft is not drawn upon. Instead of an amount, a rate and a quantity may be given.
+         * @description Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it holds nothing any more; no job has to run. A hold never uses an overdraft. Instead of an amount, a rate and a quantity may be given.
          *
          *     Scope: `ledger:hold`.
          */
@@ -421,11 +698,83 @@ export interface paths {
         put?: never;
         /**
          * Extend a hold
-         * @description Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that refers to the first one.
+         * @description Changes when an open hold expires, by an entry of kind `hold` and amount 0 that refers to the first entry of the hold.
          *
          *     Scope: `ledger:hold`.
          */
         post: operations["extendHold"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/entries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find or follow entries
+         * @description Searches the entries of all holders, or with `after` follows all entries from a position, in an order that skips no entry that is stored late.
+         *
+         *     Without `after`: newest or oldest first. Indexes find a holder and a reference. With other filters, a page reads at most 5,000 entries, so it may have few results, or no results, and still have a `next`.
+         *
+         *     With `after`: `next` is always present and leads to the entries after this page, now or later; store its `after` to continue at any time. With `wait`, the response comes as soon as there is an entry. Entries of one account come in the order of their sequence. If the server's clock is set back, some entries come again, with the same `id`.
+         *
+         *     A key that is confined to one holder sees only that holder.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["listAllEntries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/entries/{holder}/{credit_type}/{sequence}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an entry by its id
+         * @description The path is `/v1/entries/` and the `id` of the entry: holder, credit type and sequence.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["readEntryById"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/balances": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read several balances
+         * @description The accounts that `accounts` names, up to 50, in that order, as `/balance` shows each. An unknown holder has zeros. A key of one holder sees only that holder: 404 if another one is named.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["readBalances"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -524,6 +873,292 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/webhooks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List webhooks
+         * @description Newest first, without those that were removed.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["listWebhooks"];
+        put?: never;
+        /**
+         * Create a webhook
+         * @description From now on, the ledger sends signals of the chosen types to the URL, signed as Standard Webhooks says, at least once, and in order for each holder. The response has the secret, which no later response except a rotation shows.
+         *
+         *     Scope: `signals:write`.
+         */
+        post: operations["createWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a webhook
+         * @description Also shows since when its attempts have failed.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["readWebhook"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a webhook
+         * @description The webhook gets no more signals, not even pending ones.
+         *
+         *     Scope: `signals:write`.
+         */
+        delete: operations["removeWebhook"];
+        options?: never;
+        head?: never;
+        /**
+         * Change a webhook
+         * @description Fields that are left out do not change. `enabled: true` sends the signals that were kept while it was disabled.
+         *
+         *     Scope: `signals:write`.
+         */
+        patch: operations["changeWebhook"];
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate the secret of a webhook
+         * @description The response has the new secret. Until `former_until`, both secrets sign each request, so that receivers can switch without losing a signal.
+         *
+         *     Scope: `signals:write`.
+         */
+        post: operations["rotateWebhookSecret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/ping": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test a webhook
+         * @description Sends a signal of type `webhook.ping` to this webhook only, in the next round of a worker.
+         *
+         *     Scope: `signals:write`.
+         */
+        post: operations["pingWebhook"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the deliveries of a webhook
+         * @description Newest first. Deliveries are kept for LEDGER_SIGNAL_KEPT_DAYS.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["listDeliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/deliveries/{signal}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a delivery
+         * @description The signal as it is sent, and the result of each attempt.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["readDelivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/webhooks/{webhook}/deliveries/{signal}/resend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a signal again
+         * @description Works for a delivered signal and for one that was given up. The signal keeps its id, and comes before the pending signals of its holder.
+         *
+         *     Scope: `signals:write`.
+         */
+        post: operations["resendDelivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read your key
+         * @description The API key of the request: its scopes, holder, expiry and limits. Every key may make this call. The response shows a change of the key within 2 s.
+         */
+        get: operations["readOwnKey"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List API keys
+         * @description Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder.
+         *
+         *     Scope: `keys:admin`.
+         */
+        get: operations["listKeys"];
+        put?: never;
+        /**
+         * Make an API key
+         * @description The response has its secret, once: a repeated response has null in its place. Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-own`. A key that is confined to a holder can make keys only for that holder.
+         *
+         *     Scope: `keys:admin`.
+         */
+        post: operations["createKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an API key
+         * @description Works for a key that has ended, too.
+         *
+         *     Scope: `keys:admin`.
+         */
+        get: operations["readKey"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate an API key
+         * @description The response has the new secret, once: a repeated response has null in its place. With `former_until`, the current secret stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, expiry and limits do not change. Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-own`. A key may always rotate itself.
+         *
+         *     Scope: `keys:admin`.
+         */
+        post: operations["rotateKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys/{key_id}/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Revoke an API key
+         * @description From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys that it has made stay valid; `?created_by=` lists them. Its scopes and holder must stay within those of the key of the request: else 403 `key-exceeds-own`. A key may always revoke itself.
+         *
+         *     Scope: `keys:admin`.
+         */
+        post: operations["revokeKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/customers": {
         parameters: {
             query?: never;
@@ -569,7 +1204,7 @@ export interface paths {
         head?: never;
         /**
          * Change a customer
-         * @description Counts from the next document on; finalised ones keep what they say. Currency, time zone, holder and credits never change: what was billed depends on them.
+         * @description Applies from the next document on; finalised documents do not change. Currency, time zone, holder and credits never change, because earlier invoices depend on them. As `application/json`, an `address` replaces the whole address; as `application/merge-patch+json`, it changes the members that it names.
          *
          *     Scope: `billing:write`.
          */
@@ -587,8 +1222,8 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Take a coupon off a customer
-         * @description Invoices made from now on do not use it; what earlier ones used stays. It cannot be given to the customer again.
+         * Take a coupon away from a customer
+         * @description New invoices do not use the coupon; earlier invoices keep their discount. The customer cannot get it again.
          *
          *     Scope: `billing:write`.
          */
@@ -607,7 +1242,7 @@ export interface paths {
         };
         /**
          * List a customer's coupons
-         * @description Newest first; also those that were taken off.
+         * @description Newest first; includes coupons that were taken away.
          *
          *     Scope: `billing:read`.
          */
@@ -641,7 +1276,7 @@ export interface paths {
         put?: never;
         /**
          * Create a plan
-         * @description Or the next version of one: versions never change, subscriptions stay on theirs.
+         * @description Creates a plan, or its next version: versions never change, and subscriptions stay on their version.
          *
          *     Scope: `billing:write`.
          */
@@ -661,7 +1296,7 @@ export interface paths {
         };
         /**
          * Read a plan
-         * @description Its newest version, or the one that is asked for.
+         * @description The newest version, or the version that the request names.
          *
          *     Scope: `billing:read`.
          */
@@ -685,7 +1320,7 @@ export interface paths {
         put?: never;
         /**
          * Rate usage
-         * @description What a quantity or some events would cost at a price; nothing is stored, so no key is needed.
+         * @description Computes what a quantity or events would cost at a price. The call stores nothing, so it needs no Idempotency-Key.
          *
          *     Scope: `billing:read`.
          */
@@ -751,7 +1386,7 @@ export interface paths {
         };
         /**
          * List subscriptions
-         * @description As they are now, newest first.
+         * @description Subscriptions in their current state, newest first.
          *
          *     Scope: `billing:read`.
          */
@@ -777,7 +1412,7 @@ export interface paths {
         };
         /**
          * Read a subscription
-         * @description As it is now: state, current period, items that count or will, all amendments, and when it is next due.
+         * @description The subscription with its current state, current period, current and future items, all amendments, and when it is next due.
          *
          *     Scope: `billing:read`.
          */
@@ -799,7 +1434,7 @@ export interface paths {
         };
         /**
          * List a subscription's amendments
-         * @description Newest first; the first one is the order.
+         * @description Newest first; the last one in the list is the order.
          *
          *     Scope: `billing:read`.
          */
@@ -807,7 +1442,7 @@ export interface paths {
         put?: never;
         /**
          * Amend a subscription
-         * @description Writes the wish and returns at once, also while invoices for the subscription are being made; the next run bills the difference: what is given back and what is charged, both once the change has taken effect. With `dry_run=true`: the invoices that a run at `as_of` would make with it.
+         * @description Records the change and returns at once, even while another process generates invoices for the subscription. The next run after the change has taken effect bills the difference: credits and charges. With `dry_run=true`: the invoices that a run at `as_of` would make after the amendment.
          *
          *     Scope: `billing:write`.
          */
@@ -835,7 +1470,7 @@ export interface paths {
         put?: never;
         /**
          * Add a one-off charge
-         * @description It is on the next invoice of the subscription, once.
+         * @description The next invoice of the subscription bills the charge, once.
          *
          *     Scope: `billing:write`.
          */
@@ -857,7 +1492,7 @@ export interface paths {
         put?: never;
         /**
          * Generate the invoices of a subscription
-         * @description Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. The response is 409 at once if another process is generating its invoices; try again later.
+         * @description Does the same as `manage.py generate_invoices`, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run. The response is 409 at once if another process is generating its invoices; try again later.
          *
          *     Scope: `billing:write`.
          */
@@ -902,7 +1537,7 @@ export interface paths {
          * @deprecated
          * @description Scope: `billing:write`.
          */
-        post: operations["unpark"];
+        post: operations["resumeBillingFormerly"];
         delete?: never;
         options?: never;
         head?: never;
@@ -917,8 +1552,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List a subscription's usage events
-         * @description The latest use first. Events that were billed long ago may be gone.
+         * List usage events
+         * @description The events of a subscription, of all subscriptions of a customer, or of a meter; the latest use first. Give `subscription`, `customer` or `meter`; `meter` also beside one of the others. Events that were billed long ago may have been removed.
          *
          *     Scope: `billing:read`.
          */
@@ -995,7 +1630,7 @@ export interface paths {
         post?: never;
         /**
          * Delete a draft
-         * @description Returns the credits the draft used and frees its periods for billing. The transitions of its id keep the actor and the reason.
+         * @description Returns the draft's credits and frees its periods for billing. The transitions of its id keep the actor and the reason.
          *
          *     Scope: `billing:write`.
          */
@@ -1014,11 +1649,33 @@ export interface paths {
         };
         /**
          * Print an invoice
-         * @description As it was issued, in the customer's language (`en`, `de`), with the same bytes every time; a draft and a void invoice say so across each page. PDF/A-3; one in euro has Factur-X (EN 16931) inside, where both sides' data suffice.
+         * @description The invoice as issued, in the customer's language (`en`, `de`), with the same bytes every time; a draft and a void one say so across each page. PDF/A-3; in euro with Factur-X (EN 16931) inside, if the data of both sides suffice.
          *
          *     Scope: `billing:read`.
          */
         get: operations["printInvoice"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/invoices/{invoice_id}/transitions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the transitions of an invoice
+         * @description Who finalised it, paid or voided it, marked it uncollectible, or deleted it as a draft, and why; newest first. What runs of the generator do is not in the list.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listInvoiceTransitions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1036,11 +1693,12 @@ export interface paths {
         };
         /**
          * List the transitions of an invoice
-         * @description Who finalised it, paid or voided it, marked it uncollectible, or deleted it as a draft, and why; newest first. What runs of the generator do is not among them.
+         * @deprecated
+         * @description Who finalised it, paid or voided it, marked it uncollectible, or deleted it as a draft, and why; newest first. What runs of the generator do is not in the list.
          *
          *     Scope: `billing:read`.
          */
-        get: operations["listInvoiceMoves"];
+        get: operations["listInvoiceTransitionsFormerly"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1060,7 +1718,7 @@ export interface paths {
         put?: never;
         /**
          * Credit an invoice
-         * @description Issues a credit note over some lines or all that is left. It lowers what is due, first; of what was paid, money is set against the next invoices of the subscription, and prepaid credits go back to the holder.
+         * @description Issues a credit note for some lines or for the whole rest. It first lowers the amount due. Of the paid part, money pays for the next invoices of the subscription, and prepaid credits go back to the holder.
          *
          *     Scope: `billing:write`.
          */
@@ -1080,7 +1738,7 @@ export interface paths {
         };
         /**
          * List credit notes
-         * @description Newest first; those on request, and those that arose because credits on an invoice were larger than its charges (`carried`, without number and lines).
+         * @description Newest first; credit notes on request, and those of invoices whose credits exceeded their charges (`carried`, without number and lines).
          *
          *     Scope: `billing:read`.
          */
@@ -1122,7 +1780,7 @@ export interface paths {
         };
         /**
          * Print a credit note
-         * @description As it was issued. Only credit notes on request are documents: 404 for one that was carried.
+         * @description The credit note as issued. Only credit notes on request are documents: 404 for a carried credit note.
          *
          *     Scope: `billing:read`.
          */
@@ -1146,7 +1804,7 @@ export interface paths {
         put?: never;
         /**
          * Finalise a draft
-         * @description Applies credits, gives the number and freezes it.
+         * @description Applies credits, assigns the number and freezes the invoice.
          *
          *     Scope: `billing:write`.
          */
@@ -1168,7 +1826,7 @@ export interface paths {
         put?: never;
         /**
          * Mark an invoice as paid
-         * @description From open or uncollectible.
+         * @description Works for an open or uncollectible invoice.
          *
          *     Scope: `billing:write`.
          */
@@ -1190,7 +1848,7 @@ export interface paths {
         put?: never;
         /**
          * Void an invoice
-         * @description Frees the invoice's periods for billing and returns the credits it used, once.
+         * @description Frees the invoice's periods for billing and returns the credits that it used, once.
          *
          *     Scope: `billing:write`.
          */
@@ -1212,7 +1870,7 @@ export interface paths {
         put?: never;
         /**
          * Mark an invoice as uncollectible
-         * @description It can still be paid or voided.
+         * @description The invoice can still be paid or voided.
          *
          *     Scope: `billing:write`.
          */
@@ -1223,7 +1881,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/": {
+    "/v1": {
         parameters: {
             query?: never;
             header?: never;
@@ -1252,7 +1910,7 @@ export interface paths {
         };
         /**
          * Is the process alive?
-         * @description Respond; nothing is looked at.
+         * @description Responds, and checks nothing.
          */
         get: operations["health"];
         put?: never;
@@ -1272,7 +1930,7 @@ export interface paths {
         };
         /**
          * Can requests be served?
-         * @description Looks at the database, at unapplied migrations, whether a lock that one connection holds is refused to another, and whether the server takes writes. Where the server has no second connection to give, the locks count as they were found before. With `reads_only=true`, a server that takes no writes, such as a standby, is ready too.
+         * @description Checks the database, that all migrations are applied, that one connection does not get a lock that another holds, and that the server takes writes. If the server has no second connection left, the last result of the lock test counts. With `reads_only=true`, a server that takes no writes, such as a standby, is ready too.
          */
         get: operations["readiness"];
         put?: never;
@@ -1300,7 +1958,7 @@ export interface components {
             available: number;
             /**
              * Format: int64
-             * @description The sum of all entries: `available`, and lots that are not effective yet or expired and not booked.
+             * @description The sum of all entries: `available`, and lots that are not yet effective, or expired but not booked.
              */
             balance: number;
             /**
@@ -1310,12 +1968,12 @@ export interface components {
             held: number;
             /**
              * Format: int64
-             * @description The last entry; 0 for a holder never seen.
+             * @description The last entry; 0 for a holder without entries.
              */
             sequence: number;
             /**
              * Format: date-time
-             * @description The instant that this is true for.
+             * @description The instant of this state.
              */
             as_of: string;
             /** @description The lots, in the order in which they are spent. */
@@ -1326,7 +1984,7 @@ export interface components {
             holds: components["schemas"]["HoldBody"][];
             /**
              * Format: int64
-             * @description How far below zero spends may take the balance; `available` has it in.
+             * @description How far below zero spends may take the balance; `available` includes it.
              */
             overdraft: number;
             /**
@@ -1334,21 +1992,27 @@ export interface components {
              * @description How much of the overdraft is used: the lots add up to `balance` and this.
              */
             owed: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description A page of a list. */
         AccountBalancePage: {
             results: components["schemas"]["AccountBalance"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
+        /** @enum {string} */
+        AggregationEnum: "count" | "sum" | "max" | "last" | "unique" | "weighted_sum";
         /** @description Credits granted each period. */
         Allowance: {
             credit_type: string;
@@ -1371,57 +2035,344 @@ export interface components {
             results: components["schemas"]["Amendment"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
-        /** @description Operations to be done in their order, in one transaction. */
+        /** @description An API key, without its secret. */
+        ApiKey: {
+            /**
+             * Format: int64
+             * @description Its number.
+             */
+            id: number;
+            /** @description Its name; unique, even among keys that have ended. */
+            name: string;
+            /** @description The actor of the key's entries. */
+            actor: string;
+            /** @description The first characters of its secret, by which a person recognises it. */
+            prefix: string;
+            /** @description The scopes that it was given. */
+            scopes: components["schemas"]["ScopesEnum"][];
+            /** @description The only holder that it may use; null for all holders. */
+            holder_id: string | null;
+            /**
+             * Format: int64
+             * @description How many calls a second one process accepts; null for the limit in the settings.
+             */
+            requests_per_second: number | null;
+            /**
+             * Format: int64
+             * @description How many calls at the same time one process accepts; null for the limit in the settings.
+             */
+            concurrent_requests: number | null;
+            /** @description `active` if it still works; `expired` and `revoked` are final. */
+            state: components["schemas"]["ApiKeyStateEnum"];
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description Who made it: the actor of the API key, or the operator. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it expires; null for never.
+             */
+            expires_at: string | null;
+            /**
+             * Format: date-time
+             * @description When it got its current secret; null for its first secret.
+             */
+            rotated_at: string | null;
+            /**
+             * Format: date-time
+             * @description Until when the former secret is valid; null if it ended at the rotation.
+             */
+            former_until: string | null;
+            /**
+             * Format: date-time
+             * @description When it was revoked; null if it was not.
+             */
+            revoked_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the key was last used, to 5 minutes, recorded a moment later; null for never.
+             */
+            last_used_at: string | null;
+        };
+        /** @description A page of a list. */
+        ApiKeyPage: {
+            results: components["schemas"]["ApiKey"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @enum {string} */
+        ApiKeyStateEnum: "active" | "expired" | "revoked";
+        /** @description An API key that has a new secret. This response alone has it: the server stores no secret. */
+        ApiKeyWithSecret: {
+            /**
+             * Format: int64
+             * @description Its number; null in a dry run.
+             */
+            id: number | null;
+            /** @description Its name; unique, even among keys that have ended. */
+            name: string;
+            /** @description The actor of the key's entries. */
+            actor: string;
+            /** @description The first characters of its secret, by which a person recognises it. */
+            prefix: string;
+            /** @description The scopes that it was given. */
+            scopes: components["schemas"]["ScopesEnum"][];
+            /** @description The only holder that it may use; null for all holders. */
+            holder_id: string | null;
+            /**
+             * Format: int64
+             * @description How many calls a second one process accepts; null for the limit in the settings.
+             */
+            requests_per_second: number | null;
+            /**
+             * Format: int64
+             * @description How many calls at the same time one process accepts; null for the limit in the settings.
+             */
+            concurrent_requests: number | null;
+            /** @description `active` if it still works; `expired` and `revoked` are final. */
+            state: components["schemas"]["ApiKeyStateEnum"];
+            /**
+             * Format: date-time
+             * @description When it was made.
+             */
+            created_at: string;
+            /** @description Who made it: the actor of the API key, or the operator. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it expires; null for never.
+             */
+            expires_at: string | null;
+            /**
+             * Format: date-time
+             * @description When it got its current secret; null for its first secret.
+             */
+            rotated_at: string | null;
+            /**
+             * Format: date-time
+             * @description Until when the former secret is valid; null if it ended at the rotation.
+             */
+            former_until: string | null;
+            /**
+             * Format: date-time
+             * @description When it was revoked; null if it was not.
+             */
+            revoked_at: string | null;
+            /**
+             * Format: date-time
+             * @description When the key was last used, to 5 minutes, recorded a moment later; null for never.
+             */
+            last_used_at: string | null;
+            /** @description What `Authorization: Bearer` takes. Null in a dry run, and when the response is repeated (`Idempotency-Replayed: true`): a client that has lost the secret rotates the key. */
+            secret: string | null;
+        };
+        /** @description One request to a receiver. */
+        AttemptBody: {
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            started_at: string;
+            /**
+             * Format: int64
+             * @description How many milliseconds it took.
+             */
+            took_ms: number;
+            /** @description The status of the receiver's answer; null without an answer. */
+            status: number | null;
+            /** @description Why it failed; empty if the receiver accepted it. */
+            error: string;
+            /** @description The beginning of the answer. */
+            response: string;
+            /** @description The address that it was sent to. */
+            url: string;
+        };
+        /** @description Accounts in the order in which they were named. */
+        Balances: {
+            /** @description The accounts. */
+            results: components["schemas"]["AccountBalance"][];
+        };
+        /** @description Operations that the ledger executes in their order, in one transaction. */
         Batch: {
             /** @description `atomic`: all or nothing. `each`: each operation independently. */
-            mode: components["schemas"]["ModeEnum"];
-            /** @description What is asked. */
+            mode: components["schemas"]["BatchModeEnum"];
+            /** @description The operations. */
             operations: components["schemas"]["BatchOperation"][];
         };
-        /** @description What came of a batch. */
+        /** @description The outcome of a batch. */
         BatchBody: {
             /** @description How many operations have a problem. */
             failed: number;
             /** @description One per operation, in their order. */
             results: components["schemas"]["Result"][];
         };
-        BatchOperation: components["schemas"]["GrantOperation"] | components["schemas"]["SpendOperation"] | components["schemas"]["RefundOperation"] | components["schemas"]["RevocationOperation"] | components["schemas"]["HoldOperation"] | components["schemas"]["CaptureOperation"] | components["schemas"]["ReleaseOperation"] | components["schemas"]["ExtensionOperation"] | components["schemas"]["TransferOperation"];
-        /** @description What the same writer booked of itself, because it had come due. */
+        /** @enum {string} */
+        BatchModeEnum: "atomic" | "each";
+        BatchOperation: components["schemas"]["GrantOperation"] | components["schemas"]["SpendOperation"] | components["schemas"]["RefundOperation"] | components["schemas"]["RevocationOperation"] | components["schemas"]["VoidOperation"] | components["schemas"]["ReissueOperation"] | components["schemas"]["HoldOperation"] | components["schemas"]["CaptureOperation"] | components["schemas"]["ReleaseOperation"] | components["schemas"]["ExtensionOperation"] | components["schemas"]["TransferOperation"];
+        /** @description A due change that the same write booked. */
         Booked: {
             /**
              * Format: int64
              * @description The entry.
              */
             sequence: number;
-            /** @description One that the ledger books by itself: expire, release or adjust. */
+            /** @description A kind that the ledger books by itself: expire, release or adjust. */
             kind: string;
             /**
              * Format: int64
-             * @description What it did to the balance.
+             * @description The change of the balance.
              */
             amount: number;
             /**
              * Format: int64
-             * @description Which hold or grant.
+             * @description The hold or grant, by sequence.
              */
             refers_to: number | null;
             /**
              * Format: date-time
-             * @description When it counted from.
+             * @description The instant from which it counted.
              */
             effective_at: string;
             /** @description For people. */
             text: string;
         };
+        /** @description How much may be spent in a window of time: by the whole account, or by each member, API key or reference. */
+        Budget: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: int64
+             * @description How many credits may be spent in the window; 0 for none.
+             */
+            limit: number;
+            /** @description A calendar day, week (from Monday) or month of the time zone; or `rolling`: the last `hours`. */
+            window: components["schemas"]["WindowEnum"];
+            /**
+             * Format: int64
+             * @description Of a rolling window: its length. It moves in 24 steps.
+             */
+            hours?: number | null;
+            /** @description The zone whose days, weeks and months count. Default: `"UTC"`. */
+            time_zone?: string;
+            /** @description Whose spending is counted together: everything of the account, or what has the same actor (an API key is `key:` and its name), reference, or value of a label in the metadata. Default: `"holder"`. */
+            by?: components["schemas"]["ByEnum"];
+            /** @description By label: the key in the metadata, such as member. */
+            label?: string | null;
+            /** @description The only actor, reference or value of the label that the budget counts. By default each has the whole limit; a budget by reference needs one. */
+            subject?: string | null;
+            /** @description `hard`: what exceeds the limit is refused. `soft`: it is spent, and the budget shows it. Default: `"hard"`. */
+            mode?: components["schemas"]["BudgetModeEnum"];
+        };
+        /** @description A budget of an account, and what is used of it. */
+        BudgetBody: {
+            /** @description Who owns the account. */
+            holder_id: string;
+            /** @description What it counts. */
+            credit_type: string;
+            /** @description Its name. */
+            budget: string;
+            /**
+             * Format: int64
+             * @description How many credits may be spent in the window.
+             */
+            limit: number;
+            /** @description The window of time. */
+            window: components["schemas"]["WindowEnum"];
+            /**
+             * Format: int64
+             * @description The length of a rolling window.
+             */
+            hours: number | null;
+            /** @description The zone whose days, weeks and months count. */
+            time_zone: string;
+            /** @description Whose spending is counted together. */
+            by: components["schemas"]["ByEnum"];
+            /** @description Of a budget by label: the key in the metadata. */
+            label: string | null;
+            /** @description The only subject that it limits; null: each has the whole limit. */
+            subject: string | null;
+            /** @description What happens beyond the limit. */
+            mode: components["schemas"]["BudgetModeEnum"];
+            /** @description By subject, without subjects that have used nothing. */
+            usage: components["schemas"]["BudgetUse"][];
+            /**
+             * Format: date-time
+             * @description The instant of this usage.
+             */
+            as_of: string;
+        };
+        /** @description A page of a list. */
+        BudgetBodyPage: {
+            results: components["schemas"]["BudgetBody"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @enum {string} */
+        BudgetModeEnum: "hard" | "soft";
+        /** @description What is used of a budget in its present window. */
+        BudgetUse: {
+            /** @description The actor, reference or value of the label; null for the account. */
+            subject: string | null;
+            /**
+             * Format: int64
+             * @description Spent, held and transferred in the window, less what holds have released.
+             */
+            used: number;
+            /**
+             * Format: int64
+             * @description What is left of the limit.
+             */
+            remaining: number;
+            /** @description Whether more than the limit is used: of a soft budget, or after the limit was lowered. */
+            exceeded: boolean;
+            /**
+             * Format: date-time
+             * @description When the whole limit is available again if nothing else is used; null for an unused rolling window.
+             */
+            resets_at: string | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @enum {string} */
+        ByEnum: "holder" | "actor" | "reference" | "label";
         /** @description How much of a hold is spent. */
         Capture: {
             /** @description What is counted. Default: `"credits"`. */
@@ -1439,14 +2390,14 @@ export interface components {
              * @description How many; all that is held by default.
              */
             amount?: number;
-            /** @description Release the rest; else it stays held, for more captures. Default: `true`. */
+            /** @description Release the rest; otherwise it stays held, for more captures. Default: `true`. */
             final?: boolean;
             /** @description For an amount above what is held: refuse it, or take the difference from the balance if it is available. Default: `"refuse"`. */
             over_capture?: components["schemas"]["OverCaptureEnum"];
         };
         /** @description A capture in a batch. */
         CaptureOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -1465,12 +2416,12 @@ export interface components {
              * @description How many; all that is held by default.
              */
             amount?: number;
-            /** @description Release the rest; else it stays held, for more captures. Default: `true`. */
+            /** @description Release the rest; otherwise it stays held, for more captures. Default: `true`. */
             final?: boolean;
             /** @description For an amount above what is held: refuse it, or take the difference from the balance if it is available. Default: `"refuse"`. */
             over_capture?: components["schemas"]["OverCaptureEnum"];
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "capture";
@@ -1496,14 +2447,44 @@ export interface components {
             results: components["schemas"]["Charge"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description What a budget counted of an entry. */
+        Counted: {
+            /** @description The budget. */
+            budget: string;
+            /** @description The subject that was counted; null for the whole account. */
+            subject: string | null;
+            /** @description hard or soft. */
+            mode: string;
+            /**
+             * Format: int64
+             * @description Its limit.
+             */
+            limit: number;
+            /**
+             * Format: int64
+             * @description What was used in the window before the entry.
+             */
+            used_before: number;
+            /**
+             * Format: int64
+             * @description What was used after it.
+             */
+            used: number;
+            /** @description For people. */
+            text: string;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description The other side of a transfer. */
         Counterpart: {
@@ -1522,6 +2503,11 @@ export interface components {
         };
         /** @description A discount. */
         Coupon: {
+            ref: string;
+            /**
+             * @deprecated
+             * @description Former name of `ref`; there until 1.0.
+             */
             code: string;
             kind: string;
             value: string;
@@ -1537,26 +2523,26 @@ export interface components {
             results: components["schemas"]["Coupon"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
-        /** @description The units that are paid in credits. */
+        /** @description The units that credits pay for. */
         CoveredUnits: {
             units: string;
             credits: number;
             credit_type: string;
         };
-        /** @description What to credit of a line. */
+        /** @description The amount to credit of a line. */
         CreditLine: {
             /**
              * Format: int64
-             * @description Of the invoice's line.
+             * @description The position of the line on the invoice.
              */
             position: number;
             /**
@@ -1565,7 +2551,7 @@ export interface components {
              */
             amount_minor: number;
         };
-        /** @description What corrects an invoice. */
+        /** @description A document that corrects an invoice. */
         CreditNote: {
             id: number;
             kind: string;
@@ -1584,13 +2570,13 @@ export interface components {
             tax_minor: number | null;
             /** @description In minor units. */
             total_minor: number;
-            /** @description The amount by which the note lowers the amount due of its invoice. */
+            /** @description By how much the note lowers the amount due of its invoice. */
             lowers_due_minor: number;
             /** @description Prepaid credits returned to the holder. */
             credits_returned: number;
-            /** @description The part of the payment that they were. */
+            /** @description The part of the payment that these credits made, in minor units. */
             credits_returned_minor: number;
-            /** @description What is left of it to be set against the next invoices. */
+            /** @description The rest of the note, which pays for the next invoices. */
             left_minor: number;
             lines: components["schemas"]["CreditNoteLine"][];
             taxes: components["schemas"]["InvoiceTax"][];
@@ -1609,14 +2595,24 @@ export interface components {
             results: components["schemas"]["CreditNote"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description The customer's holder pays for units in credits first; the invoice charges the rest. */
+        CreditPrice: {
+            /** @description Which credits. Default: `"credits"`. */
+            credit_type?: string;
+            /**
+             * Format: decimal
+             * @description Credits per unit or package, above 0.
+             */
+            per_unit: string;
         };
         /** @description Who pays. */
         Customer: {
@@ -1635,27 +2631,34 @@ export interface components {
             holder_id: string | null;
             credits: components["schemas"]["PayingCredits"] | null;
         };
-        /** @description A customer's coupon, and what invoices have used of it. */
+        /** @description A customer's coupon with its discounts so far. */
         CustomerCoupon: {
             customer: string;
             coupon: string;
             given_at: string;
             taken_off_at: string | null;
-            /** @description In minor units. */
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
             used_minor: number;
             used_invoices: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description A page of a list. */
         CustomerCouponPage: {
             results: components["schemas"]["CustomerCoupon"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
@@ -1664,17 +2667,17 @@ export interface components {
             results: components["schemas"]["Customer"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
         /** @enum {string} */
-        DecisionEnum: "drawn" | "not_needed" | "not_yet_effective" | "expired" | "opened" | "joined" | "captured" | "returned" | "revoked";
+        DecisionEnum: "drawn" | "not_needed" | "not_yet_effective" | "expired" | "opened" | "joined" | "captured" | "returned" | "revoked" | "reversed" | "reissued";
         /** @description The deleted draft. */
         DeletedDraft: {
             subscription: string;
@@ -1683,7 +2686,107 @@ export interface components {
             /** @description In minor units. */
             total_minor: number;
         };
-        /** @description What an entry took from a lot, or gave back to it. */
+        /** @description A signal for a webhook. */
+        DeliveryBody: {
+            /**
+             * Format: int64
+             * @description The order in which signals of one holder are sent.
+             */
+            number: number;
+            /**
+             * Format: uuid
+             * @description The signal's id, which receivers see as `webhook-id`.
+             */
+            signal: string;
+            /** @description Its type. */
+            type: string;
+            /** @description The holder that it concerns; null if it concerns no holder. */
+            holder_id: string | null;
+            /**
+             * Format: date-time
+             * @description When its cause happened.
+             */
+            occurred_at: string;
+            /** @description `delivered`: the receiver accepted it. `given_up`: it refused each attempt, but accepted other signals. */
+            state: components["schemas"]["DeliveryStateEnum"];
+            /**
+             * Format: int64
+             * @description The number of attempts, since the last resend if there was one.
+             */
+            attempts: number;
+            /**
+             * Format: date-time
+             * @description Of a pending delivery: when the holder's next signal is due; null if nothing is due.
+             */
+            next_attempt_at: string | null;
+            /**
+             * Format: date-time
+             * @description When it was delivered or given up.
+             */
+            ended_at: string | null;
+        };
+        /** @description A page of a list. */
+        DeliveryBodyPage: {
+            results: components["schemas"]["DeliveryBody"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @description A signal for a webhook, with what is sent and what came of each attempt. */
+        DeliveryDetails: {
+            /**
+             * Format: int64
+             * @description The order in which signals of one holder are sent.
+             */
+            number: number;
+            /**
+             * Format: uuid
+             * @description The signal's id, which receivers see as `webhook-id`.
+             */
+            signal: string;
+            /** @description Its type. */
+            type: string;
+            /** @description The holder that it concerns; null if it concerns no holder. */
+            holder_id: string | null;
+            /**
+             * Format: date-time
+             * @description When its cause happened.
+             */
+            occurred_at: string;
+            /** @description `delivered`: the receiver accepted it. `given_up`: it refused each attempt, but accepted other signals. */
+            state: components["schemas"]["DeliveryStateEnum"];
+            /**
+             * Format: int64
+             * @description The number of attempts, since the last resend if there was one.
+             */
+            attempts: number;
+            /**
+             * Format: date-time
+             * @description Of a pending delivery: when the holder's next signal is due; null if nothing is due.
+             */
+            next_attempt_at: string | null;
+            /**
+             * Format: date-time
+             * @description When it was delivered or given up.
+             */
+            ended_at: string | null;
+            /** @description The body of the request: type, timestamp and data. */
+            payload: {
+                [key: string]: unknown;
+            };
+            /** @description The attempts, the newest first; up to 100. */
+            tried: components["schemas"]["AttemptBody"][];
+        };
+        /** @enum {string} */
+        DeliveryStateEnum: "pending" | "delivered" | "given_up";
+        /** @description The credits that an entry took from a lot, or gave back to it. */
         Draw: {
             /**
              * Format: int64
@@ -1700,6 +2803,8 @@ export interface components {
         DurationEnum: "once" | "recurring" | "forever";
         /** @description One immutable row of the ledger. */
         Entry: {
+            /** @description Identifies the entry in the whole ledger: holder, credit type, sequence. */
+            id: string;
             /** @description Who owns the credits. */
             holder_id: string;
             /** @description What is counted. */
@@ -1713,7 +2818,7 @@ export interface components {
             kind: components["schemas"]["EntryKindEnum"];
             /**
              * Format: int64
-             * @description What it did to `balance`, signed.
+             * @description The change of `balance`, signed.
              */
             amount: number;
             /**
@@ -1735,7 +2840,7 @@ export interface components {
             refers_to: number | null;
             /**
              * Format: date-time
-             * @description When it counts from.
+             * @description The instant from which it counts.
              */
             effective_at: string;
             /**
@@ -1747,9 +2852,9 @@ export interface components {
             actor: string;
             /** @description Why, in the caller's words. */
             reason: string;
-            /** @description What it belongs to in the caller's books. */
+            /** @description The caller's id of the related case. */
             reference: string;
-            /** @description The caller's own. */
+            /** @description Data of the caller. */
             metadata: {
                 [key: string]: unknown;
             };
@@ -1764,38 +2869,53 @@ export interface components {
             expires_at?: string;
             /** @description Of a transfer: its other side. */
             counterpart?: components["schemas"]["Counterpart"];
-            /** @description Where the amount came from a rate: which, and for how much. */
+            /** @description For an amount that a rate gave: which rate, and for which quantity. */
             rating?: components["schemas"]["EntryRating"];
             /**
              * Format: int64
-             * @description Of a refund: how much of the spend has been given back in all.
+             * @description Of a partial spend: how many credits the request asked for; `amount` says how many it got.
+             */
+            requested?: number;
+            /**
+             * Format: int64
+             * @description Of a refund: how much of the spend has been refunded in all.
              */
             refunded_total?: number;
             /**
              * Format: int64
-             * @description How far below zero spends may take the balance, where that was ever agreed.
+             * @description How far below zero spends may take the balance, if the account ever had an overdraft.
              */
             overdraft?: number;
             /** @description Of an adjustment of incoming transfers: whether the account accepts them from then on. */
             accepts_transfers?: boolean;
+            /** @description Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen. */
+            frozen?: boolean;
+            /** @description Of an adjustment that sets or ends a budget: its name. */
+            budget?: string;
+            /** @description Of an adjustment that sets or ends a recurring grant, or records a period that needed nothing: its name. */
+            recurring_grant?: string;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @enum {string} */
-        EntryKindEnum: "grant" | "spend" | "refund" | "revoke" | "expire" | "hold" | "capture" | "release" | "transfer_in" | "transfer_out" | "adjust" | "refusal";
+        EntryKindEnum: "grant" | "spend" | "refund" | "revoke" | "reissue" | "expire" | "hold" | "capture" | "release" | "transfer_in" | "transfer_out" | "adjust" | "refusal";
         /** @description A page of a list. */
         EntryPage: {
             results: components["schemas"]["Entry"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
-        /** @description What an amount came from. */
+        /** @description The rate behind an amount. */
         EntryRating: {
             /** @description The rate. */
             rate: string;
@@ -1803,7 +2923,7 @@ export interface components {
             version: number;
             /**
              * Format: int64
-             * @description How much of what it prices.
+             * @description The quantity that it priced.
              */
             quantity: number;
         };
@@ -1816,11 +2936,17 @@ export interface components {
             at: string;
             /**
              * Format: int64
-             * @description How many credits expire then, if they are not spent before.
+             * @description How many credits expire then if they are not spent before.
              */
             amount: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
-        /** @description Why an entry is as it is. */
+        /** @enum {string} */
+        ExpiryEnum: "period_end" | "after_days" | "never" | "rollover";
+        /** @description The explanation of an entry. */
         Explanation: {
             /**
              * Format: int64
@@ -1835,16 +2961,18 @@ export interface components {
             before: components["schemas"]["State"];
             /** @description The account after it. */
             after: components["schemas"]["State"];
-            /** @description Each lot that was used or passed over, in order. */
+            /** @description Each lot that was used or skipped, in order. */
             lots: components["schemas"]["LotDecision"][];
-            /** @description Due changes that the same writer booked just before. */
+            /** @description The budgets that counted it, or gave something back. */
+            budgets: components["schemas"]["Counted"][];
+            /** @description Due changes that the same write booked just before. */
             booked_before: components["schemas"]["Booked"][];
-            /** @description What followed from it and was booked just after. */
+            /** @description Changes that followed from the entry and were booked just after it. */
             booked_after: components["schemas"]["Booked"][];
             /** @description The entry that this one refers to, or null. */
             refers_to: components["schemas"]["Referred"] | null;
         };
-        /** @description When a hold is to expire instead. */
+        /** @description The new expiry of a hold. */
         Extension: {
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
@@ -1858,13 +2986,13 @@ export interface components {
             };
             /**
              * Format: date-time
-             * @description Within 31 days from now; sooner than before is possible too.
+             * @description Within 31 days from now; it may be earlier than the current expiry.
              */
             expires_at: string;
         };
         /** @description An extension of a hold in a batch. */
         ExtensionOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -1880,11 +3008,11 @@ export interface components {
             };
             /**
              * Format: date-time
-             * @description Within 31 days from now; sooner than before is possible too.
+             * @description Within 31 days from now; it may be earlier than the current expiry.
              */
             expires_at: string;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "extend";
@@ -1894,20 +3022,104 @@ export interface components {
              */
             hold: number;
         };
+        /** @description One amount a period, whatever the usage; of a recurring price, for each ordered unit. */
+        FlatPrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "flat";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /**
+             * Format: decimal
+             * @description Money a period.
+             */
+            unit_amount: string;
+        };
+        /** @description Whether the holder is frozen, in all credit types. */
+        Freeze: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /** @description True freezes the holder; false unfreezes it. */
+            frozen: boolean;
+        };
+        /** @description Whether a holder is frozen. */
+        FreezeBody: {
+            /** @description Who owns the credits. */
+            holder_id: string;
+            /** @description True if nothing can be spent, held or transferred, in any credit type. */
+            frozen: boolean;
+            /** @description The credit type of the account with the last entry about it. */
+            credit_type: string | null;
+            /**
+             * Format: int64
+             * @description The last entry that set this; null if no entry did.
+             */
+            changed_by: number | null;
+            /**
+             * Format: date-time
+             * @description When that entry was recorded.
+             */
+            changed_at: string | null;
+        };
         /** @description The new invoices. */
         GeneratedInvoices: {
             invoices: components["schemas"]["Invoice"][];
         };
-        /** @description Make invoices. */
+        /** @description The options of a run for one subscription. */
         Generation: {
             /**
              * Format: date-time
-             * @description Up to when.
+             * @description Bill everything that is due at this instant.
              */
             as_of: string;
-            /** @description Both by default. */
-            only?: components["schemas"]["OnlyEnum"] | null;
-            /** @description Give numbers; else leave drafts. Default: `true`. */
+            /** @description Only usage or only recurring charges; by default both. */
+            only?: components["schemas"]["PriceKindEnum"] | null;
+            /** @description Finalise the invoices, which gives them numbers; otherwise leave drafts. Default: `true`. */
             finalize?: boolean;
             /** @description The same as `dry_run=true` in the query. Default: `false`. */
             dry_run?: boolean;
@@ -1917,6 +3129,102 @@ export interface components {
             customer: string;
             coupon: string;
             given_at: string;
+        };
+        /** @description A percentage that depends on the tier of the money. */
+        GraduatedPercentagePrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "graduated_percentage";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description Each tier prices its own money. */
+            tiers: components["schemas"]["PercentageTier"][];
+        };
+        /** @description A price per unit that depends on the tier that the unit is in. */
+        GraduatedPrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "graduated";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
+            credits?: components["schemas"]["CreditPrice"];
+            /** @description Each tier prices its own units. */
+            tiers: components["schemas"]["UnitTier"][];
         };
         /** @description Credits to put in. */
         Grant: {
@@ -1935,7 +3243,7 @@ export interface components {
              * @description How many, in the smallest unit.
              */
             amount: number;
-            /** @description Paid for, or given. Given ones are spent first. Default: `"purchased"`. */
+            /** @description Purchased: the holder paid for the credits. Promotional: they were given; spent first among equal terms. Default: `"purchased"`. */
             source?: components["schemas"]["SourceEnum"];
             /**
              * Format: date-time
@@ -1949,13 +3257,13 @@ export interface components {
             expires_at?: string | null;
             /**
              * Format: int64
-             * @description Lower ones are spent first. Default: `100`.
+             * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
         };
         /** @description A grant in a batch. */
         GrantOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -1974,7 +3282,7 @@ export interface components {
              * @description How many, in the smallest unit.
              */
             amount: number;
-            /** @description Paid for, or given. Given ones are spent first. Default: `"purchased"`. */
+            /** @description Purchased: the holder paid for the credits. Promotional: they were given; spent first among equal terms. Default: `"purchased"`. */
             source?: components["schemas"]["SourceEnum"];
             /**
              * Format: date-time
@@ -1988,16 +3296,130 @@ export interface components {
             expires_at?: string | null;
             /**
              * Format: int64
-             * @description Lower ones are spent first. Default: `100`.
+             * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "grant";
         };
-        /** @description A process that answers is alive. */
+        /** @description A grant, and what is left of it. */
+        Granted: {
+            /** @description Identifies the entry in the whole ledger: holder, credit type, sequence. */
+            id: string;
+            /** @description Who owns the credits. */
+            holder_id: string;
+            /** @description What is counted. */
+            credit_type: string;
+            /**
+             * Format: int64
+             * @description The entry's number in its account, without gaps.
+             */
+            sequence: number;
+            /** @description What happened. */
+            kind: components["schemas"]["EntryKindEnum"];
+            /**
+             * Format: int64
+             * @description The change of `balance`, signed.
+             */
+            amount: number;
+            /**
+             * Format: int64
+             * @description The balance after it; below zero only where an overdraft was agreed.
+             */
+            balance: number;
+            /**
+             * Format: int64
+             * @description The credits set aside after it.
+             */
+            held: number;
+            /** @description Which lots it took from or gave back to, in order. */
+            drawn: components["schemas"]["Draw"][];
+            /**
+             * Format: int64
+             * @description The spend or grant that it refers to, by sequence.
+             */
+            refers_to: number | null;
+            /**
+             * Format: date-time
+             * @description The instant from which it counts.
+             */
+            effective_at: string;
+            /**
+             * Format: date-time
+             * @description When it was written.
+             */
+            recorded_at: string;
+            /** @description Who did it. */
+            actor: string;
+            /** @description Why, in the caller's words. */
+            reason: string;
+            /** @description The caller's id of the related case. */
+            reference: string;
+            /** @description Data of the caller. */
+            metadata: {
+                [key: string]: unknown;
+            };
+            /** @description The key of the request that made it; null on entries that the ledger books itself. */
+            idempotency_key: string | null;
+            /** @description SHA-256 over the previous entry's digest and this entry. */
+            digest: string;
+            /**
+             * Format: date-time
+             * @description Of a hold: when it expires.
+             */
+            expires_at?: string;
+            /** @description Of a transfer: its other side. */
+            counterpart?: components["schemas"]["Counterpart"];
+            /** @description For an amount that a rate gave: which rate, and for which quantity. */
+            rating?: components["schemas"]["EntryRating"];
+            /**
+             * Format: int64
+             * @description Of a partial spend: how many credits the request asked for; `amount` says how many it got.
+             */
+            requested?: number;
+            /**
+             * Format: int64
+             * @description Of a refund: how much of the spend has been refunded in all.
+             */
+            refunded_total?: number;
+            /**
+             * Format: int64
+             * @description How far below zero spends may take the balance, if the account ever had an overdraft.
+             */
+            overdraft?: number;
+            /** @description Of an adjustment of incoming transfers: whether the account accepts them from then on. */
+            accepts_transfers?: boolean;
+            /** @description Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen. */
+            frozen?: boolean;
+            /** @description Of an adjustment that sets or ends a budget: its name. */
+            budget?: string;
+            /** @description Of an adjustment that sets or ends a recurring grant, or records a period that needed nothing: its name. */
+            recurring_grant?: string;
+            /** @description What is left of it; null if its credits are all spent, held or gone. */
+            lot: components["schemas"]["Lot"] | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description A page of a list. */
+        GrantedPage: {
+            results: components["schemas"]["Granted"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @description The response of a live process. */
         Health: {
             /** @description Always ok. */
             status: components["schemas"]["HealthStatusEnum"];
@@ -2034,7 +3456,7 @@ export interface components {
             quantity?: number;
             /**
              * Format: date-time
-             * @description When they are no longer held: within 31 days; in an hour by default.
+             * @description When the hold expires: within 31 days; by default in an hour.
              */
             expires_at?: string | null;
         };
@@ -2063,12 +3485,12 @@ export interface components {
             results: components["schemas"]["HoldBody"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
@@ -2080,7 +3502,7 @@ export interface components {
          *     Give amount, or rate and quantity.
          */
         HoldOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -2108,27 +3530,27 @@ export interface components {
             quantity?: number;
             /**
              * Format: date-time
-             * @description When they are no longer held: within 31 days; in an hour by default.
+             * @description When the hold expires: within 31 days; by default in an hour.
              */
             expires_at?: string | null;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "hold";
         };
-        /** @description A holder with all accounts. */
+        /** @description Reads a holder with all accounts. */
         Holder: {
             /** @description Who owns the credits. */
             holder_id: string;
             /**
              * Format: date-time
-             * @description When the first entry was recorded, in whatever credit type.
+             * @description When the first entry was recorded, in any credit type.
              */
             first_seen_at: string;
             /**
              * Format: date-time
-             * @description When the last entry was recorded, in whatever credit type.
+             * @description When the last entry was recorded, in any credit type.
              */
             last_seen_at: string;
             /** @description By credit type. */
@@ -2146,8 +3568,13 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             };
-            /** @description False refuses them from now on; accounts accept them until they are told otherwise. */
-            accepted: boolean;
+            /** @description False refuses transfers from now on; by default an account accepts them. */
+            accepts_transfers: boolean;
+            /**
+             * @deprecated
+             * @description Former name of `accepts_transfers`; answered until 1.0.
+             */
+            accepted?: boolean;
         };
         /** @description Whether others may transfer credits into an account. */
         IncomingTransfersBody: {
@@ -2155,16 +3582,21 @@ export interface components {
             holder_id: string;
             /** @description What it counts. */
             credit_type: string;
-            /** @description False if a transfer to the account is refused. */
+            /** @description False if the account refuses transfers from others. */
+            accepts_transfers: boolean;
+            /**
+             * @deprecated
+             * @description Former name of `accepts_transfers`; there until 1.0.
+             */
             accepted: boolean;
             /**
              * Format: int64
-             * @description The entry that said so last; null if none did.
+             * @description The last entry that set this; null if no entry did.
              */
             changed_by: number | null;
             /**
              * Format: date-time
-             * @description When that was recorded.
+             * @description When that entry was recorded.
              */
             changed_at: string | null;
         };
@@ -2173,6 +3605,8 @@ export interface components {
             unit: string;
             count: number;
         };
+        /** @enum {string} */
+        IntervalEnum: "day" | "week" | "month" | "year";
         /** @description A document. */
         Invoice: {
             id: number;
@@ -2215,7 +3649,7 @@ export interface components {
             discount_minor: number;
             tax_category: string;
             tax_rate: string;
-            /** @description How the amount came about. `covered`: what of it is paid in credits, and by which entries of the ledger. */
+            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. */
             rating: {
                 [key: string]: unknown;
             };
@@ -2225,12 +3659,12 @@ export interface components {
             results: components["schemas"]["Invoice"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
@@ -2242,12 +3676,17 @@ export interface components {
             base_minor: number;
             /** @description In minor units. */
             amount_minor: number;
-            /** @description Why the invoice has no tax, if there is a reason: `Reverse charge` … */
+            /** @description Why the invoice has no tax, such as `Reverse charge`; null if there is no reason. */
             note?: string;
         };
-        /** @description Who changed the state of an invoice, and why. */
+        /** @description A transition of an invoice, with its actor and reason. */
         InvoiceTransition: {
             invoice: number;
+            transition: string;
+            /**
+             * @deprecated
+             * @description Former name of `transition`; there until 1.0.
+             */
             move: string;
             actor: string;
             reason: string;
@@ -2259,16 +3698,18 @@ export interface components {
             results: components["schemas"]["InvoiceTransition"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
-        /** @description What is left of a grant. */
+        /** @enum {string} */
+        LanguageEnum: "en" | "de";
+        /** @description The rest of a grant. */
         Lot: {
             /**
              * Format: int64
@@ -2282,7 +3723,7 @@ export interface components {
             remaining: number;
             /**
              * Format: date-time
-             * @description When it can be spent from.
+             * @description The instant from which it can be spent.
              */
             effective_at: string;
             /**
@@ -2290,14 +3731,18 @@ export interface components {
              * @description When it expires; null for never.
              */
             expires_at: string | null;
-            /** @description Lower ones are spent first. */
+            /** @description Lots with a lower number are spent first. */
             priority: number;
-            /** @description Paid for, or given. */
+            /** @description Purchased: the holder paid for the credits. Promotional: they were given. */
             source: components["schemas"]["SourceEnum"];
-            /** @description Whether it can be spent. A lot that has expired is listed until that is booked. */
+            /** @description Whether the lot can be spent. The list contains an expired lot until the ledger books its expiry. */
             state: components["schemas"]["LotStateEnum"];
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
-        /** @description What became of one lot, and why. */
+        /** @description The ledger's decision about a lot, and its reason. */
         LotDecision: {
             /**
              * Format: int64
@@ -2306,38 +3751,50 @@ export interface components {
             grant: number;
             /**
              * Format: int64
-             * @description How many of its credits; 0 where it was passed over.
+             * @description How many of its credits were used; 0 if the lot was skipped.
              */
             amount: number;
-            /** @description What was done with it, or why it was passed over. */
+            /** @description What the ledger did with the lot, or why it skipped it. */
             decision: components["schemas"]["DecisionEnum"];
             /** @description For people. */
             text: string;
         };
+        /** @description A page of a list. */
+        LotPage: {
+            results: components["schemas"]["Lot"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @enum {string} */
         LotStateEnum: "spendable" | "not_yet_effective" | "expired";
-        /** @enum {string} */
-        ModeEnum: "atomic" | "each";
-        /** @description Credits that the customer's holder is given each period. */
+        /** @description Credits that the customer's holder gets each period. */
         NewAllowance: {
             /** @description What is granted. Default: `"credits"`. */
             credit_type?: string;
             /**
              * Format: int64
-             * @description Per full period; part of one gets its share of days.
+             * @description Per full period; a part of a period gets its share of days.
              */
             amount: number;
             /**
              * Format: int64
-             * @description How many unspent ones are taken along into the next period; without it they expire with their period.
+             * @description How many unspent credits are carried into the next period; without it, credits expire with their period.
              */
             rollover_cap?: number | null;
         };
-        /** @description One change from an instant on. */
+        /** @description A change from an instant on. */
         NewAmendment: {
             /**
              * Format: date-time
-             * @description Past or future.
+             * @description When the change takes effect, in the past or the future.
              */
             effective_at: string;
             /** @description The newest version of this plan. */
@@ -2351,13 +3808,43 @@ export interface components {
              * @description When the subscription ends; null withdraws a planned end. An ended subscription becomes active again from `effective_at`; billing skips the time between.
              */
             ends_at?: string | null;
-            /** @description True stops it, false resumes it. */
+            /** @description True pauses the subscription, false resumes it. */
             paused?: boolean;
             /**
              * Format: date-time
-             * @description Extends a trial that has not ended yet; later than its end is now.
+             * @description A new end, later than the current one, for a trial that has not ended yet.
+             */
+            trial_ends_at?: string;
+            /**
+             * Format: date-time
+             * @deprecated
+             * @description Former name of `trial_ends_at`; answered until 1.0.
              */
             trial_end?: string;
+        };
+        /** @description An API key to make. */
+        NewApiKey: {
+            /** @description Unique. Entries made with the key have the actor key:<name>. */
+            name: string;
+            /** @description What the key may do. */
+            scopes: components["schemas"]["ScopesEnum"][];
+            /** @description The only holder that the key may use; null for all holders. */
+            holder_id?: string | null;
+            /**
+             * Format: date-time
+             * @description The time from which the API refuses the key; null for never.
+             */
+            expires_at?: string | null;
+            /**
+             * Format: int64
+             * @description How many calls a second one process accepts; null for the settings' limit.
+             */
+            requests_per_second?: number | null;
+            /**
+             * Format: int64
+             * @description How many calls at the same time one process accepts; null for the settings' limit.
+             */
+            concurrent_requests?: number | null;
         };
         /** @description A one-off charge. */
         NewCharge: {
@@ -2376,47 +3863,52 @@ export interface components {
         };
         /** @description A discount. */
         NewCoupon: {
-            /** @description What it is called. */
-            code: string;
-            /** @description What `value` is. */
+            /** @description Your name for the coupon. */
+            ref: string;
+            /** @description Whether `value` is an amount or a percentage. */
             kind: components["schemas"]["NewCouponKindEnum"];
             /**
              * Format: decimal
              * @description Money in major units, or percent.
              */
             value: string;
-            /** @description Of an amount. */
+            /** @description The currency of an `amount`. */
             currency?: string | null;
             /** @description How long it lasts. */
             duration: components["schemas"]["DurationEnum"];
             /**
              * Format: int64
-             * @description Of a recurring one.
+             * @description The number of periods of a `recurring` coupon.
              */
             periods?: number | null;
-            /** @description Whose periods a recurring one counts: of each `subscription` by itself, the default, or of the `customer`. */
+            /** @description Whether a recurring coupon counts the periods of each `subscription` separately (the default), or of the `customer`. */
             per?: components["schemas"]["PerEnum"] | null;
             /** @description The coupon applies only to these price keys. */
             prices?: string[];
             /** @description The coupon applies only to these plans. */
             plans?: string[];
+            /**
+             * @deprecated
+             * @description Former name of `ref`; answered until 1.0.
+             */
+            code?: string;
         };
         /** @enum {string} */
         NewCouponKindEnum: "amount" | "percentage";
-        /** @description What to credit of an invoice, and why. */
+        /** @description The credit note to issue, and its reason. */
         NewCreditNote: {
             /** @description The lines to credit; the whole rest of the invoice by default. */
             lines?: components["schemas"]["CreditLine"][] | null;
             /** @description As printed on the credit note. */
             reason: string;
         };
-        /** @description Which credits of the holder pay. */
+        /** @description The kind of the holder's credits that pay, and their worth. */
         NewCredits: {
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
             /**
              * Format: decimal
-             * @description Money that one credit pays, in major units; above 0.
+             * @description The worth of one credit, in major units; above 0.
              */
             unit_value: string;
         };
@@ -2438,26 +3930,26 @@ export interface components {
             };
             /** @description VAT identification number; needed for reverse charge. Default: `""`. */
             vat_id?: string;
-            /** @description What is standard-rated is charged without tax under reverse charge (category AE) and to the exempt (E). Default: `"taxable"`. */
+            /** @description Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax. Default: `"taxable"`. */
             vat_status?: components["schemas"]["VatStatusEnum"];
             /**
              * Format: int64
-             * @description Days from issue to due date. Default: `30`.
+             * @description Days from the issue to the due date. Default: `30`.
              */
             terms_days?: number;
             /**
              * Format: int64
-             * @description Days for which an invoice stays a draft; each run rates it again. Default: `0`.
+             * @description Days for which an invoice stays a draft, which each run rates again. Default: `0`.
              */
             grace_days?: number;
-            /** @description Whose credits pay first. */
+            /** @description The holder whose credits pay first. */
             holder_id?: string | null;
-            /** @description Which of them, and what one is worth. */
+            /** @description Which of the holder's credits pay, and the worth of one credit. */
             credits?: components["schemas"]["NewCredits"] | null;
         };
         /** @description A coupon for a customer. */
         NewGivenCoupon: {
-            /** @description Its code. */
+            /** @description Its ref. */
             coupon: string;
         };
         /** @description How long a period is. */
@@ -2470,10 +3962,24 @@ export interface components {
              */
             count?: number;
         };
+        /** @description A link to the page of a holder. */
+        NewPageLink: {
+            /**
+             * Format: int64
+             * @description After how many seconds the link ends. Default: `900`.
+             */
+            expires_in?: number;
+            /** @description Whether the page leaves out every amount, and PDFs, which have amounts. Default: `false`. */
+            hide_amounts?: boolean;
+            /** @description The language of the page; by default the customer's, otherwise en. */
+            language?: components["schemas"]["LanguageEnum"];
+            /** @description Only these credit types; all by default. */
+            credit_types?: string[];
+        };
         /** @description A plan, or the next version of it. */
         NewPlan: {
-            /** @description A code that is there already gets a new version. */
-            code: string;
+            /** @description Your name for the plan; an existing one gets a new version. */
+            ref: string;
             /** @description For people. */
             name: string;
             /** @description ISO 4217. */
@@ -2481,67 +3987,46 @@ export interface components {
             /** @description The billing period. */
             interval: components["schemas"]["NewInterval"];
             /** @description With distinct keys. */
-            prices: ({
-                /** @description Of a usage price of model unit, graduated or package: units are paid in credits of the customer's holder first; what those do not cover is invoiced. */
-                credits?: {
-                    /** @description Default: `"credits"`. */
-                    credit_type?: string;
-                    /**
-                     * @description Credits per unit or package, above 0, as a decimal string.
-                     * @example 2.5
-                     */
-                    per_unit: string;
-                };
-            } & {
-                [key: string]: unknown;
-            })[];
+            prices: components["schemas"]["Price"][];
             /**
              * Format: decimal
-             * @description Least per subscription and period, before tax.
+             * @description The minimum per subscription and period, before tax.
              */
             minimum?: string | null;
             /**
              * Format: decimal
-             * @description Most per subscription and period, before tax.
+             * @description The maximum per subscription and period, before tax.
              */
             maximum?: string | null;
             /** @description Credits granted each period. */
             allowance?: components["schemas"]["NewAllowance"] | null;
+            /**
+             * @deprecated
+             * @description Former name of `ref`; answered until 1.0.
+             */
+            code?: string;
         };
-        /** @description What to rate: a quantity, or events. */
+        /** @description A quantity or events to rate. */
         NewRating: {
             /** @description ISO 4217. */
             currency: string;
             /** @description The price. */
-            price: {
-                /** @description Of a usage price of model unit, graduated or package: units are paid in credits of the customer's holder first; what those do not cover is invoiced. */
-                credits?: {
-                    /** @description Default: `"credits"`. */
-                    credit_type?: string;
-                    /**
-                     * @description Credits per unit or package, above 0, as a decimal string.
-                     * @example 2.5
-                     */
-                    per_unit: string;
-                };
-            } & {
-                [key: string]: unknown;
-            };
-            /** @description All units of the period so far, what was billed before included. */
+            price: Omit<components["schemas"]["Price"], "model">;
+            /** @description All units of the period so far, including units already billed. */
             quantity?: string | number;
             /** @description Or all events of the period so far. */
             events?: components["schemas"]["RatedEvent"][];
-            /** @description How many of these units were billed before; the response is what the rest costs. */
+            /** @description How many of these units are billed already; the response is the price of the rest. */
             already_billed?: string | number;
             /**
              * Format: int64
-             * @description Of a price that takes credits: how many there are to cover units first.
+             * @description Of a price that takes credits: how many credits are available to cover units first.
              */
             credits_available?: number;
         };
         /** @description What a customer orders. */
         NewSubscription: {
-            /** @description Your name for it, e.g. "SUB-1234". */
+            /** @description Your name for it, such as "SUB-1234". */
             ref: string;
             /** @description Who pays. */
             customer: string;
@@ -2549,15 +4034,15 @@ export interface components {
             plan: string;
             /**
              * Format: date-time
-             * @description From when on it is billed.
+             * @description The instant from which the subscription is billed.
              */
             started_at: string;
             /**
              * Format: date-time
-             * @description What periods are counted from; the start by default.
+             * @description The instant from which periods count; by default the start.
              */
             anchor_at?: string | null;
-            /** @description In which days and months are counted. Default: `"UTC"`. */
+            /** @description The zone in which days and months are counted. Default: `"UTC"`. */
             time_zone?: string;
             /** @description By price key; 1 by default. */
             quantities?: {
@@ -2565,17 +4050,41 @@ export interface components {
             };
             /**
              * Format: date-time
-             * @description Nothing is charged before.
+             * @description The end of the trial; the time before it is free.
              */
-            trial_end?: string | null;
+            trial_ends_at?: string | null;
             /**
              * Format: date-time
              * @description The end; never by default.
              */
             ends_at?: string | null;
+            /**
+             * Format: date-time
+             * @deprecated
+             * @description Former name of `trial_ends_at`; answered until 1.0.
+             */
+            trial_end?: string | null;
         };
-        /** @enum {string} */
-        OnlyEnum: "usage" | "recurring";
+        /** @description One use of a service. */
+        NewUsageEvent: {
+            /** @description Permanently unique. */
+            idempotency_key: string;
+            /** @description The subscription that used it. */
+            subscription: string;
+            /** @description The meter that counts it. */
+            meter: string;
+            /** @description How much. */
+            value: string | number;
+            /**
+             * Format: date-time
+             * @description When.
+             */
+            occurred_at: string;
+            /** @description Properties, for the filters of prices. */
+            properties?: {
+                [key: string]: unknown;
+            };
+        };
         /** @enum {string} */
         OverCaptureEnum: "refuse" | "if_available";
         /** @description How far below zero spends may take the balance. */
@@ -2592,23 +4101,122 @@ export interface components {
             };
             /**
              * Format: int64
-             * @description 0 for no overdraft. What is owed stays owed.
+             * @description 0 for no overdraft. An existing debt stays.
              */
             limit: number;
         };
-        /** @description The changes, from the next document on. Other fields stay. */
+        /** @description The API key of the request, and what it may do. */
+        OwnKey: {
+            /**
+             * Format: int64
+             * @description Its number, by which /v1/keys/{key_id} finds it.
+             */
+            id: number;
+            /** @description Its name. */
+            name: string;
+            /** @description The actor of the key's entries. */
+            actor: string;
+            /** @description All scopes of the key, including those that another of its scopes implies. */
+            scopes: components["schemas"]["ScopesEnum"][];
+            /** @description The only holder that the key may use; null for all holders. */
+            holder_id: string | null;
+            /**
+             * Format: date-time
+             * @description The instant from which the API refuses it; null for never.
+             */
+            expires_at: string | null;
+            /**
+             * Format: int64
+             * @description How many of its calls a second one process accepts; null for no limit.
+             */
+            requests_per_second: number | null;
+            /**
+             * Format: int64
+             * @description How many of its calls at the same time one process accepts; null for no limit.
+             */
+            concurrent_requests: number | null;
+        };
+        /** @description A price for each started package of units beyond the free units. */
+        PackagePrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "package";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
+            credits?: components["schemas"]["CreditPrice"];
+            /**
+             * Format: decimal
+             * @description Money per package.
+             */
+            unit_amount: string;
+            /** @description How many units at the beginning are free. */
+            free_units?: string | number;
+            /** @description Units in a package, 0.001 or more. */
+            package_size: string | number;
+        };
+        /** @description A link to a customer's page. */
+        PageLink: {
+            /** @description The address of the page. Anyone who has it sees the page until the link ends. */
+            url: string;
+            /** @description The address of what the page shows, as JSON. */
+            data_url: string;
+            /**
+             * Format: date-time
+             * @description When the link ends.
+             */
+            expires_at: string;
+        };
+        /** @description Change a customer from the next document on. Other fields stay. */
         PatchedCustomerChange: {
             /** @description As printed on the invoice. */
             name?: string;
             /** @description BCP 47. */
             language?: string;
-            /** @description As printed on the invoice; replaces the whole address. */
+            /** @description As printed on the invoice; replaces the whole address, except in a merge patch. */
             address?: {
                 [key: string]: unknown;
             };
             /** @description VAT identification number; needed for reverse charge. */
             vat_id?: string;
-            /** @description See the creation. */
+            /** @description As for a new customer. */
             vat_status?: components["schemas"]["VatStatusEnum"];
             /**
              * Format: int64
@@ -2621,21 +4229,109 @@ export interface components {
              */
             grace_days?: number;
         };
+        /** @description Changes to a webhook; fields that are left out do not change. */
+        PatchedWebhookChange: {
+            /** @description Where signals are sent to: https, at a public address. */
+            url?: string;
+            /** @description The types of signals that it gets. */
+            types?: components["schemas"]["TypesEnum"][];
+            /** @description What it is for, for people. */
+            description?: string;
+            /** @description False: signals are kept for it, but not sent; true: they are sent from now on. */
+            enabled?: boolean;
+        };
         /** @description All paths. */
         PathList: {
             resources: components["schemas"]["Resource"][];
-            /** @description Where the OpenAPI document is. */
+            /** @description The address of the OpenAPI document. */
             schema: string;
-            /** @description Where it is shown in a browser. */
+            /** @description The address at which a browser shows the document. */
             docs: string;
         };
-        /** @description Which credits pay. */
+        /** @description The credits that pay. */
         PayingCredits: {
             credit_type: string;
             unit_value: string;
         };
         /** @enum {string} */
         PerEnum: "subscription" | "customer";
+        /** @description A percentage of the money that usage events carry, and an amount per event. */
+        PercentagePrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "percentage";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description The first events, free until `free_amount` is reached. */
+            free_events?: string | number;
+            /**
+             * Format: decimal
+             * @description The first money, free until `free_events` are reached.
+             */
+            free_amount?: string;
+            /**
+             * Format: decimal
+             * @description Percent.
+             */
+            rate: string;
+            /**
+             * Format: decimal
+             * @description Money per event.
+             */
+            fixed_amount?: string;
+        };
+        /** @description The units above the previous tier, up to and including `up_to` (cumulative). It has a price, `flat_amount`, or both. */
+        PercentageTier: {
+            /** @description The last unit of the tier, inclusive; null in the last tier. */
+            up_to?: string | number | null;
+            /**
+             * Format: decimal
+             * @description Money, charged once when the quantity enters the tier.
+             */
+            flat_amount?: string;
+            /**
+             * Format: decimal
+             * @description Percent of the tier's money.
+             */
+            rate?: string;
+        };
         /** @description Half-open. */
         Period: {
             start: string;
@@ -2643,14 +4339,17 @@ export interface components {
         };
         /** @description A version of a plan. */
         Plan: {
+            ref: string;
+            /**
+             * @deprecated
+             * @description Former name of `ref`; there until 1.0.
+             */
             code: string;
             version: number;
             name: string;
             currency: string;
             interval: components["schemas"]["Interval"];
-            prices: {
-                [key: string]: unknown;
-            }[];
+            prices: components["schemas"]["Price"][];
             minimum: string | null;
             maximum: string | null;
             allowance: components["schemas"]["Allowance"] | null;
@@ -2660,44 +4359,49 @@ export interface components {
             results: components["schemas"]["Plan"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
+        Price: components["schemas"]["FlatPrice"] | components["schemas"]["UnitPrice"] | components["schemas"]["GraduatedPrice"] | components["schemas"]["VolumePrice"] | components["schemas"]["PackagePrice"] | components["schemas"]["PercentagePrice"] | components["schemas"]["GraduatedPercentagePrice"];
+        /** @enum {string} */
+        PriceKindEnum: "recurring" | "usage";
+        /** @enum {string} */
+        ProrationEnum: "day" | "second" | "none" | "fixed_30";
         /** @description A quantity to be priced. */
         Quote: {
             /** @description The rate, by its name. */
             rate: string;
             /**
              * Format: int64
-             * @description How much of what it prices.
+             * @description The quantity to price.
              */
             quantity: number;
             /** @description What is counted. Default: `"credits"`. */
             credit_type?: string;
         };
-        /** @description What a quantity costs now. */
+        /** @description The current price of a quantity. */
         QuoteBody: {
             /**
              * Format: int64
              * @description In credits.
              */
             amount: number;
-            /** @description What an entry would keep. */
+            /** @description The rating that an entry would keep. */
             rating: components["schemas"]["EntryRating"];
         };
         /** @description The next version of a rate. */
         Rate: {
             /** @description Its name. */
-            code: string;
+            ref: string;
             /**
              * Format: int64
-             * @description This many credits …
+             * @description The price of `per` units, in credits.
              */
             price: number;
             /**
@@ -2709,18 +4413,28 @@ export interface components {
             credit_type?: string;
             /** @description Why, for people. Default: `""`. */
             reason?: string;
+            /**
+             * @deprecated
+             * @description Former name of `ref`; answered until 1.0.
+             */
+            code?: string;
         };
         /** @description A version of a rate. */
         RateBody: {
             /** @description Its name. */
+            ref: string;
+            /**
+             * @deprecated
+             * @description Former name of `ref`; there until 1.0.
+             */
             code: string;
             /** @description What is counted. */
             credit_type: string;
-            /** @description 1, 2, 3 …; the highest counts. */
+            /** @description 1, 2, 3 …; the highest version applies. */
             version: number;
             /**
              * Format: int64
-             * @description This many credits …
+             * @description The price of `per` units, in credits.
              */
             price: number;
             /**
@@ -2730,10 +4444,10 @@ export interface components {
             per: number;
             /**
              * Format: date-time
-             * @description From when on it counted.
+             * @description The instant from which this version applies.
              */
             published_at: string;
-            /** @description Who made it. */
+            /** @description Who published it. */
             published_by: string;
             /** @description Why. */
             reason: string;
@@ -2743,30 +4457,30 @@ export interface components {
             results: components["schemas"]["RateBody"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
         /** @description A usage event to rate. */
         RatedEvent: {
-            /** @description What was used. */
+            /** @description The used quantity. */
             value: string | number;
             /**
              * Format: date-time
              * @description When.
              */
             occurred_at: string;
-            /** @description What filters look at. */
+            /** @description Properties for the filters of prices. */
             properties?: {
                 [key: string]: unknown;
             };
         };
-        /** @description What usage would cost; `covered` when credits_available was given. */
+        /** @description The cost of the usage; `covered` if the request gave credits_available. */
         Rating: {
             /** @description In minor units. */
             amount_minor: number;
@@ -2783,7 +4497,7 @@ export interface components {
             flat_amount: string;
             amount: string;
         };
-        /** @description Whether requests can be served. */
+        /** @description Whether the process can serve requests. */
         Readiness: {
             /** @description `ready` if every check is ok. */
             status: components["schemas"]["ReadinessStatusEnum"];
@@ -2794,50 +4508,222 @@ export interface components {
         };
         /** @enum {string} */
         ReadinessStatusEnum: "ready" | "not-ready";
-        /** @description The spend, hold or grant that an entry refers to, and what is left of it. */
+        /**
+         * @description A grant that recurs every day, week, month or year, without a subscription.
+         *
+         *     Give amount, or up_to.
+         */
+        Recurring: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /** @description The unit of a period. */
+            interval: components["schemas"]["IntervalEnum"];
+            /**
+             * Format: int64
+             * @description How many credits each period, in the smallest unit.
+             */
+            amount?: number;
+            /**
+             * Format: int64
+             * @description Instead of the amount: fills what the recurring grant's earlier lots have left, held credits included, up to this.
+             */
+            up_to?: number;
+            /**
+             * Format: int64
+             * @description How many units a period has. Default: `1`.
+             */
+            interval_count?: number;
+            /**
+             * Format: date-time
+             * @description When the first period begins; each following one at the same local time. By default now, and for a recurring grant that exists, its present start.
+             */
+            starts_at?: string | null;
+            /** @description The zone whose days, months and clocks count. Default: `"UTC"`. */
+            time_zone?: string;
+            /** @description Purchased: the holder paid for the credits. Promotional: they were given, and are spent first. Default: `"promotional"`. */
+            source?: components["schemas"]["SourceEnum"];
+            /**
+             * Format: int64
+             * @description Lots with a lower number are spent first. Default: `100`.
+             */
+            priority?: number;
+            /** @description When the credits of a period expire: at its end, some days after its start, never, or by `rollover`: they stay, and when the next period begins, what is unspent beyond `rollover_cap` is revoked, the oldest first. Default: `"period_end"`. */
+            expiry?: components["schemas"]["ExpiryEnum"];
+            /**
+             * Format: int64
+             * @description With `after_days`: how many days after the period's start.
+             */
+            expires_after_days?: number | null;
+            /**
+             * Format: int64
+             * @description With `rollover`: how many unspent credits the next period keeps.
+             */
+            rollover_cap?: number | null;
+            /**
+             * Format: date-time
+             * @description No period begins from then on; by default it has no end.
+             */
+            ends_at?: string | null;
+            /**
+             * Format: int64
+             * @description How many periods there are, from the start on.
+             */
+            periods?: number | null;
+        };
+        /** @description A recurring grant of an account. */
+        RecurringGrantBody: {
+            /** @description Who owns the account. */
+            holder_id: string;
+            /** @description What it grants. */
+            credit_type: string;
+            /** @description Its name. */
+            recurring_grant: string;
+            /** @description Finished: no period is left. */
+            state: components["schemas"]["RecurringGrantBodyStateEnum"];
+            /**
+             * Format: int64
+             * @description How many credits each period.
+             */
+            amount: number | null;
+            /**
+             * Format: int64
+             * @description Instead of the amount: up to what it fills its lots.
+             */
+            up_to: number | null;
+            /** @description The unit of a period. */
+            interval: components["schemas"]["IntervalEnum"];
+            /**
+             * Format: int64
+             * @description How many units a period has.
+             */
+            interval_count: number;
+            /**
+             * Format: date-time
+             * @description When period 0 begins.
+             */
+            starts_at: string;
+            /** @description The zone whose days, months and clocks count. */
+            time_zone: string;
+            /** @description Whether the credits are paid for. */
+            source: components["schemas"]["SourceEnum"];
+            /**
+             * Format: int64
+             * @description Lots with a lower number are spent first.
+             */
+            priority: number;
+            /** @description When the credits expire. */
+            expiry: components["schemas"]["ExpiryEnum"];
+            /**
+             * Format: int64
+             * @description With `after_days`: how many days after the start.
+             */
+            expires_after_days: number | null;
+            /**
+             * Format: int64
+             * @description With `rollover`: how many unspent credits the next period keeps.
+             */
+            rollover_cap: number | null;
+            /**
+             * Format: date-time
+             * @description No period begins from then on.
+             */
+            ends_at: string | null;
+            /**
+             * Format: int64
+             * @description How many periods there are.
+             */
+            periods: number | null;
+            /**
+             * Format: int64
+             * @description The entry that set these terms.
+             */
+            set_by: number;
+            /**
+             * Format: int64
+             * @description The entry of the last period since then.
+             */
+            last_entry: number | null;
+            /**
+             * Format: date-time
+             * @description The end of the last period that was granted.
+             */
+            granted_until: string | null;
+            /**
+             * Format: date-time
+             * @description When the next grant is due; null if it is finished.
+             */
+            next_at: string | null;
+            /** @description The next grants. */
+            upcoming: components["schemas"]["UpcomingGrant"][];
+        };
+        /** @description A page of a list. */
+        RecurringGrantBodyPage: {
+            results: components["schemas"]["RecurringGrantBody"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @enum {string} */
+        RecurringGrantBodyStateEnum: "active" | "finished";
+        /** @description The spend, hold or grant that an entry refers to, and its rest. */
         Referred: {
             /**
              * Format: int64
              * @description The entry.
              */
             sequence: number;
-            /** @description What it is. */
+            /** @description The kind of the entry. */
             kind: string;
             /**
              * Format: int64
-             * @description What it did to the balance.
+             * @description The change of the balance.
              */
             amount: number;
             /** @description For people. */
             text: string;
             /**
              * Format: int64
-             * @description Of a spend: what it took.
+             * @description Of a spend: the credits that it took.
              */
             taken?: number;
             /**
              * Format: int64
-             * @description Of a spend: what had been given back before.
+             * @description Of a spend: the credits refunded before.
              */
             returned_before?: number;
             /**
              * Format: int64
-             * @description Of a spend: what is given back in all.
+             * @description Of a spend: the credits refunded in all.
              */
             returned?: number;
             /**
              * Format: int64
-             * @description Of a spend: what can still be given back.
+             * @description Of a spend: the credits that can still be refunded.
              */
             refundable?: number;
             /**
              * Format: int64
-             * @description Of a hold: what it set aside before.
+             * @description Of a hold: the credits set aside before.
              */
             held_before?: number;
             /**
              * Format: int64
-             * @description Of a hold: what it still sets aside.
+             * @description Of a hold: the credits still set aside.
              */
             held?: number;
             /**
@@ -2847,9 +4733,13 @@ export interface components {
             expires_at?: string | null;
             /**
              * Format: int64
-             * @description Of a grant: what is left of its lot.
+             * @description Of a grant: the rest of its lot.
              */
             remaining?: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description A spend to give back, whole or in part. */
         Refund: {
@@ -2876,7 +4766,7 @@ export interface components {
         };
         /** @description A refund in a batch. */
         RefundOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -2901,7 +4791,7 @@ export interface components {
              */
             amount?: number;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "refund";
@@ -2910,7 +4800,7 @@ export interface components {
         Refusal: {
             /** @description The key of the request; the same key gets the same refusal again. */
             idempotency_key: string;
-            /** @description What was asked. */
+            /** @description The operation of the request. */
             operation: string;
             /** @description The problem that the request got. */
             problem: {
@@ -2921,7 +4811,7 @@ export interface components {
              * @description When.
              */
             recorded_at: string;
-            /** @description Who asked. */
+            /** @description Who sent the request. */
             actor: string;
         };
         /** @description A page of a list. */
@@ -2929,14 +4819,83 @@ export interface components {
             results: components["schemas"]["Refusal"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description Another expiry or priority for what is left of a lot. */
+        Reissue: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: int64
+             * @description The lot, by the sequence of the entry that opened it.
+             */
+            lot: number;
+            /**
+             * Format: date-time
+             * @description The new expiry; by default it does not change.
+             */
+            expires_at?: string | null;
+            /** @description The new lot never expires. Default: `false`. */
+            never_expires?: boolean;
+            /**
+             * Format: int64
+             * @description The new priority; by default it does not change.
+             */
+            priority?: number | null;
+        };
+        /** @description A reissue in a batch. */
+        ReissueOperation: {
+            /** @description The holder of the credits. */
+            holder: string;
+            /** @description By default the key of the batch, / and the index. */
+            idempotency_key?: string;
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: int64
+             * @description The lot, by the sequence of the entry that opened it.
+             */
+            lot: number;
+            /**
+             * Format: date-time
+             * @description The new expiry; by default it does not change.
+             */
+            expires_at?: string | null;
+            /** @description The new lot never expires. Default: `false`. */
+            never_expires?: boolean;
+            /**
+             * Format: int64
+             * @description The new priority; by default it does not change.
+             */
+            priority?: number | null;
+            /**
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            operation: "reissue";
         };
         /** @description A hold to give back. */
         Release: {
@@ -2953,7 +4912,7 @@ export interface components {
         };
         /** @description A release in a batch. */
         ReleaseOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -2968,7 +4927,7 @@ export interface components {
                 [key: string]: unknown;
             };
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "release";
@@ -2982,14 +4941,14 @@ export interface components {
         Resource: {
             /** @description With its parameters in braces. */
             path: string;
-            /** @description By method: what it does, and the scope that a key needs, null for none. */
+            /** @description By method: its effect, and the scope that a key needs, null if it needs no scope. */
             methods: {
                 [key: string]: unknown;
             };
         };
-        /** @description What came of one operation of a batch. */
+        /** @description The outcome of one operation of a batch. */
         Result: {
-            /** @description As of the call by itself: 201, 402 …; 424 when another operation failed. */
+            /** @description The status that the call alone would have: 201, 402 …; 424 if another operation failed. */
             status: number;
             /** @description True when the operation's key had been used before. */
             replayed?: boolean;
@@ -3000,10 +4959,35 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description Why billing is resumed. */
+        /** @description The reason for resuming the billing. */
         ResumeBilling: {
-            /** @description For those who ask later. */
+            /** @description The reason, for later questions. */
             reason: string;
+        };
+        /** @description A transfer to take back, whole or in part, from the holder who got it. */
+        Reversal: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: int64
+             * @description The transfer, by the sequence of its `transfer_out` entry.
+             */
+            transfer: number;
+            /** @description The holder who got the credits, as in the transfer. */
+            to: string;
+            /**
+             * Format: int64
+             * @description How many; all that the other holder has left of it by default.
+             */
+            amount?: number;
         };
         /** @description A grant whose unspent rest is to be taken back, whole or in part. */
         Revocation: {
@@ -3030,7 +5014,7 @@ export interface components {
         };
         /** @description A revocation in a batch. */
         RevocationOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -3055,11 +5039,21 @@ export interface components {
              */
             amount?: number;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "revoke";
         };
+        /** @description A new secret for an API key. */
+        Rotation: {
+            /**
+             * Format: date-time
+             * @description The end of the current secret; null: it ends at once.
+             */
+            former_until?: string | null;
+        };
+        /** @enum {string} */
+        ScopesEnum: "ledger:read" | "ledger:spend" | "ledger:refund" | "ledger:hold" | "ledger:transfer" | "ledger:grant" | "ledger:admin" | "billing:read" | "billing:write" | "keys:admin" | "signals:read" | "signals:write" | "pages:write";
         /** @enum {string} */
         SourceEnum: "purchased" | "promotional";
         /**
@@ -3090,6 +5084,8 @@ export interface components {
              * @description … and how much of what it prices was used.
              */
             quantity?: number;
+            /** @description Spend what is available if that is less; the entry's `requested` says how many credits the request asked for. Default: `false`. */
+            partial?: boolean;
         };
         /**
          * @description A spend in a batch.
@@ -3097,7 +5093,7 @@ export interface components {
          *     Give amount, or rate and quantity.
          */
         SpendOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -3123,8 +5119,10 @@ export interface components {
              * @description … and how much of what it prices was used.
              */
             quantity?: number;
+            /** @description Spend what is available if that is less; the entry's `requested` says how many credits the request asked for. Default: `false`. */
+            partial?: boolean;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "spend";
@@ -3138,7 +5136,7 @@ export interface components {
             sequence: number;
             /**
              * Format: int64
-             * @description What could be spent.
+             * @description The credits that could be spent.
              */
             available: number;
             /**
@@ -3158,13 +5156,17 @@ export interface components {
             overdraft: number;
             /**
              * Format: int64
-             * @description How much of it is used: the lots add up to the balance and this.
+             * @description How much of the overdraft is used: the lots add up to the balance and this.
              */
             owed: number;
             /** @description The open lots, in the order of use. */
             lots: components["schemas"]["StateLot"][];
             /** @description The open holds. */
             holds: components["schemas"]["HoldBody"][];
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description A lot of an account's state. */
         StateLot: {
@@ -3180,7 +5182,7 @@ export interface components {
             remaining: number;
             /**
              * Format: date-time
-             * @description When it can be spent from.
+             * @description The instant from which it can be spent.
              */
             effective_at: string;
             /**
@@ -3188,14 +5190,18 @@ export interface components {
              * @description When it expires; null for never.
              */
             expires_at: string | null;
-            /** @description Lower ones are spent first. */
+            /** @description Lots with a lower number are spent first. */
             priority: number;
             /** @description purchased or promotional. */
             source: string;
-            /** @description spendable, not_yet_effective, or expired and not booked. */
+            /** @description spendable, not_yet_effective, or expired but not booked. */
             state: string;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
-        /** @description What a customer ordered. */
+        /** @description An order of a customer. */
         Subscription: {
             ref: string;
             customer: string;
@@ -3203,9 +5209,14 @@ export interface components {
             started_at: string;
             anchor_at: string;
             time_zone: string;
+            trial_ends_at: string | null;
+            /**
+             * @deprecated
+             * @description Former name of `trial_ends_at`; there until 1.0.
+             */
             trial_end: string | null;
         };
-        /** @description A subscription as it is now, with its parts. */
+        /** @description A subscription in its current state, with its parts. */
         SubscriptionDetail: {
             ref: string;
             customer: string;
@@ -3215,9 +5226,14 @@ export interface components {
             started_at: string;
             anchor_at: string;
             time_zone: string;
+            trial_ends_at: string | null;
+            /**
+             * @deprecated
+             * @description Former name of `trial_ends_at`; there until 1.0.
+             */
             trial_end: string | null;
             ends_at: string | null;
-            /** @description When it next has something to bill; null: nothing will be due. */
+            /** @description The next due instant; null if nothing will be due. */
             due_at: string | null;
             suspended: components["schemas"]["Suspension"] | null;
             as_of: string;
@@ -3225,7 +5241,7 @@ export interface components {
             items: components["schemas"]["SubscriptionItem"][];
             amendments: components["schemas"]["Amendment"][];
         };
-        /** @description The price and quantity at which an item counts, or will count. */
+        /** @description The price and quantity of an item, now or in the future. */
         SubscriptionItem: {
             price_key: string;
             plan: string;
@@ -3234,7 +5250,7 @@ export interface components {
             starts_at: string;
             ends_at: string | null;
         };
-        /** @description A subscription as it is now. */
+        /** @description A subscription in its current state. */
         SubscriptionSummary: {
             ref: string;
             customer: string;
@@ -3244,9 +5260,14 @@ export interface components {
             started_at: string;
             anchor_at: string;
             time_zone: string;
+            trial_ends_at: string | null;
+            /**
+             * @deprecated
+             * @description Former name of `trial_ends_at`; there until 1.0.
+             */
             trial_end: string | null;
             ends_at: string | null;
-            /** @description When it next has something to bill; null: nothing will be due. */
+            /** @description The next due instant; null if nothing will be due. */
             due_at: string | null;
             suspended: components["schemas"]["Suspension"] | null;
         };
@@ -3255,16 +5276,16 @@ export interface components {
             results: components["schemas"]["SubscriptionSummary"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
-        /** @description Why billing of a subscription was suspended, and who resumed it. */
+        /** @description The reason why billing of a subscription was suspended, and who resumed it. */
         SuspendedBilling: {
             subscription: string;
             reason: string;
@@ -3273,11 +5294,13 @@ export interface components {
             resumed_by: string;
             resume_reason: string;
         };
-        /** @description Why billing is suspended until a person checks it. */
+        /** @description The reason why billing is suspended until a person checks it. */
         Suspension: {
             reason: string;
             since: string;
         };
+        /** @enum {string} */
+        TimingEnum: "advance" | "arrears";
         /** @description Credits to move to another holder. */
         Transfer: {
             /** @description What is counted. Default: `"credits"`. */
@@ -3300,7 +5323,7 @@ export interface components {
         };
         /** @description A transfer in a batch. */
         TransferOperation: {
-            /** @description Whose credits. */
+            /** @description The holder of the credits. */
             holder: string;
             /** @description By default the key of the batch, / and the index. */
             idempotency_key?: string;
@@ -3322,32 +5345,123 @@ export interface components {
              */
             amount: number;
             /**
-             * @description What is asked. (enum property replaced by openapi-typescript)
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
              */
             operation: "transfer";
         };
-        /** @description Why the state of an invoice changes. */
+        /** @description The reason for a transition of an invoice. */
         Transition: {
-            /** @description For those who ask later. Default: `""`. */
+            /** @description The reason, for later questions. Default: `""`. */
             reason?: string;
         };
         /** @enum {string} */
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
+        /** @enum {string} */
         UnitEnum: "day" | "week" | "month" | "quarter" | "half_year" | "year";
+        /** @description A price for each unit beyond the free units. */
+        UnitPrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "unit";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
+            credits?: components["schemas"]["CreditPrice"];
+            /**
+             * Format: decimal
+             * @description Money per unit.
+             */
+            unit_amount: string;
+            /** @description How many units at the beginning are free. */
+            free_units?: string | number;
+        };
+        /** @description The units above the previous tier, up to and including `up_to` (cumulative). It has a price, `flat_amount`, or both. */
+        UnitTier: {
+            /** @description The last unit of the tier, inclusive; null in the last tier. */
+            up_to?: string | number | null;
+            /**
+             * Format: decimal
+             * @description Money per unit.
+             */
+            unit_amount?: string;
+            /**
+             * Format: decimal
+             * @description Money, charged once when the quantity enters the tier.
+             */
+            flat_amount?: string;
+        };
+        /** @description A grant that comes. */
+        UpcomingGrant: {
+            /**
+             * Format: int64
+             * @description The number of the period, from 0 at the start on.
+             */
+            period: number;
+            /**
+             * Format: int64
+             * @description What it grants; where it fills up to an amount, at most this.
+             */
+            amount: number;
+            /**
+             * Format: date-time
+             * @description When the period begins, and the credits can be spent.
+             */
+            starts_at: string;
+            /**
+             * Format: date-time
+             * @description When the next period begins.
+             */
+            ends_at: string;
+            /**
+             * Format: date-time
+             * @description When the credits expire; null: not by themselves.
+             */
+            expires_at: string | null;
+        };
         /** @description Usage events. */
         Usage: {
             /** @description Each is validated separately. */
-            events: {
-                idempotency_key: string;
-                subscription: string;
-                meter: string;
-                value: string | number;
-                /** Format: date-time */
-                occurred_at: string;
-                properties?: Record<string, never>;
-            }[];
+            events: components["schemas"]["NewUsageEvent"][];
         };
-        /** @description One thing that was used. */
+        /** @description One use of a service. */
         UsageEvent: {
             idempotency_key: string;
             subscription: string;
@@ -3364,12 +5478,12 @@ export interface components {
             results: components["schemas"]["UsageEvent"][];
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             next: string | null;
             /**
              * Format: uri
-             * @description The address of that page; null at the end of the list.
+             * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
         };
@@ -3385,13 +5499,188 @@ export interface components {
         };
         /** @enum {string} */
         VatStatusEnum: "taxable" | "reverse_charge" | "exempt";
-        /** @description What went wrong, in the format of RFC 9457, with the facts of the case as further members. */
-        Problem: {
+        /** @description All unspent credits, to be taken back from every lot, also from lots that are not yet effective. */
+        Void: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+        };
+        /** @description A void in a batch. */
+        VoidOperation: {
+            /** @description The holder of the credits. */
+            holder: string;
+            /** @description By default the key of the batch, / and the index. */
+            idempotency_key?: string;
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description The kind of operation. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            operation: "void";
+        };
+        /** @description A price for all units; it depends on the tier that their number reaches. */
+        VolumePrice: {
+            /**
+             * @description How a quantity becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "volume";
+            /** @description The name of the price within the plan. */
+            key: string;
+            /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
+            kind: components["schemas"]["PriceKindEnum"];
+            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            timing?: components["schemas"]["TimingEnum"];
+            /**
+             * Format: decimal
+             * @description The least amount per period, before tax.
+             */
+            minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most per period, before tax.
+             */
+            maximum?: string;
+            /** @description Usage prices only: the meter that events name. */
+            meter?: string;
+            /** @description Usage prices only: how events become a quantity. */
+            aggregation?: components["schemas"]["AggregationEnum"];
+            /** @description Usage prices only: the property that replaces an event's value. */
+            property?: string;
+            /** @description Usage prices only: the properties that an event must have, each with its allowed value or values. */
+            filters?: {
+                [key: string]: string | string[];
+            };
+            /** @description How a price charges a part of a period. Default: `"day"`. */
+            proration?: components["schemas"]["ProrationEnum"];
+            /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
+            bill_last_day?: boolean;
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description The tier that the quantity reaches prices all units. */
+            tiers: components["schemas"]["UnitTier"][];
+        };
+        /** @description A webhook to create. */
+        Webhook: {
+            /** @description Where signals are sent to: https, at a public address. */
+            url: string;
+            /** @description The types of signals that it gets. */
+            types: components["schemas"]["TypesEnum"][];
+            /** @description The only holder whose signals it gets; null for all. */
+            holder_id?: string | null;
+            /** @description What it is for, for people. Default: `""`. */
+            description?: string;
+        };
+        /** @description Where signals are sent to. */
+        WebhookBody: {
+            /**
+             * Format: int64
+             * @description Its id.
+             */
+            id: number;
+            /** @description The address that signals are sent to. */
+            url: string;
+            /** @description The types of signals that it gets. */
+            types: string[];
+            /** @description The only holder whose signals it gets; null for all holders. */
+            holder_id: string | null;
+            /** @description What it is for. */
+            description: string;
+            /** @description `disabled`: signals are kept for it, but not sent. `removed`: it gets no more signals. */
+            state: components["schemas"]["WebhookBodyStateEnum"];
+            /**
+             * Format: date-time
+             * @description When it was disabled; null if it is not disabled.
+             */
+            disabled_at: string | null;
+            /** @description Why it was disabled, for people. */
+            disabled_because: string | null;
+            /**
+             * Format: date-time
+             * @description When it was made; it gets signals of what has happened since then.
+             */
+            created_at: string;
+            /** @description Who made it. */
+            created_by: string;
+            /**
+             * Format: date-time
+             * @description When it got its current secret; null for its first secret.
+             */
+            rotated_at: string | null;
+            /**
+             * Format: date-time
+             * @description Until when the former secret also signs requests.
+             */
+            former_until: string | null;
+            /**
+             * Format: date-time
+             * @description The first failed attempt since the last success; null if no attempt has failed since.
+             */
+            failing_since?: string | null;
+            /** @description Signs the requests. Only the response that creates it contains it; null in a dry run, and after a rotation. */
+            secret?: string | null;
+        };
+        /** @description A page of a list. */
+        WebhookBodyPage: {
+            results: components["schemas"]["WebhookBody"][];
             /**
              * Format: uri
-             * @description Stable; ends in the problem's slug.
+             * @description The URL of that page; null at the end of the list.
              */
-            type: string;
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @enum {string} */
+        WebhookBodyStateEnum: "enabled" | "disabled" | "removed";
+        /** @description A new secret for a webhook. */
+        WebhookRotation: {
+            /**
+             * Format: date-time
+             * @description Until when the former secret also signs requests; null: it ends at once.
+             */
+            former_until?: string | null;
+        };
+        /** @enum {string} */
+        WindowEnum: "rolling" | "day" | "week" | "month";
+        /** @description A fault of a request. */
+        FieldError: {
+            /** @description JSON pointer into the body; for a query parameter or a header, / and its name. */
+            pointer: string;
+            code: string;
+            detail: string;
+        };
+        /** @description The account has a later entry than the request expects; nothing was written. */
+        AccountMovedOn: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/account-moved-on";
             title: string;
             status: number;
             detail: string;
@@ -3401,25 +5690,903 @@ export interface components {
              * @enum {string}
              */
             outcome: "not_executed" | "unknown";
-            /** @description For 400: every fault of the request. */
-            errors?: components["schemas"]["FieldError"][];
+            /**
+             * Format: int64
+             * @description The last entry that the request expects.
+             */
+            expected: number;
+            /**
+             * Format: int64
+             * @description The last entry of the account.
+             */
+            sequence: number;
         } & {
             [key: string]: unknown;
         };
-        /** @description A fault of a request. */
-        FieldError: {
-            /** @description JSON pointer into the body; for a query parameter or a header, / and its name. */
-            pointer: string;
-            code: string;
+        /** @description The name belongs to an existing resource with other content. The name of an API key stays taken when the key has ended. Nothing was written. */
+        AlreadyExists: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/already-exists";
+            title: string;
+            status: number;
             detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description What kind of thing it is. */
+            resource: string;
+            /** @description Its reference. */
+            ref: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Rate times quantity exceeds the largest amount of one operation. */
+        AmountLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/amount-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The rate that the request names. */
+            rate: string;
+            /**
+             * Format: int64
+             * @description How much of it the request asks for.
+             */
+            quantity: number;
+            /**
+             * Format: int64
+             * @description The most that one operation moves.
+             */
+            limit: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account would have more credits from others than the limit. Not recorded. */
+        BalanceLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/balance-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The limit of credits that an account can have from others.
+             */
+            limit: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description One operation of an atomic batch failed; the ledger executed none. */
+        BatchRejected: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/batch-rejected";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description Which operation failed, from 0.
+             */
+            index: number;
+            /** @description The problem of that operation. */
+            problem: {
+                [key: string]: unknown;
+            };
+            /** @description As in the response to a batch. */
+            results: {
+                [key: string]: unknown;
+            }[];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Billing of the subscription is not suspended. */
+        BillingNotSuspended: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/billing-not-suspended";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The subscription. */
+            subscription: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Billing is suspended until a person has checked the subscription and resumes it. */
+        BillingSuspended: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/billing-suspended";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The subscription. */
+            subscription: string;
+            /** @description Why billing was suspended. */
+            reason: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description A dry run exceeds a limit at which a run suspends the billing. Nothing is suspended. */
+        BillingWouldBeSuspended: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/billing-would-be-suspended";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The subscription. */
+            subscription: string;
+            /** @description Why billing was suspended. */
+            reason: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The body took longer than 20 s to arrive. */
+        BodyTimeout: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/body-timeout";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description How long a body may take.
+             */
+            seconds: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The body exceeds the limit of this path. */
+        BodyTooLarge: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/body-too-large";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The limit of this path.
+             */
+            limit_bytes: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description A hard budget has less left in its window than the request needs. A dry run tells a key without `ledger:read` neither the limit nor what is used. */
+        BudgetExceeded: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/budget-exceeded";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The budget; if several are exceeded, the one that has room again last. */
+            budget: string;
+            /** @description The actor, reference or label value that the limit is for; null for the whole account. */
+            subject: string | null;
+            /**
+             * Format: int64
+             * @description How many credits the request needs.
+             */
+            requested: number;
+            /**
+             * Format: date-time
+             * @description When the budget will have room for the request if nothing else is spent. If the limit is below the request: when nothing of it will be used any more; null if nothing is used now.
+             */
+            resets_at: string | null;
+            /**
+             * Format: int64
+             * @description The limit of the budget.
+             */
+            limit?: number;
+            /**
+             * Format: int64
+             * @description How much of it is used in the current window, holds included.
+             */
+            used?: number;
+            /**
+             * Format: int64
+             * @description What is left.
+             */
+            remaining?: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account would have too many budgets, or they would count too many subjects at the same time. Not recorded. */
+        BudgetLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/budget-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * @description What there would be too many of.
+             * @enum {string}
+             */
+            what: "budgets" | "subjects of budgets";
+            /**
+             * Format: int64
+             * @description How many it may have.
+             */
+            limit: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account has no budget of this name. */
+        BudgetNotFound: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/budget-not-found";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The budget that the request names. */
+            budget: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The capture asks for more than the hold still holds. */
+        CaptureExceedsHold: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/capture-exceeds-hold";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The hold.
+             */
+            sequence: number;
+            /**
+             * Format: int64
+             * @description What the hold still holds.
+             */
+            held: number;
+            /**
+             * Format: int64
+             * @description What the request asks for.
+             */
+            requested: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The customer cannot get the coupon: its currency differs, or the customer has it already. */
+        CouponNotApplicable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/coupon-not-applicable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The coupon. */
+            coupon: string;
+            /** @description Why the customer cannot get it. */
+            why: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The rest of a line that can be credited. */
+        CreditableLine: {
+            /**
+             * Format: int64
+             * @description The line.
+             */
+            position: number;
+            /**
+             * Format: int64
+             * @description The creditable amount, before tax.
+             */
+            creditable_minor: number;
+        };
+        /** @description The credit note exceeds the rest of the invoice. */
+        CreditExceedsInvoice: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/credit-exceeds-invoice";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The invoice, by its id.
+             */
+            invoice: number;
+            /**
+             * Format: int64
+             * @description The creditable amount, with tax.
+             */
+            creditable_minor: number;
+            /** @description The creditable amount of each line. */
+            lines: components["schemas"]["CreditableLine"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description `manage.py erase_customer` cannot erase the customer before everything is billed. */
+        CustomerStillBilled: {
+            /** @enum {string} */
+            type: "https://credit-ledger.example/problems/customer-still-billed";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The customer. */
+            customer: string;
+            /** @description The subscription. */
+            subscription: string;
+            /** @description What is not billed yet. */
+            why: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description A statement timed out, deadlocked or failed to serialize, three times in a row. */
+        DatabaseBusy: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/database-busy";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The database cannot be reached, takes no more connections, or was lost before COMMIT. */
+        DatabaseUnavailable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/database-unavailable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The database server's disk is full. */
+        DiskFull: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/disk-full";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The document has more rows than a PDF can have. Nothing was written. */
+        DocumentTooLong: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/document-too-long";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description How many rows the document would have.
+             */
+            rows: number;
+            /**
+             * Format: int64
+             * @description The most rows that a PDF can have.
+             */
+            limit: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account has no entry of this sequence. */
+        EntryNotFound: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/entry-not-found";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The entry that the request names.
+             */
+            sequence: number;
+            /** @description What is counted. */
+            credit_type: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The ledger lacks the last entry before the position: it was restored from an earlier state, or is another ledger. */
+        FeedPositionLost: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/feed-position-lost";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The holder of the last entry before the position. */
+            holder_id: string;
+            /** @description What is counted. */
+            credit_type: string;
+            /**
+             * Format: int64
+             * @description The sequence of that entry.
+             */
+            sequence: number;
+            /**
+             * Format: date-time
+             * @description When that entry was recorded.
+             */
+            recorded_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description This server cannot tell which entries can still appear, so it has no feed: a standby, or a ledger on several nodes. */
+        FeedUnavailable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/feed-unavailable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * @description What the server is.
+             * @enum {string}
+             */
+            reason: "standby" | "cluster";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The server never does this, for any client. */
+        Forbidden: {
+            /** @enum {string} */
+            type: "https://credit-ledger.example/problems/forbidden";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The hold was captured or released, or has expired. */
+        HoldClosed: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/hold-closed";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The hold.
+             */
+            sequence: number;
+            /**
+             * @description What ended it.
+             * @enum {string}
+             */
+            how: "captured" | "released" | "expired";
+            /**
+             * Format: int64
+             * @description The entry that ended it; null if no entry is booked yet.
+             */
+            closed_by: number | null;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The open holds of the account would exceed the limit of held lots. Not recorded. */
+        HoldLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/hold-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description How many lots the open holds would hold.
+             */
+            held_lots: number;
+            /**
+             * Format: int64
+             * @description How many they may hold.
+             */
+            limit: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The holder's lock was not free within `lock_timeout`, 2 s by default, or too many requests wait for it. `Retry-After` is random, so that the clients do not return together: 1 to 4 s. For a holder that has been busy for 4 s or longer, it is between 1 s and twice that time, at most 30 s, and also a fact. */
+        HolderBusy: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/holder-busy";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The name of the lock. */
+            key?: string;
+            /**
+             * Format: int64
+             * @description As in Retry-After.
+             */
+            retry_after_seconds?: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The holder is frozen: no credits leave it, and others cannot transfer credits to it. */
+        HolderFrozen: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/holder-frozen";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The frozen holder; in a transfer, the sender or the receiver. */
+            holder_id: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The Idempotency-Key is too long or contains characters other than printable ASCII. */
+        IdempotencyKeyInvalid: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/idempotency-key-invalid";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            errors: components["schemas"]["FieldError"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The write has no Idempotency-Key header. */
+        IdempotencyKeyMissing: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/idempotency-key-missing";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            errors: components["schemas"]["FieldError"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The key belongs to another request of this holder. */
+        IdempotencyKeyReused: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/idempotency-key-reused";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The key that the request has. */
+            idempotency_key: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description A lot of the account that has too few credits. */
+        InsufficientCreditsLot: {
+            /**
+             * Format: int64
+             * @description The grant, by sequence.
+             */
+            grant: number;
+            /**
+             * Format: int64
+             * @description Credits left in it.
+             */
+            remaining: number;
+            /**
+             * @description Whether it can be spent.
+             * @enum {string}
+             */
+            state: "spendable" | "not_yet_effective" | "expired";
+            /**
+             * Format: date-time
+             * @description When it can be spent from.
+             */
+            effective_at: string | null;
+            /**
+             * Format: date-time
+             * @description When it expires; null for never.
+             */
+            expires_at: string | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description An open hold of the account that has too few credits. */
+        InsufficientCreditsHold: {
+            /**
+             * Format: int64
+             * @description The hold, by the sequence of its entry.
+             */
+            hold: number;
+            /**
+             * Format: int64
+             * @description What it still sets aside.
+             */
+            amount: number;
+            /**
+             * @description Whether it still holds them.
+             * @enum {string}
+             */
+            state: "open" | "expired";
+            /**
+             * Format: date-time
+             * @description When it expires.
+             */
+            expires_at: string;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         };
         /** @description The account has fewer credits available than the request needs. A key without `ledger:read` gets no causes and, of a dry run, only the shortfall. */
         InsufficientCredits: {
             /**
-             * Format: uri
-             * @description Stable; ends in the problem's slug.
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
-            type: string;
+            type: "https://credit-ledger.example/problems/insufficient-credits";
             title: string;
             status: number;
             detail: string;
@@ -3470,57 +6637,1175 @@ export interface components {
             holds?: components["schemas"]["InsufficientCreditsHold"][];
             /**
              * Format: date-time
-             * @description From when on enough will be available if nothing else happens; null for never.
+             * @description The instant from which enough credits will be available if nothing else happens; null for never.
              */
             earliest_sufficient_at?: string | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
         } & {
             [key: string]: unknown;
         };
-        /** @description A lot of the account that has too few credits. */
-        InsufficientCreditsLot: {
+        /** @description The server has a bug; the log has the details under the request's id. */
+        InternalError: {
             /**
-             * Format: int64
-             * @description The grant, by sequence.
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
              */
-            grant: number;
+            type: "https://credit-ledger.example/problems/internal-error";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
             /**
-             * Format: int64
-             * @description Credits left in it.
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
              */
-            remaining: number;
-            /** @enum {string} */
-            state: "spendable" | "not_yet_effective" | "expired";
-            /**
-             * Format: date-time
-             * @description When it can be spent from.
-             */
-            effective_at: string | null;
-            /**
-             * Format: date-time
-             * @description When it expires; null for never.
-             */
-            expires_at: string | null;
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
         };
-        /** @description An open hold of the account that has too few credits. */
-        InsufficientCreditsHold: {
+        /** @description A field or parameter is missing or unknown, or has a value that its rule does not allow. `errors` lists every fault. */
+        InvalidRequest: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/invalid-request";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            errors: components["schemas"]["FieldError"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The document's state does not allow this transition. With `by`: a later invoice corrects this one, or bills time that it gave back. Void that invoice first. */
+        InvalidTransition: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/invalid-transition";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
             /**
              * Format: int64
-             * @description The hold, by the sequence of its entry.
+             * @description The invoice, by its id.
              */
-            hold: number;
+            invoice: number;
+            /** @description The state of the invoice. */
+            state: string;
+            /** @description The transition that the request asks for. */
+            wanted: string;
             /**
              * Format: int64
-             * @description What it still sets aside.
+             * @description The later invoice, by its id.
              */
-            amount: number;
-            /** @enum {string} */
-            state: "open" | "expired";
+            by?: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Another process is generating invoices for this subscription; try again later. */
+        InvoiceGenerationBusy: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/invoice-generation-busy";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The name of the lock. */
+            key: string;
+            /** @description The subscription. */
+            subscription: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The API key is revoked or has expired, so it cannot get another secret. Nothing was written. */
+        KeyEnded: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/key-ended";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * @description What ended it.
+             * @enum {string}
+             */
+            how: "revoked" | "expired";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The API key has, or would have, more rights than the key that sends the request. Nothing was written. */
+        KeyExceedsOwn: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/key-exceeds-own";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The names of the fields that go beyond. */
+            exceeds: string[];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The former secret of the API key is still valid, and a key has two secrets at most. Nothing was written. */
+        KeyRotating: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/key-rotating";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
             /**
              * Format: date-time
-             * @description When it expires.
+             * @description Until when the former secret is valid.
              */
-            expires_at: string;
+            former_until: string;
+        } & {
+            [key: string]: unknown;
         };
+        /** @description Another process holds a lock that this request does not wait for. */
+        LockBusy: {
+            /** @enum {string} */
+            type: "https://credit-ledger.example/problems/lock-busy";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The name of the lock. */
+            key: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The lot is not open: its credits were used, are held, or expired, or the entry opened no lot. */
+        LotClosed: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/lot-closed";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The lot, by the entry that the request names.
+             */
+            sequence: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account, or the receiver of a transfer, cannot have another open lot. Not recorded. Grants can open at most 500 lots of an account, transfers from others 100 more. For a transfer the response does not tell how many lots the receiver has. */
+        LotLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/lot-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description How many open lots the account has.
+             */
+            open_lots: number;
+            /**
+             * Format: int64
+             * @description How many it may have.
+             */
+            limit: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The body is not one well-formed JSON object, or the URL is not well-formed. `errors` lists every fault. */
+        MalformedRequest: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/malformed-request";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            errors: components["schemas"]["FieldError"][];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The path does not support this method. */
+        MethodNotAllowed: {
+            /** @enum {string} */
+            type: "https://credit-ledger.example/problems/method-not-allowed";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The method of the request. */
+            method?: string;
+            /** @description The methods of the path, as in Allow. */
+            allowed: string[];
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The entry is not a hold. */
+        NotAHold: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/not-a-hold";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The entry that the request names.
+             */
+            sequence: number;
+            /** @description The kind of the entry. */
+            kind: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The client accepts no media type that this path serves. */
+        NotAcceptable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/not-acceptable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The media type that this path serves. */
+            served: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description No resource has this name, or this key may not see it; the response is the same for both. */
+        NotFound: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/not-found";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The kind of the resource. */
+            resource?: string;
+            /** @description The resource's reference, or the id of a document. */
+            ref?: string | number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The entry is not a spend. */
+        NotRefundable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/not-refundable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The entry that the request names.
+             */
+            sequence: number;
+            /** @description The kind of the entry. */
+            kind: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The entry is not a transfer to another holder, or it is itself a reversal. */
+        NotReversible: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/not-reversible";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The entry that the request names.
+             */
+            sequence: number;
+            /** @description The kind of the entry. */
+            kind: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The entry is not a grant. */
+        NotRevocable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/not-revocable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The entry that the request names.
+             */
+            sequence: number;
+            /** @description The kind of the entry. */
+            kind: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account has no unspent credits outside holds. */
+        NothingToVoid: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/nothing-to-void";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description What open holds set aside.
+             */
+            held: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The connection broke during COMMIT. Send the same request with the same key to learn whether it was written. */
+        OutcomeUnknown: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/outcome-unknown";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The holder of the account. */
+            holder_id?: string;
+            /** @description The batch, by its key. */
+            batch?: string;
+            /** @description The rate that the request names. */
+            rate?: string;
+            /** @description The subscription that the request names. */
+            subscription?: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim. A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with the next subscription. */
+        PeriodAlreadyBilled: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/period-already-billed";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The subscription. */
+            subscription: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description A grant by the present terms is due and was not made yet, so other terms cannot begin. Not recorded. */
+        RecurringGrantDue: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/recurring-grant-due";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The recurring grant that the request names. */
+            recurring_grant: string;
+            /**
+             * Format: date-time
+             * @description Since when.
+             */
+            due_at: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The account has no recurring grant of this name, or it has ended. */
+        RecurringGrantNotFound: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/recurring-grant-not-found";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The recurring grant that the request names. */
+            recurring_grant: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The refund asks for more than the unrefunded rest of the spend. */
+        RefundExceedsSpend: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/refund-exceeds-spend";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The spend.
+             */
+            sequence: number;
+            /**
+             * Format: int64
+             * @description What is left to refund.
+             */
+            refundable: number;
+            /**
+             * Format: int64
+             * @description What the request asks for; null for all that is left.
+             */
+            requested: number | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The reversal asks for more than the other holder still has of the transfer. */
+        ReversalExceedsTransfer: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/reversal-exceeds-transfer";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The transfer.
+             */
+            sequence: number;
+            /**
+             * Format: int64
+             * @description What the other holder has left of it, unspent, unexpired and not held.
+             */
+            reversible: number;
+            /**
+             * Format: int64
+             * @description What the request asks for; null for all that is left.
+             */
+            requested: number | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The revocation asks for more than the unspent rest of the grant. */
+        RevocationExceedsGrant: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/revocation-exceeds-grant";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The grant.
+             */
+            sequence: number;
+            /**
+             * Format: int64
+             * @description What is left to revoke.
+             */
+            revocable: number;
+            /**
+             * Format: int64
+             * @description What the request asks for; null for all that is left.
+             */
+            requested: number | null;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The API key is valid but lacks a scope. */
+        ScopeMissing: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/scope-missing";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The scope that the call needs. */
+            scope: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description No seller is recorded, so no document can be printed: `manage.py seller`. Nothing was written. */
+        SellerMissing: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/seller-missing";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description Another writer, without the lock, took the sequence number, three times in a row. */
+        SequenceTaken: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/sequence-taken";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The holder of the account. */
+            holder_id?: string;
+            /** @description The batch, by its key. */
+            batch?: string;
+            /** @description The rate that the request names. */
+            rate?: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The process has too many requests, or is stopping. It tried no lock. A queue is full, or the request did not get its turn within 2.5 s, or would not get it. `Retry-After` is 1 to 30 s: each refused request gets a time behind the queue. */
+        ServerBusy: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/server-busy";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description As in Retry-After.
+             */
+            retry_after_seconds?: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The proxy (deploy/nginx) could not connect to any web server, and has not sent the request. */
+        ServerUnavailable: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/server-unavailable";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The API key, or the address of a client that is not logged in, has sent too many requests. */
+        TooManyRequests: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/too-many-requests";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description As in Retry-After.
+             */
+            retry_after_seconds: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The holder who would receive the credits refuses transfers. */
+        TransfersRefused: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/transfers-refused";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The holder who refuses transfers. */
+            to: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. */
+        Unauthenticated: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/unauthenticated";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description No rate has this name. */
+        UnknownRate: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/unknown-rate";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The rate that the request names. */
+            rate: string;
+            /** @description What is counted. */
+            credit_type: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The ledger cannot rely on the database, or on Django's settings for it. */
+        UnsafeDatabase: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/unsafe-database";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The body is not JSON in UTF-8, or it is compressed. */
+        UnsupportedMediaType: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/unsupported-media-type";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The media type that this path takes. */
+            accepted: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description No webhook has this id, it was removed, or it never got the signal that the request names. Nothing was written. */
+        WebhookNotFound: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/webhook-not-found";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The webhook that the request names.
+             */
+            webhook: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The former secret of the webhook still signs, and a webhook has two secrets at most. Nothing was written. */
+        WebhookRotating: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/webhook-rotating";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: date-time
+             * @description Until when the former secret signs.
+             */
+            former_until: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The problems of this call. */
+        ListGrantsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        GrantCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        SpendCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["AmountLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["BudgetLimit"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["HolderFrozen"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InsufficientCredits"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnknownRate"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        RefundSpendProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BalanceLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["NotRefundable"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RefundExceedsSpend"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        RevokeGrantProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["NotRevocable"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RevocationExceedsGrant"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        VoidCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["NothingToVoid"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReissueLotProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotClosed"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadFreezeProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        FreezeHolderFormerlyProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        FreezeHolderProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        TransferCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BalanceLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["BudgetLimit"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["HolderFrozen"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InsufficientCredits"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["TransfersRefused"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReverseTransferProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["NotReversible"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ReversalExceedsTransfer"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadIncomingTransfersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        SetIncomingTransfersFormerlyProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        SetIncomingTransfersProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        SetOverdraftFormerlyProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        SetOverdraftProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListBudgetsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadBudgetProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        SetBudgetProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetLimit"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        EndBudgetProblem: components["schemas"]["BudgetNotFound"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        ListRecurringGrantsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadRecurringGrantProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        SetRecurringGrantProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RecurringGrantDue"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        EndRecurringGrantProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RecurringGrantDue"] | components["schemas"]["RecurringGrantNotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        ReadBalanceProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListLotsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListEntriesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadEntryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ExplainEntryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListRefusalsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        PrintStatementProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreatePageLinkProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadHolderProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListHoldersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListHoldsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        HoldCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["AmountLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["BudgetLimit"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HoldLimit"] | components["schemas"]["HolderBusy"] | components["schemas"]["HolderFrozen"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InsufficientCredits"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnknownRate"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        CaptureHoldProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["BudgetLimit"] | components["schemas"]["CaptureExceedsHold"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HoldClosed"] | components["schemas"]["HolderBusy"] | components["schemas"]["HolderFrozen"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InsufficientCredits"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAHold"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReleaseHoldProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HoldClosed"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAHold"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ExtendHoldProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HoldClosed"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAHold"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListAllEntriesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["FeedPositionLost"] | components["schemas"]["FeedUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadEntryByIdProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadBalancesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListRatesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        PublishRateProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListRateVersionsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        QuoteRateProblem: components["schemas"]["AmountLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnknownRate"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        RunBatchProblem: components["schemas"]["BatchRejected"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListWebhooksProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreateWebhookProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadWebhookProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        ChangeWebhookProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        RemoveWebhookProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        RotateWebhookSecretProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"] | components["schemas"]["WebhookNotFound"] | components["schemas"]["WebhookRotating"];
+        /** @description The problems of this call. */
+        PingWebhookProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        ListDeliveriesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        ReadDeliveryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        ResendDeliveryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        ReadOwnKeyProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListKeysProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreateKeyProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["KeyExceedsOwn"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadKeyProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        RotateKeyProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["KeyEnded"] | components["schemas"]["KeyExceedsOwn"] | components["schemas"]["KeyRotating"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        RevokeKeyProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["KeyExceedsOwn"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        ListCustomersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreateCustomerProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadCustomerProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ChangeCustomerProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        TakeCouponOffProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        ListCustomerCouponsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        GiveCouponProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["CouponNotApplicable"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListPlansProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreatePlanProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadPlanProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        RateProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListCouponsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreateCouponProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadCouponProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListSubscriptionsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreateSubscriptionProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadSubscriptionProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListAmendmentsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        AmendSubscriptionProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListChargesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ChargeOnceProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        GenerateInvoicesProblem: components["schemas"]["BillingSuspended"] | components["schemas"]["BillingWouldBeSuspended"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["PeriodAlreadyBilled"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ResumeBillingProblem: components["schemas"]["BillingNotSuspended"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ResumeBillingFormerlyProblem: components["schemas"]["BillingNotSuspended"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListUsageEventsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        TakeInUsageProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadUsageEventProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListInvoicesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadInvoiceProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        DeleteDraftProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        PrintInvoiceProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DocumentTooLong"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SellerMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListInvoiceTransitionsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListInvoiceTransitionsFormerlyProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        CreditInvoiceProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["CreditExceedsInvoice"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListCreditNotesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadCreditNoteProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        PrintCreditNoteProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DocumentTooLong"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SellerMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        FinalizeInvoiceProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        PayInvoiceProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        VoidInvoiceProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        MarkInvoiceUncollectibleProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListResourcesProblem: components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"];
+        /** @description The problems of this call. */
+        HealthProblem: components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"];
+        /** @description The problems of this call. */
+        ReadinessProblem: components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"];
     };
     responses: never;
     parameters: never;
@@ -3530,6 +7815,110 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    listGrants: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description What is counted. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of grants. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GrantedPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListGrantsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListGrantsProblem"];
+                };
+            };
+        };
+    };
     grantCredits: {
         parameters: {
             query?: {
@@ -3539,7 +7928,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -3574,6 +7963,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3586,7 +7977,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GrantCreditsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -3595,7 +7986,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -3604,7 +7995,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -3613,7 +8004,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -3622,7 +8013,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The account has too many open lots */
@@ -3631,7 +8031,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["LotLimit"];
                 };
             };
             /** @description The account has a later entry */
@@ -3640,7 +8040,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -3649,7 +8049,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -3658,7 +8058,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -3667,7 +8067,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -3676,16 +8076,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GrantCreditsProblem"];
                 };
             };
         };
@@ -3699,7 +8108,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -3734,6 +8143,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3746,7 +8157,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SpendCreditsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -3755,7 +8166,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The account has too few credits */
@@ -3764,7 +8175,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["InsufficientCredits"];
+                    "application/problem+json": components["schemas"]["SpendCreditsProblem"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -3773,7 +8184,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -3782,7 +8193,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -3791,16 +8202,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
-            /** @description The rate does not exist */
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The holder is frozen */
             409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SpendCreditsProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -3809,7 +8229,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -3818,7 +8238,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -3827,7 +8247,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -3836,7 +8256,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -3845,16 +8265,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SpendCreditsProblem"];
                 };
             };
         };
@@ -3868,7 +8297,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -3903,6 +8332,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -3915,7 +8346,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RefundSpendProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -3924,7 +8355,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -3933,7 +8364,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description The entry does not exist */
@@ -3942,7 +8373,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RefundSpendProblem"];
                 };
             };
             /** @description This path serves only JSON */
@@ -3951,7 +8382,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Only a spend can be refunded */
@@ -3960,7 +8400,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RefundSpendProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -3969,7 +8409,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -3978,7 +8418,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -3987,7 +8427,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -3996,7 +8436,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4005,16 +8445,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RefundSpendProblem"];
                 };
             };
         };
@@ -4028,7 +8477,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -4063,6 +8512,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -4075,7 +8526,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RevokeGrantProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4084,7 +8535,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4093,7 +8544,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description The entry does not exist */
@@ -4102,7 +8553,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RevokeGrantProblem"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4111,7 +8562,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Only a grant can be revoked */
@@ -4120,7 +8580,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RevokeGrantProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -4129,7 +8589,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -4138,7 +8598,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -4147,7 +8607,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -4156,7 +8616,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4165,16 +8625,824 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RevokeGrantProblem"];
+                };
+            };
+        };
+    };
+    voidCredits: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Void"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["VoidCreditsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The account has no unspent credits */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NothingToVoid"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["VoidCreditsProblem"];
+                };
+            };
+        };
+    };
+    reissueLot: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reissue"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReissueLotProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The entry does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReissueLotProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The lot is not open */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReissueLotProblem"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReissueLotProblem"];
+                };
+            };
+        };
+    };
+    readFreeze: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Whether the holder is frozen. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FreezeBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadFreezeProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadFreezeProblem"];
+                };
+            };
+        };
+    };
+    freezeHolder: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Freeze"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["FreezeHolderProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["FreezeHolderProblem"];
+                };
+            };
+        };
+    };
+    freezeHolderFormerly: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Freeze"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["FreezeHolderFormerlyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["FreezeHolderFormerlyProblem"];
                 };
             };
         };
@@ -4188,7 +9456,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -4223,6 +9491,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -4235,7 +9505,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TransferCreditsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4244,7 +9514,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The account has too few credits */
@@ -4253,7 +9523,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["InsufficientCredits"];
+                    "application/problem+json": components["schemas"]["TransferCreditsProblem"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4262,7 +9532,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -4271,7 +9541,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4280,16 +9550,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
-            /** @description The other holder refuses transfers */
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The holder is frozen */
             409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TransferCreditsProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -4298,7 +9577,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -4307,7 +9586,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -4316,7 +9595,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -4325,7 +9604,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4334,16 +9613,205 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TransferCreditsProblem"];
+                };
+            };
+        };
+    };
+    reverseTransfer: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reversal"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReverseTransferProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The entry does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReverseTransferProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description Only a transfer to another holder can be reversed */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReverseTransferProblem"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReverseTransferProblem"];
                 };
             };
         };
@@ -4363,7 +9831,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Whether they are accepted. */
+            /** @description Whether the account accepts transfers. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -4374,13 +9842,13 @@ export interface operations {
                     "application/json": components["schemas"]["IncomingTransfersBody"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadIncomingTransfersProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4389,7 +9857,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4398,7 +9866,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -4407,7 +9875,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4416,7 +9884,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4425,16 +9893,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadIncomingTransfersProblem"];
                 };
             };
         };
@@ -4448,7 +9925,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -4483,6 +9960,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -4495,7 +9974,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SetIncomingTransfersProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4504,7 +9983,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4513,7 +9992,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -4522,7 +10001,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4531,7 +10010,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The account has a later entry */
@@ -4540,7 +10028,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -4549,7 +10037,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -4558,7 +10046,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -4567,7 +10055,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4576,16 +10064,196 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SetIncomingTransfersProblem"];
+                };
+            };
+        };
+    };
+    setIncomingTransfersFormerly: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["IncomingTransfers"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetIncomingTransfersFormerlyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetIncomingTransfersFormerlyProblem"];
                 };
             };
         };
@@ -4599,7 +10267,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -4634,6 +10302,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -4646,7 +10316,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SetOverdraftProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4655,7 +10325,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4664,7 +10334,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -4673,7 +10343,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4682,7 +10352,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The account has a later entry */
@@ -4691,7 +10370,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -4700,7 +10379,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -4709,7 +10388,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -4718,7 +10397,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4727,16 +10406,1223 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["SetOverdraftProblem"];
+                };
+            };
+        };
+    };
+    setOverdraftFormerly: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Overdraft"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetOverdraftFormerlyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetOverdraftFormerlyProblem"];
+                };
+            };
+        };
+    };
+    listBudgets: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description What is counted. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of budgets. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetBodyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListBudgetsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListBudgetsProblem"];
+                };
+            };
+        };
+    };
+    readBudget: {
+        parameters: {
+            query?: {
+                /** @description What is counted. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description The name of the budget. */
+                budget: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The budget. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadBudgetProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadBudgetProblem"];
+                };
+            };
+        };
+    };
+    setBudget: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description The name of the budget. */
+                budget: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Budget"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetBudgetProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The account has too many budgets */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BudgetLimit"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetBudgetProblem"];
+                };
+            };
+        };
+    };
+    endBudget: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+                /** @description What is counted. */
+                credit_type?: string;
+                /** @description Why, for people. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description The name of the budget. */
+                budget: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entry. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndBudgetProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The budget does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndBudgetProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndBudgetProblem"];
+                };
+            };
+        };
+    };
+    listRecurringGrants: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description What is counted. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of recurring grants. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecurringGrantBodyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListRecurringGrantsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListRecurringGrantsProblem"];
+                };
+            };
+        };
+    };
+    readRecurringGrant: {
+        parameters: {
+            query?: {
+                /** @description What is counted. */
+                credit_type?: string;
+                /** @description How many of its next grants to show. */
+                upcoming?: number;
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description The name of the recurring grant. */
+                recurring_grant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The recurring grant. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RecurringGrantBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadRecurringGrantProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadRecurringGrantProblem"];
+                };
+            };
+        };
+    };
+    setRecurringGrant: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description The name of the recurring grant. */
+                recurring_grant: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Recurring"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetRecurringGrantProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description A grant is due by the present terms */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecurringGrantDue"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetRecurringGrantProblem"];
+                };
+            };
+        };
+    };
+    endRecurringGrant: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+                /** @description What is counted. */
+                credit_type?: string;
+                /** @description Why, for people. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description The name of the recurring grant. */
+                recurring_grant: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entry. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndRecurringGrantProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The recurring grant does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndRecurringGrantProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description A grant is due by the present terms */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecurringGrantDue"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndRecurringGrantProblem"];
                 };
             };
         };
@@ -4748,11 +11634,11 @@ export interface operations {
                 credit_type?: string;
                 /** @description As of this instant; now by default. */
                 at?: string;
-                /** @description What was on record by then, or what counts from then on by all that is on record now. */
+                /** @description `recorded`: by the entries recorded by then. `effective`: by all entries recorded until now that count then. */
                 by?: "recorded" | "effective";
             };
             header?: {
-                /** @description ETags of balances you know: the response is 304 if one of them is current. */
+                /** @description ETags of balances that you know: the response is 304 if one of them is current. */
                 "If-None-Match"?: string;
             };
             path: {
@@ -4776,7 +11662,7 @@ export interface operations {
                     "application/json": components["schemas"]["AccountBalance"];
                 };
             };
-            /** @description The account is still as If-None-Match says. No body. */
+            /** @description The account has not changed since If-None-Match. No body. */
             304: {
                 headers: {
                     /** @description The sequence of the account's last entry; for If-Match on a write, and for If-None-Match here. */
@@ -4787,13 +11673,13 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadBalanceProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4802,7 +11688,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4811,7 +11697,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -4820,7 +11706,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4829,7 +11715,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4838,16 +11724,129 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadBalanceProblem"];
+                };
+            };
+        };
+    };
+    listLots: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description What is counted. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of lots. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LotPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListLotsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListLotsProblem"];
                 };
             };
         };
@@ -4861,8 +11860,8 @@ export interface operations {
                 cursor?: string;
                 /** @description Only this credit type; all by default. */
                 credit_type?: string;
-                /** @description Only this kind; all but refusals by default. */
-                kind?: "grant" | "spend" | "refund" | "revoke" | "expire" | "hold" | "capture" | "release" | "transfer_in" | "transfer_out" | "adjust" | "refusal";
+                /** @description Only this kind; by default all except refusals. */
+                kind?: "grant" | "spend" | "refund" | "revoke" | "reissue" | "expire" | "hold" | "capture" | "release" | "transfer_in" | "transfer_out" | "adjust" | "refusal";
                 /** @description Recorded at or after this instant. */
                 since?: string;
                 /** @description Recorded before this instant. */
@@ -4888,13 +11887,13 @@ export interface operations {
                     "application/json": components["schemas"]["EntryPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListEntriesProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4903,7 +11902,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -4912,7 +11911,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -4921,7 +11920,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -4930,7 +11929,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -4939,16 +11938,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListEntriesProblem"];
                 };
             };
         };
@@ -4981,13 +11989,13 @@ export interface operations {
                     "application/json": components["schemas"]["Entry"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadEntryProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -4996,7 +12004,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5005,7 +12013,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5014,7 +12022,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5023,7 +12031,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5032,16 +12040,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadEntryProblem"];
                 };
             };
         };
@@ -5074,13 +12091,13 @@ export interface operations {
                     "application/json": components["schemas"]["Explanation"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ExplainEntryProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5089,7 +12106,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5098,7 +12115,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5107,7 +12124,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5116,7 +12133,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5125,16 +12142,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ExplainEntryProblem"];
                 };
             };
         };
@@ -5167,13 +12193,13 @@ export interface operations {
                     "application/json": components["schemas"]["RefusalPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListRefusalsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5182,7 +12208,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5191,7 +12217,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5200,7 +12226,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5209,7 +12235,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5218,16 +12244,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListRefusalsProblem"];
                 };
             };
         };
@@ -5237,7 +12272,7 @@ export interface operations {
             query?: {
                 /** @description What is counted. */
                 credit_type?: string;
-                /** @description Of words and numbers; default: the customer's, else en. */
+                /** @description The language of words and numbers; by default the customer's, otherwise en. */
                 language?: "en" | "de";
             };
             header?: never;
@@ -5262,13 +12297,13 @@ export interface operations {
                     "application/pdf": string;
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PrintStatementProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5277,7 +12312,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5286,7 +12321,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5295,7 +12330,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5304,7 +12339,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5313,16 +12348,153 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PrintStatementProblem"];
+                };
+            };
+        };
+    };
+    createPageLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPageLink"];
+            };
+        };
+        responses: {
+            /** @description The link. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageLink"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreatePageLinkProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreatePageLinkProblem"];
                 };
             };
         };
@@ -5350,13 +12522,22 @@ export interface operations {
                     "application/json": components["schemas"]["Holder"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadHolderProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5365,7 +12546,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5374,7 +12555,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5383,7 +12564,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5392,16 +12573,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadHolderProblem"];
                 };
             };
         };
@@ -5413,7 +12603,7 @@ export interface operations {
                 limit?: number;
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: string;
-                /** @description Only holders whose id begins so. */
+                /** @description Only holders whose id begins with this. */
                 prefix?: string;
                 /** @description Only this credit type; all by default. */
                 credit_type?: string;
@@ -5435,13 +12625,13 @@ export interface operations {
                     "application/json": components["schemas"]["AccountBalancePage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListHoldersProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5450,7 +12640,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5459,7 +12649,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5468,7 +12658,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5477,7 +12667,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5486,16 +12676,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListHoldersProblem"];
                 };
             };
         };
@@ -5530,13 +12729,13 @@ export interface operations {
                     "application/json": components["schemas"]["HoldBodyPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListHoldsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5545,7 +12744,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5554,7 +12753,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5563,7 +12762,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5572,7 +12771,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5581,16 +12780,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListHoldsProblem"];
                 };
             };
         };
@@ -5604,7 +12812,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -5639,6 +12847,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5651,7 +12861,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["HoldCreditsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5660,7 +12870,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The account has too few credits */
@@ -5669,7 +12879,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["InsufficientCredits"];
+                    "application/problem+json": components["schemas"]["HoldCreditsProblem"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5678,7 +12888,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -5687,7 +12897,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5696,16 +12906,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
-            /** @description The open holds of the account hold too many lots */
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The holder is frozen */
             409: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["HoldCreditsProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -5714,7 +12933,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -5723,7 +12942,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -5732,7 +12951,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -5741,7 +12960,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5750,16 +12969,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["HoldCreditsProblem"];
                 };
             };
         };
@@ -5773,7 +13001,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -5810,6 +13038,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5822,7 +13052,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CaptureHoldProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -5831,7 +13061,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The account has too few credits */
@@ -5840,7 +13070,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["InsufficientCredits"];
+                    "application/problem+json": components["schemas"]["CaptureHoldProblem"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -5849,7 +13079,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description The entry does not exist */
@@ -5858,7 +13088,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CaptureHoldProblem"];
                 };
             };
             /** @description This path serves only JSON */
@@ -5867,7 +13097,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Only a hold can be captured, released or extended */
@@ -5876,7 +13115,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CaptureHoldProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -5885,7 +13124,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -5894,7 +13133,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -5903,7 +13142,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -5912,7 +13151,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -5921,16 +13160,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CaptureHoldProblem"];
                 };
             };
         };
@@ -5944,7 +13192,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -5981,6 +13229,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -5993,7 +13243,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReleaseHoldProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6002,7 +13252,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6011,7 +13261,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description The entry does not exist */
@@ -6020,7 +13270,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReleaseHoldProblem"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6029,7 +13279,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Only a hold can be captured, released or extended */
@@ -6038,7 +13297,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReleaseHoldProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -6047,7 +13306,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -6056,7 +13315,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -6065,7 +13324,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -6074,7 +13333,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6083,16 +13342,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReleaseHoldProblem"];
                 };
             };
         };
@@ -6106,7 +13374,7 @@ export interface operations {
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
                 "Idempotency-Key"?: string;
-                /** @description The ETag of the balance you read: the write needs an account without a later entry. `*` sets no condition. */
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
                 "If-Match"?: string;
             };
             path: {
@@ -6143,6 +13411,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -6155,7 +13425,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ExtendHoldProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6164,7 +13434,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6173,7 +13443,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description The entry does not exist */
@@ -6182,7 +13452,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ExtendHoldProblem"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6191,7 +13461,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Only a hold can be captured, released or extended */
@@ -6200,7 +13479,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ExtendHoldProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -6209,7 +13488,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
                 };
             };
             /** @description The body is too large */
@@ -6218,7 +13497,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -6227,7 +13506,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -6236,7 +13515,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6245,16 +13524,366 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ExtendHoldProblem"];
+                };
+            };
+        };
+    };
+    listAllEntries: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only this credit type; all by default. */
+                credit_type?: string;
+                /** @description Only this kind; by default all except refusals. */
+                kind?: "grant" | "spend" | "refund" | "revoke" | "reissue" | "expire" | "hold" | "capture" | "release" | "transfer_in" | "transfer_out" | "adjust" | "refusal";
+                /** @description Recorded at or after this instant. */
+                since?: string;
+                /** @description Recorded before this instant. */
+                until?: string;
+                /** @description Only this holder; all by default. */
+                holder?: string;
+                /** @description Only entries with this reference. */
+                reference?: string;
+                /** @description Only the entry of this request; `holder` too, because keys are per holder. */
+                idempotency_key?: string;
+                /** @description Only entries of this actor, such as `key:shop`. */
+                actor?: string;
+                /** @description Only entries whose metadata have this key with this value: `order:7781`. */
+                metadata?: string;
+                /** @description Which entries come first. */
+                order?: "newest" | "oldest";
+                /** @description Refusals too. */
+                refusals?: boolean;
+                /** @description Follow the entries from here, in the order of the feed: `start`, `end`, an instant, or as in `next`. Takes only `wait`, `limit`, `holder`, `credit_type`, `kind` and `refusals` beside it. */
+                after?: string;
+                /** @description With `after`: how many seconds to wait for an entry at most. */
+                wait?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of entries. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EntryPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAllEntriesProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The ledger does not know this position in the feed */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["FeedPositionLost"];
+                };
+            };
+            /** @description This server has no feed */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["FeedUnavailable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAllEntriesProblem"];
+                };
+            };
+        };
+    };
+    readEntryById: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+                /** @description What is counted. */
+                credit_type: string;
+                /** @description The number of the entry in its account: 1, 2, 3 … */
+                sequence: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entry. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadEntryByIdProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadEntryByIdProblem"];
+                };
+            };
+        };
+    };
+    readBalances: {
+        parameters: {
+            query: {
+                /** @description Up to 50 accounts: `ada,bob/sms` are the account of `ada` in `credits` and of `bob` in `sms`. */
+                accounts: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The accounts. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Balances"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadBalancesProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadBalancesProblem"];
                 };
             };
         };
@@ -6286,13 +13915,13 @@ export interface operations {
                     "application/json": components["schemas"]["RateBodyPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListRatesProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6301,7 +13930,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6310,7 +13939,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -6319,7 +13948,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6328,7 +13957,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6337,16 +13966,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListRatesProblem"];
                 };
             };
         };
@@ -6390,6 +14028,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -6402,7 +14042,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PublishRateProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6411,7 +14051,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6420,7 +14060,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -6429,7 +14069,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6438,7 +14078,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The body is too large */
@@ -6447,7 +14096,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -6456,7 +14105,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -6465,7 +14114,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6474,16 +14123,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PublishRateProblem"];
                 };
             };
         };
@@ -6518,13 +14176,13 @@ export interface operations {
                     "application/json": components["schemas"]["RateBodyPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListRateVersionsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6533,7 +14191,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6542,7 +14200,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -6551,7 +14209,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6560,7 +14218,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6569,16 +14227,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListRateVersionsProblem"];
                 };
             };
         };
@@ -6613,7 +14280,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["QuoteRateProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6622,7 +14289,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6631,7 +14298,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -6640,7 +14307,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6649,7 +14316,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The rate does not exist */
@@ -6658,7 +14334,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["QuoteRateProblem"];
                 };
             };
             /** @description The body is too large */
@@ -6667,7 +14343,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -6676,7 +14352,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6685,16 +14361,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["QuoteRateProblem"];
                 };
             };
         };
@@ -6737,7 +14422,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RunBatchProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6746,7 +14431,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6755,7 +14440,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -6764,7 +14449,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6773,7 +14458,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The ledger rejected the batch */
@@ -6782,7 +14476,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BatchRejected"];
                 };
             };
             /** @description The body is too large */
@@ -6791,7 +14485,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -6800,7 +14494,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -6809,7 +14503,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6818,16 +14512,1952 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RunBatchProblem"];
+                };
+            };
+        };
+    };
+    listWebhooks: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of webhooks. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBodyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListWebhooksProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListWebhooksProblem"];
+                };
+            };
+        };
+    };
+    createWebhook: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Webhook"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBody"];
+                };
+            };
+            /** @description The webhook. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreateWebhookProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreateWebhookProblem"];
+                };
+            };
+        };
+    };
+    readWebhook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadWebhookProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadWebhookProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadWebhookProblem"];
+                };
+            };
+        };
+    };
+    removeWebhook: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The webhook as it was. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RemoveWebhookProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RemoveWebhookProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RemoveWebhookProblem"];
+                };
+            };
+        };
+    };
+    changeWebhook: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedWebhookChange"];
+                "application/merge-patch+json": components["schemas"]["PatchedWebhookChange"];
+            };
+        };
+        responses: {
+            /** @description The webhook after the change. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ChangeWebhookProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ChangeWebhookProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ChangeWebhookProblem"];
+                };
+            };
+        };
+    };
+    rotateWebhookSecret: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["WebhookRotation"];
+            };
+        };
+        responses: {
+            /** @description The webhook with its new secret. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateWebhookSecretProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateWebhookSecretProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The former secret of the webhook still signs */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["WebhookRotating"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateWebhookSecretProblem"];
+                };
+            };
+        };
+    };
+    pingWebhook: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryDetails"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PingWebhookProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PingWebhookProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PingWebhookProblem"];
+                };
+            };
+        };
+    };
+    listDeliveries: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only those in this state. */
+                state?: "pending" | "delivered" | "given_up";
+                /** @description Only signals of this type. */
+                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
+                /** @description Only signals of this holder. */
+                holder?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of deliveries. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryBodyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListDeliveriesProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListDeliveriesProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListDeliveriesProblem"];
+                };
+            };
+        };
+    };
+    readDelivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+                /** @description The id of the signal, which receivers see as `webhook-id`. */
+                signal: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryDetails"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadDeliveryProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadDeliveryProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadDeliveryProblem"];
+                };
+            };
+        };
+    };
+    resendDelivery: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the webhook. */
+                webhook: number;
+                /** @description The id of the signal, which receivers see as `webhook-id`. */
+                signal: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The delivery. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryDetails"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ResendDeliveryProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The webhook does not exist, or it has no such delivery */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ResendDeliveryProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ResendDeliveryProblem"];
+                };
+            };
+        };
+    };
+    readOwnKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The key. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnKey"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadOwnKeyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadOwnKeyProblem"];
+                };
+            };
+        };
+    };
+    listKeys: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only keys in this state. */
+                state?: "active" | "expired" | "revoked";
+                /** @description Only the key of this name. */
+                name?: string;
+                /** @description Only keys that are confined to this holder. */
+                holder_id?: string;
+                /** @description Only keys that this actor made, such as key:deploy. */
+                created_by?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of keys. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListKeysProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListKeysProblem"];
+                };
+            };
+        };
+    };
+    createKey: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewApiKey"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyWithSecret"];
+                };
+            };
+            /** @description The key, with its secret. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyWithSecret"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreateKeyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key exceeds the key that sends the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreateKeyProblem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The name is taken */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AlreadyExists"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["CreateKeyProblem"];
+                };
+            };
+        };
+    };
+    readKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The number of the API key. */
+                key_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The key. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadKeyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadKeyProblem"];
+                };
+            };
+        };
+    };
+    rotateKey: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The number of the API key. */
+                key_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Rotation"];
+            };
+        };
+        responses: {
+            /** @description The key, with its new secret. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKeyWithSecret"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateKeyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key exceeds the key that sends the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateKeyProblem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The API key has ended */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateKeyProblem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RotateKeyProblem"];
+                };
+            };
+        };
+    };
+    revokeKey: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The number of the API key. */
+                key_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The key. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RevokeKeyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key exceeds the key that sends the request */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RevokeKeyProblem"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RevokeKeyProblem"];
                 };
             };
         };
@@ -6841,14 +16471,19 @@ export interface operations {
                 cursor?: string;
                 /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
                 name?: string;
-                /** @description Whose credits of this holder pay first. */
-                holder?: string;
+                /** @description Only customers whose invoices this holder's credits pay first. */
+                holder_id?: string;
                 /** @description Invoiced in this currency. */
                 currency?: string;
                 /** @description Created at this time or later. */
                 since?: string;
                 /** @description Created before this time. */
                 until?: string;
+                /**
+                 * @deprecated
+                 * @description Former name of `holder_id`; answered until 1.0.
+                 */
+                holder?: string;
             };
             header?: never;
             path?: never;
@@ -6867,13 +16502,13 @@ export interface operations {
                     "application/json": components["schemas"]["CustomerPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCustomersProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6882,7 +16517,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -6891,7 +16526,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -6900,7 +16535,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -6909,7 +16544,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -6918,16 +16553,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCustomersProblem"];
                 };
             };
         };
@@ -6971,6 +16615,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -6983,7 +16629,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreateCustomerProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -6992,7 +16638,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7001,7 +16647,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -7010,7 +16656,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7019,7 +16665,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The name is taken */
@@ -7028,7 +16683,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AlreadyExists"];
                 };
             };
             /** @description The body is too large */
@@ -7037,7 +16692,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -7046,7 +16701,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -7055,7 +16710,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7064,16 +16719,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreateCustomerProblem"];
                 };
             };
         };
@@ -7083,7 +16747,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -7101,13 +16765,22 @@ export interface operations {
                     "application/json": components["schemas"]["Customer"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadCustomerProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7116,16 +16789,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7134,7 +16807,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7143,16 +16816,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadCustomerProblem"];
                 };
             };
         };
@@ -7168,7 +16850,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -7176,10 +16858,11 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["PatchedCustomerChange"];
+                "application/merge-patch+json": components["schemas"]["PatchedCustomerChange"];
             };
         };
         responses: {
-            /** @description The customer as it is then. */
+            /** @description The customer after the change. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -7198,7 +16881,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ChangeCustomerProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7207,7 +16890,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7216,16 +16899,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7234,7 +16917,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The body is too large */
@@ -7243,7 +16935,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -7252,7 +16944,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -7261,7 +16953,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7270,16 +16962,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ChangeCustomerProblem"];
                 };
             };
         };
@@ -7295,7 +16996,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
                 /** @description The coupon. */
                 code: string;
@@ -7304,7 +17005,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description What it was used for. */
+            /** @description The coupon, with its discounts so far. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -7317,13 +17018,13 @@ export interface operations {
                     "application/json": components["schemas"]["CustomerCoupon"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TakeCouponOffProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7332,7 +17033,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7341,16 +17042,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7359,7 +17060,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -7368,7 +17069,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7377,16 +17078,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TakeCouponOffProblem"];
                 };
             };
         };
@@ -7401,7 +17111,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -7419,13 +17129,13 @@ export interface operations {
                     "application/json": components["schemas"]["CustomerCouponPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCustomerCouponsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7434,7 +17144,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7443,16 +17153,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7461,7 +17171,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7470,16 +17180,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCustomerCouponsProblem"];
                 };
             };
         };
@@ -7495,7 +17214,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -7519,13 +17238,15 @@ export interface operations {
                     "application/json": components["schemas"]["GivenCoupon"];
                 };
             };
-            /** @description It is used from the next invoice on. */
+            /** @description The next invoice is the first to use the coupon. */
             201: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -7538,7 +17259,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GiveCouponProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7547,7 +17268,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7556,16 +17277,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7574,7 +17295,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The customer cannot get this coupon */
@@ -7583,7 +17313,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CouponNotApplicable"];
                 };
             };
             /** @description The body is too large */
@@ -7592,7 +17322,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -7601,7 +17331,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -7610,7 +17340,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7619,16 +17349,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GiveCouponProblem"];
                 };
             };
         };
@@ -7640,18 +17379,23 @@ export interface operations {
                 limit?: number;
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: string;
-                /** @description Of this plan. */
-                code?: string;
+                /** @description Only versions of this plan. */
+                ref?: string;
                 /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
                 name?: string;
                 /** @description In this currency. */
                 currency?: string;
-                /** @description True: of each plan only its newest version. */
+                /** @description True: only the newest version of each plan. */
                 newest?: boolean;
                 /** @description Created at this time or later. */
                 since?: string;
                 /** @description Created before this time. */
                 until?: string;
+                /**
+                 * @deprecated
+                 * @description Former name of `ref`; answered until 1.0.
+                 */
+                code?: string;
             };
             header?: never;
             path?: never;
@@ -7670,13 +17414,13 @@ export interface operations {
                     "application/json": components["schemas"]["PlanPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListPlansProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7685,7 +17429,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7694,7 +17438,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -7703,7 +17447,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7712,7 +17456,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7721,16 +17465,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListPlansProblem"];
                 };
             };
         };
@@ -7767,13 +17520,15 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            /** @description The version that was made. */
+            /** @description The new version. */
             201: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -7786,7 +17541,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreatePlanProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7795,7 +17550,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7804,7 +17559,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -7813,7 +17568,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7822,7 +17577,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The body is too large */
@@ -7831,7 +17595,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -7840,7 +17604,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -7849,7 +17613,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7858,16 +17622,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreatePlanProblem"];
                 };
             };
         };
@@ -7880,7 +17653,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -7898,13 +17671,13 @@ export interface operations {
                     "application/json": components["schemas"]["Plan"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadPlanProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -7913,7 +17686,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -7922,16 +17695,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -7940,7 +17713,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -7949,16 +17722,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadPlanProblem"];
                 };
             };
         };
@@ -7976,7 +17758,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The amount and how it comes about. */
+            /** @description The amount and its calculation. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -7993,7 +17775,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RateProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8002,7 +17784,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8011,7 +17793,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -8020,7 +17802,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8029,7 +17811,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The body is too large */
@@ -8038,7 +17829,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -8047,7 +17838,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8056,16 +17847,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["RateProblem"];
                 };
             };
         };
@@ -8079,7 +17879,7 @@ export interface operations {
                 cursor?: string;
                 /** @description Of this kind. */
                 kind?: "amount" | "percentage";
-                /** @description Over an amount in this currency. */
+                /** @description With an amount in this currency. */
                 currency?: string;
                 /** @description Created at this time or later. */
                 since?: string;
@@ -8103,13 +17903,13 @@ export interface operations {
                     "application/json": components["schemas"]["CouponPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCouponsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8118,7 +17918,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8127,7 +17927,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -8136,7 +17936,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8145,7 +17945,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8154,16 +17954,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCouponsProblem"];
                 };
             };
         };
@@ -8207,6 +18016,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8219,7 +18030,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreateCouponProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8228,7 +18039,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8237,7 +18048,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -8246,7 +18057,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8255,7 +18066,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The name is taken */
@@ -8264,7 +18084,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AlreadyExists"];
                 };
             };
             /** @description The body is too large */
@@ -8273,7 +18093,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -8282,7 +18102,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -8291,7 +18111,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8300,16 +18120,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreateCouponProblem"];
                 };
             };
         };
@@ -8319,7 +18148,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -8337,13 +18166,22 @@ export interface operations {
                     "application/json": components["schemas"]["Coupon"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadCouponProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8352,16 +18190,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8370,7 +18208,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8379,16 +18217,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadCouponProblem"];
                 };
             };
         };
@@ -8402,11 +18249,11 @@ export interface operations {
                 cursor?: string;
                 /** @description Of this customer. */
                 customer?: string;
-                /** @description On any version of this plan now. */
+                /** @description Only subscriptions that are now on a version of this plan. */
                 plan?: string;
                 /** @description In this state now. */
                 state?: "scheduled" | "active" | "paused" | "ended";
-                /** @description True: those whose billing is suspended; false: the others. */
+                /** @description True: only subscriptions whose billing is suspended; false: only the others. */
                 suspended?: boolean;
                 /** @description Started at this time or later. */
                 since?: string;
@@ -8430,13 +18277,13 @@ export interface operations {
                     "application/json": components["schemas"]["SubscriptionSummaryPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListSubscriptionsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8445,7 +18292,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8454,7 +18301,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -8463,7 +18310,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8472,7 +18319,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8481,16 +18328,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListSubscriptionsProblem"];
                 };
             };
         };
@@ -8534,6 +18390,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8546,7 +18404,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreateSubscriptionProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8555,7 +18413,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8564,7 +18422,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -8573,7 +18431,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8582,7 +18440,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The name is taken */
@@ -8591,7 +18458,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AlreadyExists"];
                 };
             };
             /** @description The body is too large */
@@ -8600,7 +18467,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -8609,7 +18476,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -8618,7 +18485,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8627,16 +18494,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreateSubscriptionProblem"];
                 };
             };
         };
@@ -8646,7 +18522,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -8664,13 +18540,22 @@ export interface operations {
                     "application/json": components["schemas"]["SubscriptionDetail"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadSubscriptionProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8679,16 +18564,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8697,7 +18582,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8706,16 +18591,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadSubscriptionProblem"];
                 };
             };
         };
@@ -8730,7 +18624,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -8748,13 +18642,13 @@ export interface operations {
                     "application/json": components["schemas"]["AmendmentPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListAmendmentsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8763,7 +18657,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8772,16 +18666,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8790,7 +18684,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8799,16 +18693,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListAmendmentsProblem"];
                 };
             };
         };
@@ -8818,7 +18721,7 @@ export interface operations {
             query?: {
                 /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
                 dry_run?: boolean;
-                /** @description With `dry_run`: up to when, past or future; when the amendment takes effect by default, now if that is past. */
+                /** @description With `dry_run`: the instant of the run, past or future; by default the instant of the amendment, or now if that is past. */
                 as_of?: string;
             };
             header?: {
@@ -8826,7 +18729,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -8857,6 +18760,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8869,7 +18774,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AmendSubscriptionProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -8878,7 +18783,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -8887,16 +18792,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -8905,7 +18810,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Another process is generating invoices for this subscription */
@@ -8914,7 +18828,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["InvoiceGenerationBusy"];
                 };
             };
             /** @description The body is too large */
@@ -8923,7 +18837,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -8932,7 +18846,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -8941,7 +18855,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -8950,16 +18864,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["AmendSubscriptionProblem"];
                 };
             };
         };
@@ -8974,7 +18897,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -8992,13 +18915,13 @@ export interface operations {
                     "application/json": components["schemas"]["ChargePage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListChargesProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9007,7 +18930,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9016,16 +18939,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9034,7 +18957,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9043,16 +18966,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListChargesProblem"];
                 };
             };
         };
@@ -9068,7 +19000,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -9099,6 +19031,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9111,7 +19045,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ChargeOnceProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9120,7 +19054,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9129,16 +19063,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9147,7 +19081,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The body is too large */
@@ -9156,7 +19099,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -9165,7 +19108,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -9174,7 +19117,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9183,16 +19126,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ChargeOnceProblem"];
                 };
             };
         };
@@ -9208,7 +19160,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -9219,7 +19171,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Nothing is due, or what a dry run would make. */
+            /** @description An empty list if nothing is due; for a dry run, the invoices that a run would make. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -9232,13 +19184,15 @@ export interface operations {
                     "application/json": components["schemas"]["GeneratedInvoices"];
                 };
             };
-            /** @description What was made. */
+            /** @description The new invoices. */
             201: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9251,7 +19205,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GenerateInvoicesProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9260,7 +19214,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9269,16 +19223,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9287,7 +19241,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Another process is generating invoices for this subscription */
@@ -9296,7 +19259,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GenerateInvoicesProblem"];
                 };
             };
             /** @description The body is too large */
@@ -9305,7 +19268,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -9314,7 +19277,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -9323,7 +19286,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9332,16 +19295,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["GenerateInvoicesProblem"];
                 };
             };
         };
@@ -9357,7 +19329,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -9387,7 +19359,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ResumeBillingProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9396,7 +19368,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9405,16 +19377,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9423,7 +19395,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Billing of the subscription is not suspended */
@@ -9432,7 +19413,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BillingNotSuspended"];
                 };
             };
             /** @description The body is too large */
@@ -9441,7 +19422,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -9450,7 +19431,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -9459,7 +19440,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9468,21 +19449,30 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ResumeBillingProblem"];
                 };
             };
         };
     };
-    unpark: {
+    resumeBillingFormerly: {
         parameters: {
             query?: {
                 /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
@@ -9493,7 +19483,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description Your name for it. */
+                /** @description Your name for the resource. */
                 ref: string;
             };
             cookie?: never;
@@ -9523,7 +19513,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ResumeBillingFormerlyProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9532,7 +19522,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9541,16 +19531,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9559,7 +19549,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description Billing of the subscription is not suspended */
@@ -9568,7 +19567,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BillingNotSuspended"];
                 };
             };
             /** @description The body is too large */
@@ -9577,7 +19576,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -9586,7 +19585,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -9595,7 +19594,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9604,30 +19603,41 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ResumeBillingFormerlyProblem"];
                 };
             };
         };
     };
     listUsageEvents: {
         parameters: {
-            query: {
+            query?: {
                 /** @description How many results at most. */
                 limit?: number;
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: string;
                 /** @description Of this subscription. */
-                subscription: string;
-                /** @description Of this meter. */
+                subscription?: string;
+                /** @description Of all subscriptions of this customer. */
+                customer?: string;
+                /** @description Of this meter; required without `subscription` and `customer`. */
                 meter?: string;
                 /** @description Occurred at this time or later. */
                 since?: string;
@@ -9651,13 +19661,13 @@ export interface operations {
                     "application/json": components["schemas"]["UsageEventPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListUsageEventsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9666,7 +19676,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9675,16 +19685,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9693,7 +19703,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9702,16 +19712,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListUsageEventsProblem"];
                 };
             };
         };
@@ -9754,7 +19773,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TakeInUsageProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9763,7 +19782,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9772,7 +19791,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -9781,7 +19800,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9790,7 +19809,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The body is too large */
@@ -9799,7 +19827,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -9808,7 +19836,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -9817,7 +19845,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9826,16 +19854,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TakeInUsageProblem"];
                 };
             };
         };
@@ -9845,7 +19882,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The event's idempotency key; a slash in it is written %2F. */
+                /** @description The event's idempotency key, with %2F for each slash. */
                 key: string;
             };
             cookie?: never;
@@ -9863,13 +19900,22 @@ export interface operations {
                     "application/json": components["schemas"]["UsageEvent"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadUsageEventProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9878,16 +19924,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -9896,7 +19942,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -9905,16 +19951,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadUsageEventProblem"];
                 };
             };
         };
@@ -9958,13 +20013,13 @@ export interface operations {
                     "application/json": components["schemas"]["InvoicePage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListInvoicesProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -9973,7 +20028,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -9982,7 +20037,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -9991,7 +20046,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10000,7 +20055,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10009,16 +20064,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListInvoicesProblem"];
                 };
             };
         };
@@ -10028,7 +20092,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -10046,13 +20110,22 @@ export interface operations {
                     "application/json": components["schemas"]["Invoice"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadInvoiceProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10061,16 +20134,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10079,7 +20152,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10088,16 +20161,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadInvoiceProblem"];
                 };
             };
         };
@@ -10107,7 +20189,7 @@ export interface operations {
             query?: {
                 /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
                 dry_run?: boolean;
-                /** @description For those who ask later. */
+                /** @description The reason, for later questions. */
                 reason?: string;
             };
             header?: {
@@ -10115,14 +20197,14 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description What is kept of it. */
+            /** @description The data that stays. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -10135,13 +20217,13 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceTransition"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["DeleteDraftProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -10150,7 +20232,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10159,16 +20241,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10177,7 +20259,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The invoice's state does not allow this */
@@ -10186,7 +20268,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["DeleteDraftProblem"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -10195,7 +20277,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10204,16 +20286,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["DeleteDraftProblem"];
                 };
             };
         };
@@ -10223,7 +20314,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -10241,13 +20332,22 @@ export interface operations {
                     "application/pdf": string;
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PrintInvoiceProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10256,16 +20356,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10274,7 +20374,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description No seller is recorded */
@@ -10283,7 +20383,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PrintInvoiceProblem"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10292,21 +20392,30 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PrintInvoiceProblem"];
                 };
             };
         };
     };
-    listInvoiceMoves: {
+    listInvoiceTransitions: {
         parameters: {
             query?: {
                 /** @description How many results at most. */
@@ -10316,7 +20425,7 @@ export interface operations {
             };
             header?: never;
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -10334,13 +20443,13 @@ export interface operations {
                     "application/json": components["schemas"]["InvoiceTransitionPage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListInvoiceTransitionsProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -10349,7 +20458,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10358,16 +20467,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10376,7 +20485,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10385,16 +20494,127 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListInvoiceTransitionsProblem"];
+                };
+            };
+        };
+    };
+    listInvoiceTransitionsFormerly: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
+                invoice_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvoiceTransitionPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListInvoiceTransitionsFormerlyProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListInvoiceTransitionsFormerlyProblem"];
                 };
             };
         };
@@ -10410,7 +20630,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -10441,6 +20661,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10453,7 +20675,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreditInvoiceProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -10462,7 +20684,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10471,16 +20693,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10489,7 +20711,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The invoice's state does not allow this */
@@ -10498,7 +20729,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreditInvoiceProblem"];
                 };
             };
             /** @description The body is too large */
@@ -10507,7 +20738,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -10516,7 +20747,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -10525,7 +20756,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10534,16 +20765,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["CreditInvoiceProblem"];
                 };
             };
         };
@@ -10585,13 +20825,13 @@ export interface operations {
                     "application/json": components["schemas"]["CreditNotePage"];
                 };
             };
-            /** @description The request is not valid */
+            /** @description The request is not well-formed */
             400: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCreditNotesProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -10600,7 +20840,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10609,7 +20849,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
             /** @description Not found */
@@ -10618,7 +20858,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10627,7 +20867,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10636,16 +20876,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ListCreditNotesProblem"];
                 };
             };
         };
@@ -10673,13 +20922,22 @@ export interface operations {
                     "application/json": components["schemas"]["CreditNote"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadCreditNoteProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10688,16 +20946,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10706,7 +20964,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10715,16 +20973,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadCreditNoteProblem"];
                 };
             };
         };
@@ -10752,13 +21019,22 @@ export interface operations {
                     "application/pdf": string;
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PrintCreditNoteProblem"];
+                };
+            };
             /** @description The request needs a valid API key */
             401: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10767,16 +21043,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10785,7 +21061,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
                 };
             };
             /** @description No seller is recorded */
@@ -10794,7 +21070,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PrintCreditNoteProblem"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10803,16 +21079,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PrintCreditNoteProblem"];
                 };
             };
         };
@@ -10828,7 +21113,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -10839,7 +21124,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The invoice as it is then. */
+            /** @description The invoice after the transition. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -10858,7 +21143,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["FinalizeInvoiceProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -10867,7 +21152,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -10876,16 +21161,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -10894,7 +21179,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The invoice's state does not allow this */
@@ -10903,7 +21197,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["FinalizeInvoiceProblem"];
                 };
             };
             /** @description The body is too large */
@@ -10912,7 +21206,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -10921,7 +21215,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -10930,7 +21224,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -10939,16 +21233,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["FinalizeInvoiceProblem"];
                 };
             };
         };
@@ -10964,7 +21267,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -10975,7 +21278,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The invoice as it is then. */
+            /** @description The invoice after the transition. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -10994,7 +21297,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PayInvoiceProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -11003,7 +21306,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -11012,16 +21315,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -11030,7 +21333,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The invoice's state does not allow this */
@@ -11039,7 +21351,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PayInvoiceProblem"];
                 };
             };
             /** @description The body is too large */
@@ -11048,7 +21360,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -11057,7 +21369,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -11066,7 +21378,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -11075,16 +21387,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["PayInvoiceProblem"];
                 };
             };
         };
@@ -11100,7 +21421,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -11111,7 +21432,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The invoice as it is then. */
+            /** @description The invoice after the transition. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -11130,7 +21451,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["VoidInvoiceProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -11139,7 +21460,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -11148,16 +21469,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -11166,7 +21487,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The invoice's state does not allow this */
@@ -11175,7 +21505,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["VoidInvoiceProblem"];
                 };
             };
             /** @description The body is too large */
@@ -11184,7 +21514,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -11193,7 +21523,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -11202,7 +21532,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -11211,16 +21541,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["VoidInvoiceProblem"];
                 };
             };
         };
@@ -11236,7 +21575,7 @@ export interface operations {
                 "Idempotency-Key"?: string;
             };
             path: {
-                /** @description The id of the invoice; not its number, which only a finalised one has. */
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
                 invoice_id: number;
             };
             cookie?: never;
@@ -11247,7 +21586,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description The invoice as it is then. */
+            /** @description The invoice after the transition. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -11266,7 +21605,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["MarkInvoiceUncollectibleProblem"];
                 };
             };
             /** @description The request needs a valid API key */
@@ -11275,7 +21614,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
                 };
             };
             /** @description The API key lacks a scope */
@@ -11284,16 +21623,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
                 };
             };
-            /** @description The resource does not exist */
+            /** @description Not found */
             404: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotFound"];
                 };
             };
             /** @description This path serves only JSON */
@@ -11302,7 +21641,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
                 };
             };
             /** @description The invoice's state does not allow this */
@@ -11311,7 +21659,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["MarkInvoiceUncollectibleProblem"];
                 };
             };
             /** @description The body is too large */
@@ -11320,7 +21668,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
                 };
             };
             /** @description The body must be application/json */
@@ -11329,7 +21677,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
                 };
             };
             /** @description Another request has used this idempotency key */
@@ -11338,7 +21686,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
                 };
             };
             /** @description The client has sent too many requests */
@@ -11347,16 +21695,25 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
                 };
             };
-            /** @description The database is not available */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
             503: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["MarkInvoiceUncollectibleProblem"];
                 };
             };
         };
@@ -11381,6 +21738,24 @@ export interface operations {
                     "application/json": components["schemas"]["PathList"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListResourcesProblem"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
         };
     };
     health: {
@@ -11392,7 +21767,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is. */
+            /** @description The process is alive. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -11403,12 +21778,30 @@ export interface operations {
                     "application/json": components["schemas"]["Health"];
                 };
             };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["HealthProblem"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
         };
     };
     readiness: {
         parameters: {
             query?: {
-                /** @description Ready although the server takes no writes, as a standby: for a balancer of reads. */
+                /** @description Ready even if the server takes no writes, such as a standby: for a load balancer that sends only reads. */
                 reads_only?: boolean;
             };
             header?: never;
@@ -11417,7 +21810,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description They can. */
+            /** @description Requests can be served. */
             200: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */
@@ -11434,10 +21827,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["Problem"];
+                    "application/problem+json": components["schemas"]["ReadinessProblem"];
                 };
             };
-            /** @description They cannot. */
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description Requests cannot be served. */
             503: {
                 headers: {
                     /** @description The id of this request in the logs: the id you sent, or a new id. */

@@ -1,1 +1,1 @@
-"""The ASGI application of a web process, and what every request passes in it."""
+"""The ASGI application of a web process, and the steps that every request passes in it."""

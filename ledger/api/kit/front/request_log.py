@@ -1,25 +1,23 @@
-"""One line of the log for each request: what was asked for, how it ended, how long it took. A refusal has its code."""
+"""Logs one line for each request: the request, its result, and its duration. A refusal has its code."""
 
 import logging
 from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any
 
-from django.conf import settings
-from django.http import HttpRequest
-
 from ledger.api.kit.reading.requests import Request
 from ledger.api.kit.writing.rendering import AnyResponse
+from ledger.telemetry.client_addresses import client_address
 
 log = logging.getLogger("ledger.requests")
 
 WriteLine = Callable[[str, str, Mapping[str, Any]], bool]
-"""Writes a line (level, message, facts) and returns True, or returns False where `logging` must have a record."""
+"""Writes a line (level, message, facts) and returns True, or returns False if `logging` must have a record."""
 _write_line: WriteLine = lambda level, message, facts: False  # noqa: E731
 
 
 def write_lines_by(write_line: WriteLine) -> None:
-    """Have the lines written by this, wherever it does: a record of `logging` for each request costs more than the line."""
+    """Let this function write the lines if it can: a record of `logging` for each request costs more than the line."""
     global _write_line
     _write_line = write_line
 
@@ -28,7 +26,7 @@ def log_request(request: Request, response: AnyResponse, *, started_at: float) -
     """Write the line: a warning for 503 and the like, an error for 500, information for everything else.
 
     Args:
-        started_at: what `time.perf_counter` said when the request came.
+        started_at: `time.perf_counter()` at the start of the request.
     """
     status = response.status_code
     level = logging.INFO if status < 500 else logging.ERROR if status == 500 else logging.WARNING
@@ -37,20 +35,6 @@ def log_request(request: Request, response: AnyResponse, *, started_at: float) -
         message, facts = f"{request.method} {request.path}", _facts(request, response, milliseconds)
         if not _write_line(logging.getLevelName(level), message, facts):
             log.log(level, "%s", message, extra={"facts": facts})
-
-
-def client_address(request: HttpRequest) -> str:
-    """Return the address of the client: the connection's, or the one that the outermost trusted proxy saw.
-
-    Behind n proxies of ours (`settings.LEDGER["TRUSTED_PROXIES"]`) that is the n-th address of X-Forwarded-For from the right;
-    what stands before it comes from the client, who may write what it likes.
-    """
-    peer: str = request.META.get("REMOTE_ADDR", "")
-    proxies: int = settings.LEDGER.get("TRUSTED_PROXIES", 0)
-    if not proxies:
-        return peer
-    passed_on = [part.strip() for part in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")]
-    return passed_on[-proxies] if len(passed_on) >= proxies and passed_on[-proxies] else peer
 
 
 def _facts(request: Request, response: AnyResponse, milliseconds: float) -> dict[str, Any]:

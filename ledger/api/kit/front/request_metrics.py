@@ -1,6 +1,6 @@
-"""Counts each request for /metrics: by method, route and status, how long it took; and each problem by its code.
+"""Counts each request for /metrics: by method, route and status, with its duration; and each problem by its code.
 
-The event loop counts in variables, which `write_counts` writes down: all functions here belong to the loop's thread.
+The event loop counts in variables, and `write_counts` writes them: all functions here belong to the loop's thread.
 """
 
 import re
@@ -16,13 +16,13 @@ from ledger.telemetry.metrics import PROBLEMS, REQUEST_SECONDS, SECONDS, add_obs
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER_METHOD = "other"
 UNMATCHED = "unmatched"
-"""The route of a path that leads nowhere. Such paths are the clients' invention; a label for each would have no bound."""
+"""The label of a path without a route. Clients invent such paths, so a label for each would have no bound."""
 PAGES = ("/admin/", "/static/", "/docs")
 """Pages are counted together by the beginning of their path."""
 PARAMETER = re.compile(r"<(?:\w+:)?(\w+)>")
 
 _tallies: dict[tuple[str, str, int], list[float]] = {}
-"""By method, route and status: how many requests since the last writing fell into each bucket, and their seconds together."""
+"""By method, route and status: how many requests since the last writing fell into each bucket, and the sum of their seconds."""
 _problems: Counter[tuple[int, str]] = Counter()
 
 
@@ -30,7 +30,7 @@ def count_request(request: Request, response: AnyResponse, *, started_at: float)
     """Count a response.
 
     Args:
-        started_at: what `time.perf_counter` said when the request came.
+        started_at: `time.perf_counter()` at the start of the request.
     """
     key = label_of(request, response)
     tally = _tallies.get(key)
@@ -45,7 +45,7 @@ def count_request(request: Request, response: AnyResponse, *, started_at: float)
 
 
 def label_of(request: Request, response: AnyResponse) -> tuple[str, str, int]:
-    """Return method, route and status of a request: few, whatever clients send."""
+    """Return method, route and status of a request: only a few values, whatever clients send."""
     method = request.method or OTHER_METHOD
     route = request.route or _page_route(request.path_info)
     return method if method in METHODS else OTHER_METHOD, route, response.status_code
@@ -63,7 +63,7 @@ def _write() -> None:
 
 @lru_cache(1024)
 def route_label(route: str) -> str:
-    """Return how a pattern of Django's is written in a label: `v1/holders/<holder:holder>` as `/v1/holders/{holder}`."""
+    """Return a pattern of Django's as a label: `v1/holders/<holder:holder>` as `/v1/holders/{holder}`."""
     return "/" + PARAMETER.sub(r"{\1}", route)
 
 

@@ -1,4 +1,4 @@
-"""Lists by the page: a limit, and an opaque cursor that names the row to go on from.
+"""Lists by the page: a limit, and an opaque cursor that names the row from which to continue.
 
 A page is found by the key of its neighbour's last row, never by counting rows, so page 10,000 costs what page 1 costs, and new
 rows shift nothing. A cursor is signed for its list and filters: an invented or altered one, or one of another list, is refused.
@@ -42,38 +42,53 @@ class PageRequest(NamedTuple):
         return {} if self.keyset is None else {"before" if self.backwards else "after": self.keyset}
 
     def response_body(
-        self, rows: Sequence[Row], *, keyset: Callable[[Row], Keyset], body: Callable[[Row], Any]
+        self,
+        rows: Sequence[Row],
+        *,
+        keyset: Callable[[Row], Keyset],
+        body: Callable[[Row], Any],
+        searched_to: Keyset | None = None,
     ) -> dict[str, Any]:
-        """Return the page as the response shows it.
+        """Return the page for the response.
 
         Args:
             rows: up to `rows_wanted`, nearest to the cursor's row, in the order in which they are shown.
             keyset: what a row is found by; unique in the list.
             body: a row as it is shown.
+            searched_to: where a search ended that looks at a limited number of rows and did not find `rows_wanted`; None if it
+                found them, or looked at all. The page beyond goes on from there.
         """
         more = len(rows) > self.limit
         shown = (rows[1:] if self.backwards else rows[:-1]) if more else rows
         following = bool(shown) and (more or self.backwards)
         preceding = bool(shown) and (more if self.backwards else self.keyset is not None)
+        last = keyset(shown[-1]) if following else None
+        first = keyset(shown[0]) if preceding else None
+        if searched_to is not None and not more:
+            last, first = (last, searched_to) if self.backwards else (searched_to, first)
         return {
             "results": [body(row) for row in shown],
-            "next": self._link(False, keyset(shown[-1])) if following else None,
-            "previous": self._link(True, keyset(shown[0])) if preceding else None,
+            "next": None if last is None else self._link(False, last),
+            "previous": None if first is None else self._link(True, first),
         }
 
     def _link(self, backwards: bool, keyset: Keyset) -> str:
-        parameters = query_parameters(self.request)
-        parameters["cursor"] = _encoded(backwards, keyset, _list_name(self.request, parameters))
-        return self.request.build_absolute_uri(f"{self.request.path}?{urlencode(parameters)}")
+        list_name = _list_name(self.request, query_parameters(self.request))
+        return link(self.request, cursor=_encoded(backwards, keyset, list_name))
+
+
+def link(request: HttpRequest, **parameters: str) -> str:
+    """Return the URL of the same call with these query parameters added or replaced."""
+    return request.build_absolute_uri(f"{request.path}?{urlencode(query_parameters(request) | parameters)}")
 
 
 def requested_page(request: HttpRequest, query: dict[str, Any]) -> PageRequest:
-    """Return the page that a list request asks for, and take `limit` and `cursor` out of `query`: the rest are the filters.
+    """Return the page of a list request, and remove `limit` and `cursor` from `query`: the rest are the filters.
 
     Args:
-        query: what `read_query` made of a `ListQuery`.
+        query: the result of `read_query` for a `ListQuery`.
     Raises:
-        InvalidRequest: the cursor is not one that this list gave out for these filters.
+        InvalidRequest: the cursor does not come from this list with these filters.
     """
     limit: int = query.pop("limit")
     cursor: str | None = query.pop("cursor", None)
@@ -106,7 +121,7 @@ def _decoded(cursor: str, list_name: str) -> tuple[bool, Keyset]:
 
 
 def _packed(part: str | int | datetime) -> Any:
-    """Return a part of a keyset as JSON; a time in whole microseconds, so that it comes back exactly."""
+    """Return a part of a keyset as JSON; a time in whole microseconds, so that it stays exact."""
     if isinstance(part, datetime):
         return {"t": part.astimezone(UTC).isoformat(timespec="microseconds")}
     return part

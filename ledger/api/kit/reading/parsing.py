@@ -8,11 +8,11 @@ from typing import Any
 from django.http import HttpRequest
 
 from ledger.api.kit.request_errors import InvalidRequest, MalformedRequest, UnsupportedMediaType
-from ledger.errors import FieldError
 from ledger.records import Shape
-from ledger.values import json_name, pointer_part
+from ledger.values import FieldError, json_name, pointer_part
 
 JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 BODY_LIMIT_BYTES = 64 * 1024
 BATCH_LIMIT_BYTES = 4 * 1024 * 1024
 DEPTH_LIMIT = 20
@@ -23,28 +23,29 @@ BEYOND_ANY_LIMIT = 10**40
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 _UTF8_BOM = b"\xef\xbb\xbf"
-_JSON_WITH_CHARSET = re.compile(r'application/json\s*(?:;\s*charset\s*=\s*"?utf-?8"?\s*)?;?\s*', re.IGNORECASE)
+_JSON_WITH_CHARSET = re.compile(r'application/(merge-patch\+)?json\s*(?:;\s*charset\s*=\s*"?utf-?8"?\s*)?;?\s*', re.IGNORECASE)
 
 
 def read_body(request: HttpRequest) -> dict[str, Any]:
-    """Return the JSON object that a request carries.
+    """Return the JSON object in a request.
 
     Args:
-        request: as the front made it, which has received the body, or knows what is wrong with it.
+        request: has as `raw_body` its bytes, or the error.
 
     Raises:
-        UnsupportedMediaType: another type than application/json, another charset than UTF-8, or a compressed body.
-        BodyTooLarge: more is announced or sent than is taken here.
+        UnsupportedMediaType: another type than application/json (for PATCH, also application/merge-patch+json), another charset
+            than UTF-8, or a compressed body.
+        BodyTooLarge: more is announced or sent than this path accepts.
         MalformedRequest: not one well-formed JSON object.
     """
     if request.META.get("CONTENT_TYPE") != JSON or "HTTP_CONTENT_ENCODING" in request.META:
         if _is_bare(request):
             raise _malformed("empty-body", "The request has no body; send a JSON object.")
         ensure_json(request)
-    error: Exception | None = getattr(request, "body_error", None)
-    if error is not None:
-        raise error
-    return parse_object(request.body)
+    body: bytes | Exception = request.raw_body  # type: ignore[attr-defined]
+    if isinstance(body, Exception):
+        raise body
+    return parse_object(body)
 
 
 def _is_bare(request: HttpRequest) -> bool:
@@ -54,16 +55,22 @@ def _is_bare(request: HttpRequest) -> bool:
 
 
 def ensure_json(request: HttpRequest) -> None:
-    """Return if the request says that its body is plain JSON in UTF-8, or raise `UnsupportedMediaType`."""
+    """Return if the request declares its body as plain JSON in UTF-8, or raise `UnsupportedMediaType`."""
     content_type = request.META.get("CONTENT_TYPE", "")
-    is_json = content_type == JSON or _JSON_WITH_CHARSET.fullmatch(content_type.strip())
+    form = _JSON_WITH_CHARSET.fullmatch(content_type.strip())
+    is_json = content_type == JSON or (form is not None and (form[1] is None or request.method == "PATCH"))
     encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
     if not is_json or encoding.strip().lower() not in ("", "identity"):
-        raise UnsupportedMediaType(accepted="application/json")
+        raise UnsupportedMediaType(accepted=f"{JSON}, {MERGE_PATCH}" if request.method == "PATCH" else JSON)
+
+
+def is_merge_patch(request: HttpRequest) -> bool:
+    """Return whether the body also changes members of members. Source: RFC 7396."""
+    return request.META.get("CONTENT_TYPE", "").strip().lower().startswith(MERGE_PATCH)
 
 
 def read(shape: Shape[Any], data: Any) -> dict[str, Any]:
-    """Return the fields of a body or query, or raise `InvalidRequest` with everything that is wrong with it.
+    """Return the fields of a body or query, or raise `InvalidRequest` with every fault.
 
     Returns:
         Fields that were given or have a default. An optional field that was left out or null is not in it.
@@ -81,10 +88,10 @@ def read(shape: Shape[Any], data: Any) -> dict[str, Any]:
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that `body` is.
+    """Return the JSON object in `body`.
 
     Integers come as `int`, or as plus or minus `BEYOND_ANY_LIMIT`; numbers with a point or an exponent as `float`, so that a
-    field that wants an integer sees that 1.0 is not one. -0.0 comes as 0.0.
+    field of integers can refuse 1.0. -0.0 comes as 0.0.
 
     Raises:
         MalformedRequest: empty, not UTF-8, with a byte order mark, not JSON (NaN and Infinity are not), not an object, a key

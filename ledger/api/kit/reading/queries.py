@@ -1,4 +1,4 @@
-"""Query parameters: each given once, declared and read as strictly as a body."""
+"""Query parameters: each given once, declared, and read as strictly as a body."""
 
 import re
 from dataclasses import dataclass
@@ -9,9 +9,8 @@ from django.http import HttpRequest
 
 from ledger.api.kit.reading.parsing import is_storable, read
 from ledger.api.kit.request_errors import MalformedRequest
-from ledger.errors import FieldError
 from ledger.records import Record, shape_of
-from ledger.values import Boolean, Integer, InvalidValue, Text, pointer_part
+from ledger.values import Boolean, FieldError, Integer, InvalidValue, Text, pointer_part
 
 
 class QueryInteger(Integer):
@@ -36,7 +35,7 @@ class QueryBoolean(Boolean):
 
 @dataclass(frozen=True, kw_only=True)
 class ListQuery(Record):
-    """What every list takes; filters are added by subclasses."""
+    """The parameters of every list; subclasses add filters."""
 
     limit: Annotated[int, QueryInteger("How many results at most.", least=1, most=200)] = 50
     cursor: Annotated[str | None, Text("Opaque; from `next` or `previous` of an earlier response.", least=1, most=1000)] = None
@@ -44,7 +43,7 @@ class ListQuery(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class DryRunQuery(Record):
-    """What every write that can be tried takes; parameters of its own are added by subclasses."""
+    """The parameter of every write that can be tried; subclasses add their own."""
 
     dry_run: Annotated[
         bool,
@@ -55,16 +54,16 @@ class DryRunQuery(Record):
 
 
 def refuse_query(request: HttpRequest) -> None:
-    """Return if the request has no query parameters, or raise as `read_query` does for one that is unknown."""
+    """Return if the request has no query parameters, or raise as `read_query` does for an unknown one."""
     if request.META.get("QUERY_STRING"):
         read_query(Record, request)
 
 
 def read_query(declared: type[Record], request: HttpRequest) -> dict[str, Any]:
-    """Return the clean query parameters of a request, or raise with everything that is wrong with them.
+    """Return the checked query parameters of a request, or raise with every fault.
 
     Raises:
-        MalformedRequest: the query is not UTF-8, holds NUL, or gives a parameter twice.
+        MalformedRequest: the query is not UTF-8, contains NUL, or has a parameter twice.
         InvalidRequest: a parameter is unknown or out of bounds.
     """
     return read(shape_of(declared), query_parameters(request))

@@ -1,9 +1,12 @@
-"""A request as it came in over ASGI: its head at once, its body when the front has received it."""
+"""A request: its head, the checks of the head, and its id.
+
+Django makes the request of a view. The front makes `Request`, which takes a third of the time.
+"""
 
 import random
 import re
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -15,7 +18,6 @@ from django.http.request import split_domain_port, validate_host
 
 from ledger.api.kit.reading.parsing import is_storable
 from ledger.api.kit.request_errors import FieldError, MalformedRequest
-from ledger.errors import LedgerError
 
 ONCE = frozenset(
     {
@@ -28,18 +30,19 @@ ONCE = frozenset(
         "CONTENT_TYPE",
     }
 )
-"""Headers that mean one thing: two of them are refused, not joined."""
+"""Headers with a single meaning: two of them are refused, not joined."""
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,64}")
 _NUL_IN_PATH = FieldError("", "forbidden-character", "NUL is refused in a path.")
 
 
 class Request(ASGIRequest):
-    """Django's request, made in a third of the time; it has no body until `receive_body`."""
+    """Django's request, made in a third of the time. The front has to receive its body."""
 
-    def __init__(self, scope: MutableMapping[str, Any]) -> None:
-        """Take the head over. What is wrong with it is said by `ensure_sound`, so that the response can name the request."""
+    def __init__(self, scope: MutableMapping[str, Any], receive: Callable[[], Awaitable[MutableMapping[str, Any]]]) -> None:
+        """Take the head over. `ensure_sound` checks it later, so that the response to a bad head can name the request."""
         self.scope = scope
+        self.receive = receive
         self._post_parse_error = False
         self._read_started = False
         self.resolver_match = None
@@ -49,8 +52,10 @@ class Request(ASGIRequest):
         self.method = scope["method"].upper()
         self.given_twice = ""
         self.route = ""
-        """The pattern that its path follows, once that is known."""
-        self.body_error: LedgerError | None = None
+        """The pattern of its path, once that is known."""
+        self.is_call = False
+        """Whether its path belongs to the API, once that is known."""
+        self.raw_body = b""
         server = scope.get("server") or ("unknown", 0)
         self.META: dict[str, Any] = {
             "REQUEST_METHOD": self.method,
@@ -81,36 +86,47 @@ class Request(ASGIRequest):
             else:
                 meta[key] += ("; " if key == "HTTP_COOKIE" else ",") + value.decode("latin-1")
 
-    def ensure_sound(self) -> None:
-        """Return, or raise `MalformedRequest` for what is wrong with any request: NUL in its path, a header twice."""
-        if "\0" in self.path or not (self.path.isascii() or is_storable(self.path)):
-            raise MalformedRequest(_NUL_IN_PATH)
-        if self.given_twice:
-            raise MalformedRequest(
-                FieldError(f"/{self.given_twice}", "duplicate-header", "The request contains this header twice.")
-            )
-
-    def ensure_host(self) -> None:
-        """Return if the request names a host that is served here, or raise `DisallowedHost`."""
-        if not _is_served(self.META.get("HTTP_HOST", ""), tuple(settings.ALLOWED_HOSTS)):
-            self.get_host()
-
-    def receive_body(self, body: bytes) -> None:
-        """Have this body."""
-        self._body = body
-        self._stream = BytesIO(body)
-
     def for_django(self) -> "Request":
-        """The same request with what only forms and pages need."""
+        """Return the same request with the data that only forms and pages need."""
+        self._body = self.raw_body
+        self._stream = BytesIO(self._body)
         self._set_content_type_params(self.META)  # type: ignore[attr-defined]
         return self
+
+
+# What is wrong with any request ------------------------------------------------------------------------
+
+
+def ensure_sound(request: HttpRequest) -> None:
+    """Return, or raise `MalformedRequest` for faults of any request: NUL in its path, a header twice.
+
+    If a WSGI server has joined two headers of one name by a comma, they count as the one that it made of them.
+    """
+    path = request.path
+    if "\0" in path or not (path.isascii() or is_storable(path)):
+        raise MalformedRequest(_NUL_IN_PATH)
+    name = request.given_twice if isinstance(request, Request) else _given_twice(getattr(request, "scope", {}).get("headers", ()))
+    if name:
+        raise MalformedRequest(FieldError(f"/{name}", "duplicate-header", "The request contains this header twice."))
+
+
+def _given_twice(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the name of a header with a single meaning that is there twice; empty if there is no such header."""
+    names = [name for name, _ in headers if _meta_name(name) in ONCE]
+    return next((name.decode("latin-1").title() for name in names if names.count(name) > 1), "")
+
+
+def ensure_host(request: HttpRequest) -> None:
+    """Return if the request names a host that is served here, or raise `DisallowedHost`."""
+    if not _is_served(request.META.get("HTTP_HOST", ""), tuple(settings.ALLOWED_HOSTS)):
+        request.get_host()
 
 
 # The name of a request in responses and logs ---------------------------------------------------------
 
 
 def request_id(request: HttpRequest) -> str:
-    """Return the id of a request, which may be one that Django made; it is the same at each call."""
+    """Return the id of a request, even of one that Django made; it is the same at each call."""
     known: str | None = getattr(request, "request_id", None)
     if known is None:
         known = _sent_id(request.META) or new_request_id()
@@ -119,7 +135,7 @@ def request_id(request: HttpRequest) -> str:
 
 
 def _sent_id(meta: Mapping[str, Any]) -> str:
-    """The caller's X-Request-Id where that is 1 to 64 safe characters, else empty."""
+    """Return the caller's X-Request-Id if it is 1 to 64 safe characters, otherwise an empty text."""
     sent: str = meta.get("HTTP_X_REQUEST_ID", "")
     return sent if sent and _SAFE_ID.fullmatch(sent) else ""
 
@@ -140,14 +156,14 @@ def new_request_id() -> str:
 
 @lru_cache(512)
 def _is_served(host: str, allowed: tuple[str, ...]) -> bool:
-    """True for a Host header that names a host which is served here; for another one, `get_host` says what is wrong with it."""
+    """Return whether a Host header names a host that is served here; for another host, `get_host` has the fault."""
     name, _ = split_domain_port(host)
     return bool(name) and validate_host(name, allowed)
 
 
 @lru_cache(512)
 def _meta_name(name: bytes) -> str | None:
-    """How Django calls a header; None for one with an underscore, which could pass for another one."""
+    """Return Django's name of a header; None for a name with an underscore, which could pass for another header."""
     if b"_" in name:
         return None
     known = name.decode("latin-1").upper().replace("-", "_")

@@ -1,1 +1,1 @@
-"""From values, or from what was raised, to the bytes of a response."""
+"""From values, or from exceptions, to the bytes of a response."""

@@ -1,27 +1,26 @@
-"""Exception -> error -> application/problem+json. Each error's class says its status.
+"""Exception -> error -> application/problem+json. Each error's class has its status.
 
-A problem's body says what happened (`type`, `title`, `detail` and the facts of the case), whether anything took effect
-(`outcome`), and by which request (`request_id`). The same refusal always has the same bytes: facts are in the order of their
-names, and the request id is that of the request which was refused first. See docs/API.md, "Problems". Source: RFC 9457.
+A problem's body has the event (`type`, `title`, `detail` and the facts of the case), whether anything took effect (`outcome`),
+and the request (`request_id`). The same refusal always has the same bytes: facts are in the order of their names, and the request
+id is that of the first refused request. See docs/reference/api.md, "Problems". Source: RFC 9457.
 """
 
 import logging
 import random
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
-import orjson
 from django.core import exceptions as django_errors
 from django.db import DatabaseError, DataError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.request import UnreadablePostError
-from rest_framework.exceptions import APIException
 
 from ledger import errors
 from ledger.api.kit import request_errors
 from ledger.api.kit.reading.requests import request_id
 from ledger.api.kit.writing import server_errors
-from ledger.api.kit.writing.rendering import in_key_order
+from ledger.api.kit.writing.rendering import in_key_order, json_bytes
 from ledger.database.locks import sqlstate
 
 log = logging.getLogger("ledger.problems")
@@ -30,6 +29,24 @@ TYPE_BASE = "https://credit-ledger.example/problems/"
 """The beginning of every `type`: only a name, since no such host can exist. `/problems/<slug>` on any server explains it."""
 
 MEDIA_TYPE = "application/problem+json"
+
+BASES = (errors.LedgerError, errors.Refused, errors.Retryable, errors.Misuse, request_errors.RequestError)
+"""Classes of errors that no response contains."""
+
+
+@cache
+def problems_by_slug() -> dict[str, list[type[errors.LedgerError]]]:
+    """Return by its slug each problem that a response of this project can have, with its classes: most have one."""
+    found: dict[str, list[type[errors.LedgerError]]] = {}
+    waiting: list[type[errors.LedgerError]] = [errors.LedgerError]
+    for error_class in waiting:
+        waiting.extend(error_class.__subclasses__())
+        is_bug = error_class.answer.status == 500 and error_class is not server_errors.InternalError
+        is_ours = error_class.__module__.partition(".")[0] in ("ledger", "billing")
+        if error_class not in BASES and is_ours and not is_bug:
+            found.setdefault(error_class.code, []).append(error_class)
+    return dict(sorted(found.items()))
+
 
 # SQLSTATE -> error -----------------------------------------------------------------------------------
 
@@ -44,13 +61,11 @@ UNAVAILABLE_CLASSES = {"08", "53", "58"}
 
 
 def translated(error: Exception) -> errors.LedgerError:
-    """Return any exception as one that has a status."""
+    """Return any exception as an error with a status."""
     if isinstance(error, errors.LedgerError):
         return error
     if isinstance(error, DatabaseError | InterfaceError):
         return _from_database(error)
-    if isinstance(error, APIException):
-        return _BY_STATUS.get(error.status_code, server_errors.InternalError)()
     for known, build in _FROM_DJANGO:
         if isinstance(error, known):
             return build()
@@ -69,11 +84,11 @@ def _from_database(error: Exception) -> errors.LedgerError:
     if state in UNAVAILABLE_STATES or (state or "")[:2] in UNAVAILABLE_CLASSES:
         return server_errors.DatabaseUnavailable()
     if state is None and (isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError):
-        # Never connected, or the socket broke: the server had no chance to say why. With the last two classes, the driver
-        # says that what came is not the server's protocol.
+        # It never connected, or the socket broke: the server could not give a reason. With the last two classes, the driver
+        # reports bytes that are not the server's protocol.
         return server_errors.DatabaseUnavailable()
     if isinstance(error, DataError):
-        log.error("a value got as far as the database and was refused there", exc_info=error)
+        log.error("the database refused a value that the checks before it accepted", exc_info=error)
         field_error = request_errors.FieldError("", "unstorable", "The database cannot store a value of this request.")
         return request_errors.InvalidRequest([field_error])
     return server_errors.InternalError()
@@ -92,16 +107,6 @@ _FROM_DJANGO: tuple[tuple[type[Exception], Callable[[], errors.LedgerError]], ..
     (django_errors.BadRequest, _malformed("bad-request", "The request is not well-formed.")),
     (UnreadablePostError, _malformed("truncated", "The body ended early.")),
 )
-_BY_STATUS: dict[int, Callable[[], errors.LedgerError]] = {
-    400: _malformed("bad-request", "The request is not well-formed."),
-    401: request_errors.Unauthenticated,
-    403: server_errors.Forbidden,
-    404: request_errors.NotFound,
-    405: lambda: request_errors.MethodNotAllowed(allowed=[]),
-    406: lambda: request_errors.NotAcceptable(served="something else"),
-    415: lambda: request_errors.UnsupportedMediaType(accepted="application/json"),
-    429: lambda: request_errors.TooManyRequests(retry_after_seconds=1),
-}
 
 
 # Error -> body -> response ---------------------------------------------------------------------------
@@ -112,7 +117,7 @@ class ProblemResponse(HttpResponse):
 
     def __init__(self, problem: dict[str, Any], headers: Mapping[str, str]) -> None:
         super().__init__(
-            orjson.dumps(problem),
+            json_bytes(problem),
             status=problem["status"],
             content_type=MEDIA_TYPE,
             headers={"Cache-Control": "no-store", **headers},
@@ -126,9 +131,9 @@ def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
     """Return the problem body of an error.
 
     Args:
-        request_id: of the request at hand; a recorded refusal has its own, that of the request which was refused first.
+        request_id: of the current request; a recorded refusal has that of the first refused request.
     """
-    answer = error.problem
+    answer = error.answer
     is_ours = answer.status == 500
     is_private = isinstance(error, errors.Misuse) and answer.status >= 500
     facts = {} if is_ours or is_private or isinstance(error, errors.Invalid) else error.facts
@@ -149,14 +154,14 @@ def body(error: errors.LedgerError, request_id: str) -> dict[str, Any]:
 
 
 class _Facts(dict[str, Any]):
-    """Facts for a detail; one that is missing must not make a 500 of a 409."""
+    """Facts for a detail; a missing fact must not make a 500 of a 409."""
 
     def __getitem__(self, name: str) -> "_Fact":
         return _Fact(self.get(name, "?"))
 
 
 class _Fact:
-    """A fact that is written with its noun where the detail has it; see `Problem`."""
+    """A fact that is written with its noun if the detail has one; see `Problem`."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -176,7 +181,7 @@ def _field_errors(error: errors.LedgerError) -> tuple[request_errors.FieldError,
 
 def _headers(error: errors.LedgerError) -> dict[str, str]:
     headers: dict[str, str] = {}
-    retry_after_seconds = error.facts.get("retry_after_seconds") or error.problem.retry_after_seconds
+    retry_after_seconds = error.facts.get("retry_after_seconds") or error.answer.retry_after_seconds
     if isinstance(retry_after_seconds, range):
         retry_after_seconds = random.choice(retry_after_seconds)
     if retry_after_seconds is not None:
@@ -193,9 +198,9 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
 
 
 def problem_response(error: Exception, request: HttpRequest) -> ProblemResponse:
-    """Return the response to a request that ended in `error`; logs the traceback of what nobody expected, and of nothing else."""
+    """Return the response to a request that ended in `error`; log the traceback of an unexpected error, and of no other."""
     known = translated(error)
-    status = known.problem.status
+    status = known.answer.status
     if status == 500:
         facts = {"request_id": request_id(request)}
         log.error("%s %s: %s", request.method, request.path, known.code, exc_info=error, extra={"facts": facts})
@@ -203,9 +208,3 @@ def problem_response(error: Exception, request: HttpRequest) -> ProblemResponse:
     if status >= 500:
         response.cause = next(iter(str(error).splitlines()), "")
     return response
-
-
-def exception_handler(error: Exception, context: Mapping[str, Any]) -> ProblemResponse:
-    """Return the response to an exception in a view. DRF's `EXCEPTION_HANDLER`."""
-    request = context["request"]
-    return problem_response(error, getattr(request, "_request", request))

@@ -1,4 +1,4 @@
-"""What can go wrong with the server, beyond what the ledger names itself."""
+"""Errors of the server, beyond those that the ledger itself has."""
 
 from ledger import errors
 from ledger.api.kit import request_errors
@@ -12,19 +12,19 @@ class DatabaseBusy(errors.Retryable):
 
 
 class DatabaseUnavailable(errors.Retryable):
-    """The database cannot be reached, takes no more connections, or went away before COMMIT."""
+    """The database cannot be reached, takes no more connections, or was lost before COMMIT."""
 
     code = "database-unavailable"
     title = "The database is not available"
-    problem = errors.Problem(503, errors.AGAIN, retry_after_seconds=2)
+    answer = errors.Answer(503, errors.AGAIN, retry_after_seconds=2)
 
 
 class ServerUnavailable(errors.Retryable):
-    """The proxy (deploy/nginx) could connect to no web server, and has sent the request to none."""
+    """The proxy (deploy/nginx) could not connect to any web server, and has not sent the request."""
 
     code = "server-unavailable"
     title = "No web server is available"
-    problem = errors.Problem(503, errors.AGAIN, retry_after_seconds=1)
+    answer = errors.Answer(503, errors.AGAIN, retry_after_seconds=1)
 
 
 class DiskFull(errors.Retryable):
@@ -32,15 +32,15 @@ class DiskFull(errors.Retryable):
 
     code = "disk-full"
     title = "The database server's disk is full"
-    problem = errors.Problem(503, errors.AGAIN, retry_after_seconds=60)
+    answer = errors.Answer(503, errors.AGAIN, retry_after_seconds=60)
 
 
 class Forbidden(request_errors.RequestError):
-    """The server does this for no client."""
+    """The server never does this, for any client."""
 
     code = "forbidden"
     title = "The request is not allowed"
-    problem = errors.Problem(403, "The server does not allow this request.")
+    answer = errors.Answer(403, "The server does not allow this request.")
 
 
 class InternalError(errors.LedgerError):

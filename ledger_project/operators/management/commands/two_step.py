@@ -8,23 +8,23 @@ from django.core.management import CommandError, CommandParser
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from ledger.management.examples import CommandWithExamples
-from ledger.staff_log import record
+from ledger.operators.staff_log import record
 from ledger_project.operators.login import two_step
 
 
 class Command(CommandWithExamples):
     """Prints the operators who have two-step login, or turns it off for one of them."""
 
-    help = "Lists the operators who have two-step login; with --off NAME, turns it off for one who lost the app."
+    help = "List the operators who have two-step login; with --off NAME, turn it off for an operator who has lost the app."
     examples = (
-        ("two_step", "who has two-step login"),
+        ("two_step", "the operators with two-step login"),
         ("two_step --off mara", "for an operator who lost the app"),
         ("two_step --format json", "for programs"),
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "--off", metavar="NAME", help="turn it off for this operator; the next login takes the password alone"
+            "--off", metavar="NAME", help="turn two-step login off for this operator; the next login needs only the password"
         )
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 

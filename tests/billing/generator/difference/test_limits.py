@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from django.core.checks import run_checks
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
@@ -365,3 +366,25 @@ def test_a_stored_price_that_is_none_any_more_suspends_billing() -> None:
         rows.return_value.order_by.return_value.values_list.return_value = [(1, broken)]
         done = bill_one(subscription.ref, Options(as_of=at(1, 1)))
     assert (done.outcome, done.detail) == (Outcome.SUSPENDED, "price-not-valid")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"line": 5},
+            "settings.BILLING_LIMITS has no 'line'; known are: lines, lines_per_day, periods, times_usual, usage_periods.",
+        ),
+        ({"lines": "5"}, "settings.BILLING_LIMITS['lines'] must be None or a whole number from 0 on, not '5'."),
+        ({"lines": True}, "settings.BILLING_LIMITS['lines'] must be None or a whole number from 0 on, not True."),
+        ({"lines": -1}, "settings.BILLING_LIMITS['lines'] must be None or a whole number from 0 on, not -1."),
+    ],
+)
+def test_a_limit_that_cannot_be_is_reported_by_the_checks(given: dict[str, Any], message: str, settings: Any) -> None:
+    settings.BILLING_LIMITS = given
+    assert [(found.id, found.msg) for found in run_checks(tags=["billing"])] == [("billing.E001", message)]
+
+
+def test_limits_that_can_be_are_not_reported(settings: Any) -> None:
+    settings.BILLING_LIMITS = {"lines": 0, "periods": None}
+    assert run_checks(tags=["billing"]) == []

@@ -9,7 +9,7 @@ import pytest
 from billing.documents import invoices
 from billing.errors import InvalidTransition
 from billing.generator.options import Options, Scope
-from billing.generator.run.due import DueWalk, Filter
+from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
 from billing.generator.run.outcomes import _done
 from billing.models import Claim, Customer, Invoice
@@ -65,13 +65,13 @@ def test_the_grace_ends_at_the_instant_and_the_walk_finds_it_then():
     bill(subscription, at(2, 1))
     assert Invoice.objects.get(subscription=subscription.pk).grace_ends_at == at(2, 3)
     early = at(2, 3) - timedelta(microseconds=1)
-    assert subscription.ref not in list(DueWalk(Filter(as_of=early)))
-    assert subscription.ref in list(DueWalk(Filter(as_of=at(2, 3))))
+    assert subscription.ref not in list(DueWalk(DueFilter(as_of=early)))
+    assert subscription.ref in list(DueWalk(DueFilter(as_of=at(2, 3))))
     [still] = bill(subscription, early)
     assert still["state"] == "draft"
     [invoice] = bill(subscription, at(2, 3))
     assert invoice["state"] == "open"
-    assert subscription.ref not in list(DueWalk(Filter(as_of=at(2, 3))))
+    assert subscription.ref not in list(DueWalk(DueFilter(as_of=at(2, 3))))
 
 
 def test_a_draft_in_grace_stays_as_it_is_while_the_next_period_becomes_due():

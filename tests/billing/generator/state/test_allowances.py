@@ -10,7 +10,7 @@ from django.db import connection
 
 from billing.documents import finalisation, invoices
 from billing.generator.options import Options, Scope
-from billing.generator.run.due import DueWalk, Filter
+from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
 from billing.generator.state.spans import AllowanceSpan, due_allowances, next_allowance, over_cap
 from billing.models import Claim, Cursor
@@ -202,9 +202,9 @@ def test_a_subscription_whose_only_due_thing_is_its_allowance_is_found_by_the_wa
     bill(subscription, midnight())
     following = add_months(midnight(), 1)
     assert Cursor.objects.get(pk=subscription.pk).recurring_due_at == following
-    wanted = Filter(as_of=following, usage=False)
-    assert subscription.ref in list(DueWalk(wanted))
-    assert subscription.ref not in list(DueWalk(Filter(as_of=following - timedelta(seconds=1), usage=False)))
+    due_filter = DueFilter(as_of=following, usage=False)
+    assert subscription.ref in list(DueWalk(due_filter))
+    assert subscription.ref not in list(DueWalk(DueFilter(as_of=following - timedelta(seconds=1), usage=False)))
 
 
 def test_credits_of_every_currency_are_spent_before_the_first_number_is_taken():

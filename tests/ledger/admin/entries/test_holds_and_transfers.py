@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from ledger import reads, services
 from ledger.admin.entries.related import RELATED_ENTRIES
-from ledger.errors import HoldClosed, InsufficientCredits, TransfersRefused
+from ledger.errors import HoldClosed, HolderFrozen, InsufficientCredits, TransfersRefused
 from tests.ledger.admin.admin_site import (
     cost_of,
     entries_and_refusals,
@@ -96,15 +96,15 @@ def test_an_expired_hold_says_so_before_and_after_it_is_booked(client):
     from ledger.rules.instants import DAY_US, to_us
 
     start_us = to_us(timezone.now()) - DAY_US
-    state = rules.Account("ada", "credits", start_us)
+    state = rules.AccountState("ada", "credits", start_us)
     [grant] = rules.grant(state, rules.GrantRequest(holder_id="ada", amount=100, idempotency_key="g"))
     [hold] = rules.hold(state.after(grant), rules.HoldRequest(holder_id="ada", amount=30, idempotency_key="h"))
     with holder_lock("ada") as lock:
         journal.append(lock, [grant, hold])
     page = get_page(client, entry_url(2))
-    assert "Hold expired, to be booked" in text_of(page)
+    assert "Hold expired, not booked yet" in text_of(page)
     assert entry_url(2, page="release") not in page
-    assert "expired, to be booked" in text_of(get_page(client, account_url()))
+    assert "expired, not booked yet" in text_of(get_page(client, account_url()))
     services.book_expirations(holder_id="ada")
     assert "Hold expired Outcome 30 released" in text_of(get_page(client, entry_url(2)))
     assert "Open holds" not in text_of(get_page(client, account_url()))
@@ -250,6 +250,71 @@ def test_an_overdraft_is_agreed_and_lifted(client, hold_of_30):
     assert reads.balance("ada").available == 70
 
 
+def test_a_lot_gets_other_terms(client, hold_of_30):
+    address = entry_url(1, page="reissue")
+    assert address in get_page(client, entry_url(1))
+    assert "70 credits are left in the lot, which never expires and has priority 100." in get_page(client, address)
+    assert submit_form(client, address, expires_at="2150-01-01T00:00", priority="7", reason="goodwill").status_code == 302
+    entry = reads.entry("ada", "credits", 3)
+    assert (entry.kind, entry.refers_to, entry.drawn, entry.actor) == ("reissue", 1, ((1, 70),), "admin:mara")
+    assert "70 of lot #1 form a new lot with other terms" in text_of(get_page(client, account_url()))
+    assert "with new terms" in text_of(get_page(client, ENTRIES))
+    # Nothing is left of lot 1; the rest of lot 3 can be revoked.
+    assert submit_form(client, address, priority="8", reason="x").status_code == 422
+    assert "The reissue added 70 credits; 70 are unspent." in get_page(client, entry_url(3, page="revoke"))
+    assert submit_form(client, entry_url(3, page="revoke"), amount="20", reason="x").status_code == 302
+    assert reads.balance("ada").balance == 50
+    assert client.get(entry_url(2, page="reissue")).status_code == 403
+
+
+def test_a_transfer_is_reversed(client, hold_of_30):
+    services.transfer(holder_id="ada", to="bob", amount=10, idempotency_key="t")
+    address = entry_url(3, page="reverse")
+    assert address in get_page(client, entry_url(3))
+    assert "A reversal takes back what bob still has of it" in get_page(client, address)
+    assert submit_form(client, address, amount="4", reason="wrong team").status_code == 302
+    assert (reads.balance("ada").balance, reads.balance("bob").balance) == (64, 6)
+    entry = reads.entry("ada", "credits", 4)
+    assert (entry.kind, entry.refers_to, entry.actor, entry.reason) == ("transfer_in", 3, "admin:mara", "wrong team")
+    page = text_of(get_page(client, account_url()))
+    assert "4 of transfer #3 came back from bob" in page
+    assert "4 of receipt #1 went back to ada" in text_of(get_page(client, account_url("bob")))
+    assert submit_form(client, address, amount="7", reason="x").status_code == 422
+    assert reads.balance("bob").balance == 6
+    # Neither the reversal nor a receipt can be reversed.
+    for other in (entry_url(4, page="reverse"), entry_url(1, "bob", page="reverse")):
+        assert client.get(other).status_code == 403
+
+
+def test_a_holder_is_frozen_and_unfrozen(client, hold_of_30):
+    address = account_url(page="freeze")
+    assert "ada is not frozen." in get_page(client, address)
+    assert submit_form(client, address, frozen="yes", reason="stolen card").status_code == 302
+    entry = reads.entry("ada", "credits", 3)
+    assert (entry.kind, entry.freezes, entry.actor, entry.reason) == ("adjust", True, "admin:mara", "stolen card")
+    with pytest.raises(HolderFrozen):
+        services.spend(holder_id="ada", amount=1, idempotency_key="s")
+    page = text_of(get_page(client, account_url()))
+    assert "frozen: nothing can be spent, held or transferred" in page
+    assert "frozen: no spends, holds or transfers" in page
+    assert "frozen: no spends, holds or transfers" in text_of(get_page(client, ENTRIES))
+    assert submit_form(client, address, frozen="no", reason="solved").status_code == 302
+    assert services.spend(holder_id="ada", amount=1, idempotency_key="s2").amount == -1
+
+
+def test_all_unspent_credits_are_revoked(client, hold_of_30):
+    address = account_url(page="void")
+    page = get_page(client, address)
+    assert "in each of the open lots (1)" in page
+    assert "30 credits are held until their holds are released." in page
+    assert submit_form(client, address, reason="closed").status_code == 302
+    entry = reads.entry("ada", "credits", 3)
+    assert (entry.kind, entry.amount, entry.refers_to, entry.actor) == ("revoke", -70, None, "admin:mara")
+    assert "all unspent credits taken back: 70" in text_of(get_page(client, account_url()))
+    response = submit_form(client, address, reason="again")
+    assert (response.status_code, entries_and_refusals()) == (422, (3, 1))
+
+
 def test_transfers_from_others_are_refused_and_accepted_again(client, hold_of_30):
     address = account_url(page="incoming-transfers")
     services.grant(holder_id="bob", amount=10, idempotency_key="g")
@@ -260,7 +325,7 @@ def test_transfers_from_others_are_refused_and_accepted_again(client, hold_of_30
     with pytest.raises(TransfersRefused):
         services.transfer(holder_id="bob", to="ada", amount=1, idempotency_key="t1")
     assert "ada refuses transfers of Credits from others." in get_page(client, address)
-    assert "transfers refused" in text_of(get_page(client, entry_url(3)))
+    assert "refuses transfers from others" in text_of(get_page(client, entry_url(3)))
     assert "refuses transfers from others" in text_of(get_page(client, "/admin/ledger/account/holders/ada/"))
     assert submit_form(client, address, accepted="yes", reason="asked again").status_code == 302
     assert services.transfer(holder_id="bob", to="ada", amount=1, idempotency_key="t2").amount == -1
@@ -309,7 +374,7 @@ def test_without_a_reason_nothing_is_written(client, hold_of_30, address, values
 @pytest.mark.parametrize(
     ("address", "values", "message"),
     [
-        (account_url(page="transfer"), {"to": "ada", "amount": "5"}, "must be another holder"),
+        (account_url(page="transfer"), {"to": "ada", "amount": "5"}, "Must be another holder"),
         (account_url(page="transfer"), {"to": "a b", "amount": "5"}, "1 to 64 characters"),
         (account_url(page="transfer"), {"to": "bob", "amount": "0"}, "Amount must be at least 1 credit."),
         (account_url(page="set-overdraft"), {"limit": "-1"}, "Limit must be at least 0 credits."),
@@ -329,6 +394,8 @@ def test_each_permission_allows_only_its_own_operation(hold_of_30):
         "ledger.release_hold": entry_url(2, page="release"),
         "ledger.set_overdraft": account_url(page="set-overdraft"),
         "ledger.transfer_credits": account_url(page="transfer"),
+        "ledger.freeze_holder": account_url(page="freeze"),
+        "ledger.revoke_grant": account_url(page="void"),
     }
     for number, own in enumerate(doors):
         client = operator(*look, own, name=f"operator-{number}")
@@ -342,7 +409,7 @@ def test_each_permission_allows_only_its_own_operation(hold_of_30):
     assert entries_and_refusals() == (2, 0)
 
 
-@pytest.mark.parametrize("page", ["set-overdraft", "transfer", "incoming-transfers"])
+@pytest.mark.parametrize("page", ["set-overdraft", "transfer", "incoming-transfers", "freeze", "void"])
 def test_an_account_that_is_not_there_is_not_found(client, page):
     for address in (account_url("nobody", page), f"{ACCOUNTS}a_00b_2Fcredits/{page}/"):
         assert client.get(address).status_code == 404

@@ -50,10 +50,10 @@ def test_a_refusal_says_why_and_offers_what_would_help(client, ada):
     refuse_a_spend(reference="job-19")
     page = refusal_page(client, 4)
     text = text_of(page)
-    assert "Refused: 700 asked, 262 spendable. 60 are held until" in text
+    assert "Refused: 700 requested, 262 spendable. 60 are held until" in text
     assert "Short by 438." in text
     assert "Now 262 are spendable: the same request would be short by 438." in text
-    assert "The reference job-19 was not asked again in the next 1,000 entries of the account." in text
+    assert "No request with the reference job-19 is among the next 1,000 entries of the account." in text
     offered = suggested_actions(page)
     account, hold = quote("ada/credits"), quote("ada/credits/3")
     addresses = list(offered.values())
@@ -69,7 +69,7 @@ def test_what_has_been_done_since_is_not_offered_again(client, ada):
     services.release(holder_id="ada", hold=3, idempotency_key="r")
     services.grant(holder_id="ada", amount=500, idempotency_key="g2")
     text = text_of(refusal_page(client, 4))
-    assert "Now 822 are spendable: the same request with a new key would go through." in text
+    assert "Now 822 are spendable: the same request with a new key would succeed." in text
     assert "Release hold" not in text
     assert "The request had no reference, so a later attempt cannot be recognised." in text
 
@@ -79,8 +79,8 @@ def test_the_page_names_later_requests_with_the_same_reference_and_their_results
     refuse_a_spend(amount=300, key="less", reference="job-19")
     services.spend(holder_id="ada", amount=200, idempotency_key="least", reference="job-19")
     first, second = text_of(refusal_page(client, 4)), text_of(refusal_page(client, 5))
-    assert re.search(r"job-19 was asked again .* later \( #5 \)\. Refused: 300 asked, 262 spendable\.", first)
-    assert re.search(r"job-19 was asked again .* later and went through: spend of 200 #6", second)
+    assert re.search(r"job-19 was refused .* later \( #5 \)\. Refused: 300 requested, 262 spendable\.", first)
+    assert re.search(r"job-19 succeeded .* later: spend of 200 #6", second)
 
 
 def test_amounts_are_shown_in_the_unit_of_their_type(client):
@@ -88,9 +88,9 @@ def test_amounts_are_shown_in_the_unit_of_their_type(client):
     services.grant(holder_id="ada", credit_type="usd_cents", amount=262, idempotency_key="g")
     refuse_a_spend(credit_type="usd_cents")
     page = refusal_page(client, 2, "usd_cents")
-    assert "Refused: 7.00 asked, 2.62 spendable. Short by 4.38." in text_of(page)
+    assert "Refused: 7.00 requested, 2.62 spendable. Short by 4.38." in text_of(page)
     assert "Grant 4.38 USD" in text_of(page)
-    assert "7.00 asked, 2.62 spendable. Short by 4.38." in text_of(client.get(REFUSALS).content.decode())
+    assert "7.00 requested, 2.62 spendable. Short by 4.38." in text_of(client.get(REFUSALS).content.decode())
 
 
 def test_other_refusals_offer_their_own_way(client):
@@ -101,7 +101,7 @@ def test_other_refusals_offer_their_own_way(client):
     with pytest.raises(UnknownRate):
         services.spend(holder_id="ada", rate="gpt.out", quantity=5, idempotency_key="u")
     refund, rate = refusal_page(client, 3), refusal_page(client, 4)
-    assert "Refused: 31 asked back, 30 are left of spend #2. Over by 1." in text_of(refund)
+    assert "Refused: 31 requested, 30 are left of spend #2. Over by 1." in text_of(refund)
     assert list(suggested_actions(refund).values()) == [f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"]
     assert list(suggested_actions(rate).values()) == ["/admin/ledger/ratelisting/publish-rate/"]
 

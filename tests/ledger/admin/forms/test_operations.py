@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.contrib.admin.utils import quote
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.django_db
 
 GRANT = "/admin/ledger/account/grant-credits/"
 NEW_KEY = "/admin/ledger/apikey/add/"
+PAST, FUTURE = datetime(2020, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 
 def form_url(action, sequence, holder="ada"):
@@ -40,7 +42,7 @@ GRANTED = {
     "priority": "10",
     "reason": "sorry for the outage",
     "reference": "ticket 4711",
-    "expires_at": "2999-12-31T23:59",
+    "expires_at": "2199-12-31T23:59",
 }
 
 
@@ -53,7 +55,7 @@ def test_a_grant_is_recorded_with_the_operators_name_and_reason(client):
         "grant", 50, "admin:mara", "sorry for the outage", "ticket 4711",
     )  # fmt: skip
     [lot] = entry.lots
-    assert (lot.source, lot.priority, lot.expires_at.isoformat()) == ("promotional", 10, "2999-12-31T23:59:00+00:00")
+    assert (lot.source, lot.priority, lot.expires_at.isoformat()) == ("promotional", 10, "2199-12-31T23:59:00+00:00")
     assert "is done" in client.get(response["Location"]).content.decode()
 
 
@@ -93,7 +95,8 @@ def test_a_form_that_was_changed_after_it_was_sent_says_so(client):
         ({"amount": str(2**53)}, "Amount must be at most 9,007,199,254,740,991 credits."),
         ({"holder_id": "a b"}, "1 to 64 characters"),
         ({"credit_type": "SMS"}, "1 to 32 characters"),
-        ({"expires_at": "2001-01-01T00:00"}, "must be"),
+        ({"expires_at": "2001-01-01T00:00"}, "Must be"),
+        ({"expires_at": "2999-12-31T23:59"}, "This must be in the years 2000 to 2200, in UTC."),
         ({"expires_at": "soon"}, "Enter a valid date/time."),
         ({"source": "stolen"}, "Select a valid choice."),
         ({"idempotency_key": ""}, "required"),
@@ -207,18 +210,15 @@ def test_only_a_spend_can_be_refunded_and_only_a_grant_revoked(client, spend_of_
 
 @pytest.mark.parametrize("error", [HolderBusy(key="ledger/ada"), OutcomeUnknown(holder_id="ada")])
 def test_what_may_be_tried_again_keeps_its_key(client, monkeypatch, error):
-    from ledger.admin.forms import operations
-
-    def fail(**_):
+    def fail(_):
         raise error
 
     key = hidden_key(client.get(GRANT).content.decode())
-    original = services.grant
-    monkeypatch.setattr(operations.services, "grant", fail)
-    page = client.post(GRANT, GRANTED | {"idempotency_key": key}).content.decode()
+    with monkeypatch.context() as patched:
+        patched.setattr(services.grant, "execute", fail)
+        page = client.post(GRANT, GRANTED | {"idempotency_key": key}).content.decode()
     assert hidden_key(page) == key
     assert re.search("[Pp]ress the button again", page)
-    monkeypatch.setattr(operations.services, "grant", original)
     assert client.post(GRANT, GRANTED | {"idempotency_key": key}).status_code == 302
     assert entries_and_refusals() == (1, 0)
 
@@ -279,14 +279,34 @@ def test_a_key_is_shown_once_and_kept_nowhere(client):
     assert secret not in str(dict(client.session.items()))
 
 
+def test_a_key_gets_the_expiry_and_the_limits_of_the_form_and_the_list_shows_them(client):
+    life = {"expires_at": "2100-01-31T12:00", "requests_per_second": "50", "concurrent_requests": "4"}
+    assert client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read"], **life}).status_code == 200
+    key = ApiKey.objects.get()
+    assert (key.expires_at, key.requests_per_second, key.concurrent_requests) == (datetime(2100, 1, 31, 12, tzinfo=UTC), 50, 4)
+    services.create_api_key(name="old", scopes=["ledger:read"])
+    ApiKey.objects.filter(name="old").update(expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
+        shown = client.get(page).content.decode()
+        assert "50 a second, 4 at the same time" in shown
+        assert "2100-01-31" in shown
+    assert "expired" in client.get("/admin/ledger/apikey/").content.decode()
+    ApiKey.objects.filter(pk=key.pk).update(last_used_at=datetime(2026, 3, 4, 5, 6, tzinfo=UTC))
+    for page in ("/admin/ledger/apikey/", f"/admin/ledger/apikey/{key.pk}/change/"):
+        assert "2026-03-04 05:06" in client.get(page).content.decode()
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
+        ({"expires_at": "2020-01-01T00:00"}, "must be in the future"),
+        ({"requests_per_second": "0"}, "must be at least 1"),
+        ({"concurrent_requests": "10001"}, "must be at most 10000"),
         ({"name": ""}, "required"),
         ({"scopes": []}, "required"),
         ({"scopes": ["root"]}, "Select a valid choice"),
         ({"holder_id": "a b"}, "1 to 64 characters"),
-        ({"name": "taken"}, "another API key has this name"),
+        ({"name": "taken"}, "Another API key is called taken."),
     ],
 )
 def test_a_wrong_api_key_shows_what_is_wrong_and_is_not_made(client, changed, message):
@@ -310,7 +330,7 @@ def test_a_key_whose_outcome_is_unknown_is_not_reported_as_made_or_as_failed(cli
 
 
 def test_a_revocation_whose_outcome_is_unknown_does_not_say_that_the_key_is_revoked(client, monkeypatch):
-    def lose(key: ApiKey) -> None:
+    def lose(key: ApiKey, actor: str) -> None:
         raise OutcomeUnknown
 
     key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
@@ -332,3 +352,70 @@ def test_a_revoked_key_is_worthless_and_stays_on_record_with_who_did_it(client):
     assert list(events) == [("command", "key-created"), ("admin:mara", "key-revoked")]
     assert client.post(f"/admin/ledger/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
     assert operator(*LOOK, name="ben").post(address).status_code == 403
+
+
+def rotation_url(key):
+    """The address of the form that rotates the key."""
+    return f"/admin/ledger/apikey/{key.pk}/rotate/"
+
+
+def test_a_rotated_keys_secret_is_shown_once_and_the_former_one_works_until_the_chosen_instant(client):
+    key, former = services.create_api_key(name="shop", scopes=["ledger:read"])
+    assert 'value="' in client.get(rotation_url(key)).content.decode()
+    response = client.post(rotation_url(key), {"former_until": "2100-01-31T12:00"})
+    secret = re.search(r'id="api-key"[^>]*>([^<]+)<', response.content.decode())[1]
+    assert "no-store" in response["Cache-Control"]
+    assert services.find_api_key(secret) == services.find_api_key(former) == key
+    shown = client.get(f"/admin/ledger/apikey/{key.pk}/change/").content.decode()
+    assert secret not in shown
+    assert "2100-01-31" in shown
+    event = StaffEvent.objects.get(action="key-rotated")
+    assert (event.actor, event.object) == ("admin:mara", "key shop")
+    assert event.details == "the former secret is valid until 2100-01-31 12:00 UTC"
+
+
+@pytest.mark.parametrize(
+    ("ended", "typed", "message"),
+    [
+        ({"revoked_at": PAST}, "", "The API key is revoked."),
+        ({"expires_at": PAST}, "", "The API key is expired."),
+        ({"former_digest": b"x", "former_until": FUTURE}, "2100-01-31T12:00", "a key has at most two secrets"),
+        ({}, "2020-01-01T00:00", "must be in the future"),
+        ({}, "soon", "Enter a valid date/time."),
+    ],
+)
+def test_a_refused_rotation_says_why_and_changes_nothing(client, ended, typed, message):
+    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
+    ApiKey.objects.filter(pk=key.pk).update(**ended)
+    before = ApiKey.objects.values().get()
+    response = client.post(rotation_url(key), {"former_until": typed})
+    assert response.status_code == 422
+    assert message in response.content.decode()
+    assert ApiKey.objects.values().get() == before
+    assert not StaffEvent.objects.filter(action="key-rotated").exists()
+
+
+def test_a_key_that_has_ended_has_no_button_that_rotates_it(client):
+    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
+    page = f"/admin/ledger/apikey/{key.pk}/change/"
+    assert rotation_url(key) in client.get(page).content.decode()
+    ApiKey.objects.update(expires_at=PAST)
+    assert rotation_url(key) not in client.get(page).content.decode()
+    assert f"/admin/ledger/apikey/{key.pk}/revoke/" in client.get(page).content.decode()
+
+
+def test_only_who_is_permitted_rotates_a_key(client):
+    key, secret = services.create_api_key(name="shop", scopes=["ledger:read"])
+    assert operator(*LOOK, name="ben").post(rotation_url(key), {"former_until": ""}).status_code == 403
+    assert services.find_api_key(secret) == key
+
+
+def test_a_rotation_whose_outcome_is_unknown_is_not_reported_as_done_or_as_failed(client, monkeypatch):
+    def lose(**_: object) -> None:
+        raise OutcomeUnknown
+
+    key, _ = services.create_api_key(name="shop", scopes=["ledger:read"])
+    monkeypatch.setattr(services, "rotate_api_key", lose)
+    response = client.post(rotation_url(key), {"former_until": ""})
+    assert response.status_code == 422
+    assert "the outcome is unknown. If this page says that the key was rotated" in response.content.decode()

@@ -221,9 +221,23 @@ def test_two_batches_with_one_key_show_the_holder_to_which_their_api_key_is_conf
         request = GrantRequest(holder_id="ada", amount=5, idempotency_key=f"by {confined_to}")
         services.batch([request], mode="each", idempotency_key="a/b", confined_to=confined_to)
     page = client.get(f"{BATCHES}?q=a/b").content.decode()
-    assert re.findall(r"field-confined[^>]*>(?:<code[^>]*>(\w+)</code>)?", page) == ["", "ada", "bob"]
+    assert re.findall(r"field-confined[^>]*>(?:<code[^>]*>(\w+)</code>)?", page) == ["bob", "ada", ""]
     for sequence, confined_to in enumerate(("", "ada", "bob"), start=1):
         address = f"{BATCHES}{quote(f'{confined_to}/a/b')}/change/"
         assert address in page
         assert f"0 written ada, credits #{sequence}" in text_of(client.get(address).content.decode())
     assert b"Perhaps it was deleted" in client.get(f"{BATCHES}{quote('carl/a/b')}/change/", follow=True).content
+
+
+def test_batches_are_paged_newest_first_also_where_a_key_has_slashes(client, monkeypatch):
+    monkeypatch.setattr("ledger.admin.kit.pages.PAGE_ROWS", 1)
+    for key in ("a/1", "a/2", "a/3"):
+        services.batch([GrantRequest(holder_id="ada", amount=5, idempotency_key=key)], mode="each", idempotency_key=key)
+    query, shown = "", []
+    while query is not None:
+        page = client.get(f"{BATCHES}{query}").content.decode()
+        shown += re.findall(r"<code[^>]*>(a/\d)</code>", page)
+        query = older_url(page)
+    assert shown == ["a/3", "a/2", "a/1"]
+    for wrong in ("x", "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00/ada/\0"):
+        assert "is not a valid page link for this list." in text_of(client.get(BATCHES, {"p": wrong}).content.decode())

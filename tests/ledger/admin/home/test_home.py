@@ -40,7 +40,7 @@ def attention_items(page):
 
 def append_history(*steps):
     """Append what the rules make of these steps: (hours ago, function of the account)."""
-    account = rules.Account("ada", "credits", 0)
+    account = rules.AccountState("ada", "credits", 0)
     made = []
     for hours, step in steps:
         account = account._replace(now_us=to_us(datetime.now(UTC) - timedelta(hours=hours)))
@@ -99,7 +99,7 @@ def test_credits_that_expired_long_ago_and_are_not_booked_are_named(client):
     assert [item for item in attention_items(home_page(client)) if "not booked" in item[1]] == [
         (
             "warning",
-            "1 account has expirations that are due for over an hour and not booked, such as ada's.",
+            "1 account has expirations that are not booked over an hour after their time, such as ada's.",
             "/admin/ledger/account/holders/ada/?type=credits",
         )
     ]
@@ -124,7 +124,10 @@ def test_what_billing_is_stuck_at_is_named_the_worst_first_with_links(client):
     found = attention_items(home_page(client))
 
     assert [item[:2] for item in found[:4]] == [
-        ("danger", f"1 subscription is suspended from billing until somebody looks, such as {subscription.ref}: amount-unusual."),
+        (
+            "danger",
+            f"1 subscription is suspended from billing until a person resumes it, such as {subscription.ref}: amount-unusual.",
+        ),
         ("danger", "1 run of the invoice generator ended badly in the last day, the last one with exit code 3."),
         ("danger", "The last audit, 5 hours ago, ended with exit code 1: see the worker's log."),
         ("warning", f"1 draft is past the grace and not finalised, such as that of {subscription.ref}."),

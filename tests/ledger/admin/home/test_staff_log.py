@@ -9,8 +9,9 @@ from django.db import connection, transaction
 from django.test import RequestFactory
 from django.utils import timezone
 
-from ledger import services, staff_log
+from ledger import services
 from ledger.models import ApiKey, StaffEvent
+from ledger.operators import staff_log
 from tests.ledger.admin.admin_site import cost_of, hidden_key, operator
 
 PAGE = "/admin/ledger/staffevent/"
@@ -160,5 +161,5 @@ def test_the_rights_of_the_application_are_enough_to_record():
 def test_the_statements_of_the_docs_are_those_that_are_tested():
     from django.conf import settings
 
-    docs = (settings.BASE_DIR / "docs" / "ADMIN.md").read_text()
+    docs = (settings.BASE_DIR / "docs" / "how-to" / "admin.md").read_text()
     assert "BEGIN;\n" + "".join(f"{statement};\n" for statement in PRUNE) + "COMMIT;" in docs

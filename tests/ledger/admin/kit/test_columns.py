@@ -71,5 +71,13 @@ def test_every_column_that_a_list_names_is_declared_and_every_declared_column_is
 
 
 ONLY_OF_SOME_ROWS = {
-    "EntryAdmin": {"hold_state", "hold_amounts", "hold_expires", "rating_cell", "overdraft_after", "owed_after"},
+    "EntryAdmin": {
+        "hold_state",
+        "hold_amounts",
+        "hold_expires",
+        "rating_cell",
+        "requested_cell",
+        "overdraft_after",
+        "owed_after",
+    },
 }

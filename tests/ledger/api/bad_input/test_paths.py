@@ -46,7 +46,6 @@ def test_a_holder_of_the_alphabet_is_taken(api: ApiClient, good: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/v1",
         "/v1/nothing",
         "/v1/holders/",
         "/v1/holders/customer-42/",

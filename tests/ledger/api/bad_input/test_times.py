@@ -1,6 +1,4 @@
-"""Times that are no instant between 2000 and 2200, and expiries that are too early: 400, and nothing written."""
-
-from typing import Any
+"""Times in other forms, and expiries that are too early: 400, nothing written. More of them: `tests/test_refused_bodies.py`."""
 
 import pytest
 
@@ -10,26 +8,20 @@ from tests.ledger.api.conftest import ApiClient, nothing_written, problem_of_ref
 GRANTS = "/v1/holders/customer-42/grants"
 
 
-TIMES: list[tuple[str, Any, str]] = [
+TIMES: list[tuple[str, str, str]] = [
     ("without offset", "2090-01-01T00:00:00", "no-offset"),
     ("year 0", "0000-01-01T00:00:00Z", "not-a-time"),
     ("year 1, before it in UTC", "0001-01-01T00:00:00+01:00", "not-a-time"),
     ("year 9999, behind it in UTC", "9999-12-31T23:59:59-01:00", "not-a-time"),
-    ("year 1", "0001-01-01T00:00:00Z", "out-of-range"),
     ("year 1999 in UTC", "2000-01-01T00:00:00+01:00", "out-of-range"),
     ("year 2201 in UTC", "2200-12-31T23:59:59-01:00", "out-of-range"),
-    ("year 9999", "9999-12-31T23:59:59Z", "out-of-range"),
     ("leap second", "2016-12-31T23:59:60Z", "not-a-time"),
     ("hour 24", "2090-01-01T24:00:00Z", "not-a-time"),
-    ("31 February", "2090-02-31T00:00:00Z", "not-a-time"),
-    ("date", "2090-01-01", "not-a-time"),
     ("space instead of T", "2090-01-01 00:00:00Z", "not-a-time"),
     ("without seconds", "2090-01-01T00:00Z", "not-a-time"),
     ("basic form", "20900101T000000Z", "not-a-time"),
     ("week", "2090-W01-1T00:00:00Z", "not-a-time"),
-    ("nanoseconds", "2090-01-01T00:00:00.000000001Z", "too-precise"),
     ("other digits", "\u0662\u0660\u0669\u0660-01-01T00:00:00Z", "not-a-time"),
-    ("number", 3786912000, "not-a-string"),
     ("empty", "", "not-a-time"),
     ("long", "2090-01-01T00:00:00." + "0" * 5000 + "Z", "not-a-time"),
     ("offset beyond a day", "2090-01-01T00:00:00+24:00", "not-a-time"),
@@ -39,7 +31,7 @@ TIMES: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize("field", ["effective_at", "expires_at"])
 @pytest.mark.parametrize(("value", "code"), [case[1:] for case in TIMES], ids=[case[0] for case in TIMES])
-def test_a_time_that_is_not_one_moment_is_a_400(api: ApiClient, holder: str, field: str, value: Any, code: str) -> None:
+def test_a_time_that_is_not_one_moment_is_a_400(api: ApiClient, holder: str, field: str, value: str, code: str) -> None:
     with nothing_written(holder):
         problem_of_refusal(api.post(GRANTS, {"amount": 1, field: value}), 400, (f"/{field}", code))
 

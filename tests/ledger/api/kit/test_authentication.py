@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import RequestFactory
 from django.urls import URLPattern, URLResolver, get_resolver
 from rest_framework.request import Request
@@ -16,7 +17,9 @@ from ledger import services
 from ledger.api.kit import authentication
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.front.application import API_PATHS
-from ledger.models import SCOPES, Rate
+from ledger.models import SCOPES, ApiKey, Rate
+from ledger.services.api_keys import last_use
+from ledger.testing import unique
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -193,6 +196,43 @@ def test_a_revoked_key_is_refused_at_its_next_lookup(api: ApiClient, holder: str
     assert api.get("/v1/holders").status_code == 401
 
 
+def expire(secret: str, *, by: str) -> None:
+    """Let the key expire so long after now, by the server's clock; as INTERVAL has it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE ledger_api_key SET expires_at = clock_timestamp() + %s::interval WHERE key_digest = sha256(%s::bytea)",
+            [by, secret.encode()],
+        )
+        assert cursor.rowcount == 1
+
+
+@pytest.mark.parametrize(("by", "status"), [("1 hour", 200), ("-1 microsecond", 401)])
+def test_a_key_is_refused_from_its_expiry_on(make_api: MakeApi, db: None, by: str, status: int) -> None:
+    api = make_api("ledger:read")
+    expire(api.secret, by=by)
+    assert api.get("/v1/holders").status_code == status
+
+
+def test_an_expired_key_is_refused_as_an_unknown_one_and_writes_nothing(make_api: MakeApi, holder: str) -> None:
+    api = make_api("ledger:spend")
+    expire(api.secret, by="-1 second")
+    with nothing_written(holder):
+        expired = send(api, "POST", f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r1")
+    unknown = send(ApiClient("x" * 43), "POST", f"/v1/holders/{holder}/spends", {"amount": 1}, X_Request_Id="r1")
+    assert (expired[0], expired) == (401, unknown)
+
+
+def test_a_key_that_is_in_use_is_refused_2_seconds_after_its_expiry_at_the_latest(
+    api: ApiClient, holder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(authentication.time, "monotonic", lambda: now[0])
+    assert api.get("/v1/holders").status_code == 200
+    expire(api.secret, by="-1 microsecond")
+    now[0] += 2.01
+    assert api.get("/v1/holders").status_code == 401
+
+
 def test_a_valid_key_is_cached_and_an_invalid_key_is_not(
     api: ApiClient, django_assert_num_queries: Callable[..., object]
 ) -> None:
@@ -254,3 +294,10 @@ def test_a_confined_key_lists_its_holder_only(api: ApiClient, make_api: MakeApi)
     assert ([account["credit_type"] for account in following["results"]], following["next"]) == (["sms"], None)
     back = json.loads(confined.get(following["previous"]).content)
     assert ([account["credit_type"] for account in back["results"]], back["previous"]) == (["credits"], None)
+
+
+def test_a_call_has_the_last_use_of_its_key_recorded(committed_db: None, make_api: Callable[..., ApiClient]) -> None:
+    key = ApiKey.objects.get(pk=make_api("ledger:read", name=unique("used")).get("/v1/key").json()["id"])
+    last_use.USES.close()
+    key.refresh_from_db()
+    assert key.last_used_at is not None

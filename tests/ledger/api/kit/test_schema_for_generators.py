@@ -8,12 +8,26 @@ import pytest
 
 from ledger import services
 from ledger.api.kit.writing import problems
+from ledger.values import EXACT_INTEGERS, annotations_of
 from ledger_project.api.documents import openapi_document
 from tests.ledger.api.conftest import ApiClient
 from tests.ledger.api.kit.test_schema import documented_operations
 
 REF = "#/components/schemas/"
-IN_PATHS = {"holder": "ada", "sequence": "1", "ref": "NONE", "code": "NONE", "invoice_id": "999999"}
+IN_PATHS = {
+    "holder": "ada",
+    "budget": "daily",
+    "recurring_grant": "monthly",
+    "sequence": "1",
+    "ref": "NONE",
+    "code": "NONE",
+    "invoice_id": "999999",
+    "key_id": "999999",
+    "webhook": "999999",
+    "signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
+    "holder_id": "customer-42",
+    "credit_type": "credits",
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +59,7 @@ def all_parts(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def test_the_body_of_a_write_is_required_where_the_server_requires_it(db: None, document: dict[str, Any], make_api: Any) -> None:
-    api: ApiClient = make_api("ledger:admin", "billing:write", "billing:read")
+    api: ApiClient = make_api("ledger:admin", "billing:write", "billing:read", "keys:admin", "signals:write", "pages:write")
     said, done = {}, {}
     for path, method, operation in documented_operations(document):
         if "requestBody" in operation:
@@ -56,7 +70,7 @@ def test_the_body_of_a_write_is_required_where_the_server_requires_it(db: None, 
     assert said == done
     assert len(said) > 25
     assert {path.rsplit("/", 1)[1] for (_, path), required in said.items() if not required} == {
-        "finalize", "pay", "void", "mark-uncollectible",
+        "finalize", "pay", "void", "mark-uncollectible", "{webhook}",
     }  # fmt: skip
 
 
@@ -80,14 +94,14 @@ def test_what_may_be_left_out_has_no_default_that_would_make_it_required(documen
     ]
     assert found == []
     grant = document["components"]["schemas"]["Grant"]["properties"]
-    assert grant["priority"]["description"] == "Lower ones are spent first. Default: `100`."
+    assert grant["priority"]["description"] == "Lots with a lower number are spent first. Default: `100`."
     assert grant["source"]["description"].endswith('Default: `"purchased"`.')
 
 
 def test_what_is_told_apart_by_a_member_has_a_name(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     told_apart = {at for at, schema in all_parts(document) if "discriminator" in schema}
-    assert told_apart == {"BatchOperation"}
+    assert told_apart - unions(document) == {"BatchOperation", "Price"}
     assert told_apart <= set(schemas)
 
 
@@ -150,19 +164,59 @@ def test_every_call_that_reads_its_query_says_that_it_may_refuse_it(document: di
     assert silent == []
 
 
-def test_a_lack_of_credits_is_a_problem_of_its_own_with_facts_that_have_types(document: dict[str, Any]) -> None:
+def unions(document: dict[str, Any]) -> set[str]:
+    """The names of the unions of problems, one for each call."""
+    calls = [operation["operationId"] for _, _, operation in documented_operations(document)]
+    return {f"{call[0].upper()}{call[1:]}Problem" for call in calls}
+
+
+def test_a_status_has_its_only_problem_or_the_union_of_the_call(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
-    own, others = set(), set()
     for _, _, operation in documented_operations(document):
+        union = schemas[f"{operation['operationId'][0].upper()}{operation['operationId'][1:]}Problem"]
+        named = set()
         for status, response in operation["responses"].items():
-            if problems.MEDIA_TYPE in response.get("content", {}):
-                name = response["content"][problems.MEDIA_TYPE]["schema"]["$ref"].removeprefix(REF)
-                (own if status == "402" else others).add(name)
-    assert (own, others) == ({"InsufficientCredits"}, {"Problem"})
-    shape = schemas["InsufficientCredits"]
+            if problems.MEDIA_TYPE not in response.get("content", {}):
+                continue
+            content = response["content"][problems.MEDIA_TYPE]
+            slugs = {schemas[name_of(each)]["properties"]["type"]["enum"][0] for each in union["oneOf"]}
+            of_status = {problems.TYPE_BASE + slug for slug in content["examples"]}
+            assert of_status <= slugs
+            shape = schemas[name_of(content["schema"])]
+            if len(of_status) == 1:
+                assert shape["properties"]["type"]["enum"] == list(of_status)
+                assert shape["properties"]["status"]["minimum"] == shape["properties"]["status"]["maximum"] == int(status)
+            else:
+                assert shape is union
+            named |= of_status
+        assert named == set(union["discriminator"]["mapping"])
+        assert "500" in operation["responses"]
+
+
+def name_of(schema: dict[str, Any]) -> str:
+    """The name of the component that a reference names."""
+    name: str = schema["$ref"].removeprefix(REF)
+    return name
+
+
+def test_the_facts_of_every_problem_have_types(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    assert problems.problems_by_slug().keys() > {"insufficient-credits", "invalid-transition", "outcome-unknown"}
+    for slug, error_classes in problems.problems_by_slug().items():
+        shape = schemas["".join(word.capitalize() for word in slug.split("-"))]
+        assert shape["properties"]["type"] == {"type": "string", "enum": [problems.TYPE_BASE + slug]}
+        for name in {name for each in error_classes for name in annotations_of(each)}:
+            assert {"type", "oneOf"} & shape["properties"][name].keys(), (slug, name)
+
+
+def test_credits_in_a_problem_are_integers_of_64_bits(document: dict[str, Any]) -> None:
+    shape = document["components"]["schemas"]["InsufficientCredits"]
     for fact in ("available", "balance", "requested", "shortfall", "held", "expired", "not_yet_effective"):
         assert (shape["properties"][fact]["type"], shape["properties"][fact]["format"]) == ("integer", "int64")
-    assert set(schemas["Problem"]["required"]) | {"shortfall"} == set(shape["required"])
+    assert set(shape["required"]) == {"type", "title", "status", "detail", "request_id", "outcome", "shortfall"}
+    closed = document["components"]["schemas"]["HoldClosed"]["properties"]
+    assert closed["closed_by"]["type"] == ["integer", "null"]
+    assert closed["how"]["enum"] == ["captured", "released", "expired"]
 
 
 def test_a_lack_of_credits_has_the_facts_that_the_document_has(db: None, document: dict[str, Any], make_api: Any) -> None:
@@ -171,6 +225,6 @@ def test_a_lack_of_credits_has_the_facts_that_the_document_has(db: None, documen
     api: ApiClient = make_api("ledger:admin")
     problem = api.post("/v1/holders/ada/spends", {"amount": 8}).json()
     schemas = document["components"]["schemas"]
-    assert set(problem) == set(schemas["InsufficientCredits"]["properties"])
-    assert set(problem["lots"][0]) == set(schemas["InsufficientCreditsLot"]["properties"])
-    assert set(problem["holds"][0]) == set(schemas["InsufficientCreditsHold"]["properties"])
+    assert set(problem) == set(schemas["InsufficientCredits"]["properties"]) - {EXACT_INTEGERS}
+    assert set(problem["lots"][0]) == set(schemas["InsufficientCreditsLot"]["properties"]) - {EXACT_INTEGERS}
+    assert set(problem["holds"][0]) == set(schemas["InsufficientCreditsHold"]["properties"]) - {EXACT_INTEGERS}

@@ -9,49 +9,87 @@ from credit_ledger.call import ABSENT, Absent, Call, ListCall, absent_if_none, p
 from credit_ledger.generated.bodies import (
     AccountBalance,
     Amendment,
+    ApiKey,
+    ApiKeyWithSecret,
+    Balances,
     BatchBody,
+    BatchModeEnum,
     BatchOperation,
+    BudgetBody,
+    BudgetModeEnum,
+    ByEnum,
     Charge,
     Coupon,
     CreditLine,
     CreditNote,
     Customer,
     CustomerCoupon,
+    DeliveryBody,
+    DeliveryDetails,
     DurationEnum,
     Entry,
+    ExpiryEnum,
     Explanation,
+    FreezeBody,
     GeneratedInvoices,
     GivenCoupon,
+    Granted,
     HoldBody,
     Holder,
     IncomingTransfersBody,
+    IntervalEnum,
     Invoice,
     InvoiceTransition,
-    ModeEnum,
+    LanguageEnum,
+    Lot,
     NewAllowance,
     NewCouponKindEnum,
     NewCredits,
     NewInterval,
-    OnlyEnum,
+    NewUsageEvent,
     OverCaptureEnum,
+    OwnKey,
+    PageLink,
     PathList,
     PerEnum,
     Plan,
+    Price,
+    PriceKindEnum,
     QuoteBody,
     RateBody,
     RatedEvent,
     Rating,
-    RecordUsageEvents,
+    RecurringGrantBody,
     Refusal,
+    ScopesEnum,
     SourceEnum,
     Subscription,
     SubscriptionDetail,
     SubscriptionSummary,
     SuspendedBilling,
+    TypesEnum,
     UsageEvent,
     UsageResults,
     VatStatusEnum,
+    WebhookBody,
+    WindowEnum,
 )
+
+
+def grants(
+    holder: str, *, limit: int | None = None, cursor: str | None = None, credit_type: str | None = None
+) -> ListCall[Granted]:
+    """List grants.
+
+    The grants of an account, newest first, each with what is left of it. Lots of transfers and refunds are in `/lots`.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/holders/{}/grants", holder),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor), "credit_type": absent_if_none(credit_type)},
+    )
 
 
 def grant(
@@ -107,6 +145,7 @@ def spend(
     amount: int | None = None,
     rate: str | None = None,
     quantity: int | None = None,
+    partial: bool | None = None,
     dry_run: bool = False,
     if_match: int | None = None,
     idempotency_key: str | None = None,
@@ -114,7 +153,8 @@ def spend(
     """Spend credits.
 
     Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then from
-    the overdraft, if the account has one. Give an amount, or a rate and a quantity.
+    the overdraft, if the account has one. Give an amount, or a rate and a quantity. With `partial`, it takes what is
+    available if that is less; `requested` then says how many credits it asked for.
 
     Scope: `ledger:spend`.
     """
@@ -130,6 +170,7 @@ def spend(
             "amount": absent_if_none(amount),
             "rate": absent_if_none(rate),
             "quantity": absent_if_none(quantity),
+            "partial": absent_if_none(partial),
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -189,7 +230,7 @@ def revoke(
 ) -> Call[Entry]:
     """Revoke a grant.
 
-    Takes back what is unspent of a grant: whole, or in part.
+    Takes back unspent credits of a grant: all of them, or a part.
 
     Scope: `ledger:grant`.
     """
@@ -204,6 +245,134 @@ def revoke(
             "metadata": absent_if_none(metadata),
             "grant": grant,
             "amount": absent_if_none(amount),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def void_credits(
+    holder: str,
+    *,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Take back all unspent credits.
+
+    Takes back the unspent credits of every lot of the account, even of lots that are not yet effective, by an entry of kind
+    `revoke` that refers to no grant. Credits of open holds remain held: release the holds first. A debt on an overdraft
+    remains.
+
+    Scope: `ledger:grant`.
+    """
+    return Call(
+        "POST",
+        path("/v1/holders/{}/voids", holder),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def reissue_lot(
+    holder: str,
+    *,
+    lot: int,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    expires_at: datetime | str | Absent | None = ABSENT,
+    never_expires: bool | None = None,
+    priority: int | Absent | None = ABSENT,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Change the terms of a lot.
+
+    Gives what is left of a lot another expiry or priority. The lot closes, and its credits form a new lot, named by the
+    sequence of this entry; source and effective time stay. Credits of the lot that are held, or that a refund returns, keep
+    the terms that they had.
+
+    Scope: `ledger:grant`.
+    """
+    return Call(
+        "POST",
+        path("/v1/holders/{}/reissues", holder),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+            "lot": lot,
+            "expires_at": expires_at,
+            "never_expires": absent_if_none(never_expires),
+            "priority": priority,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def freeze(holder: str) -> Call[FreezeBody]:
+    """Read whether a holder is frozen.
+
+    Whether the holder is frozen, and which entry set it; null if no entry ever did.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/freeze", holder),
+    )
+
+
+def freeze_holder(
+    holder: str,
+    *,
+    frozen: bool,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Freeze or unfreeze a holder.
+
+    Sets whether the holder is frozen, in all credit types. While it is, spends, holds, transfers from and to the holder, and
+    captures beyond what is held are a 409 `holder-frozen`. Grants, refunds, revocations, expiries, releases and captures of
+    what is held still work. The entry belongs to the account of the credit type.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/holders/{}/freeze", holder),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+            "frozen": frozen,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -226,9 +395,9 @@ def transfer(
 ) -> Call[Entry]:
     """Transfer credits.
 
-    Moves credits to another holder, lot by lot: they keep expiry, priority and source. At the receiver, credits of equal
-    terms share a lot. Both sides are written, or neither. An overdraft is not drawn upon. A key that is confined to a holder
-    may transfer from it, to whomever.
+    Moves credits to another holder, lot by lot, with their expiry, priority and source. At the receiver, credits with equal
+    terms share a lot. The ledger writes both sides, or neither. A transfer never uses an overdraft. A key confined to a
+    holder may transfer credits from it to any other.
 
     Scope: `ledger:transfer`.
     """
@@ -250,10 +419,51 @@ def transfer(
     )
 
 
+def reverse_transfer(
+    holder: str,
+    *,
+    transfer: int,
+    to: str,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    amount: int | None = None,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Reverse a transfer.
+
+    Takes the credits of a transfer, or a part of them, back from the holder who received them, and returns them to the lots
+    that they came from: at most what that holder still has in the lots in which they arrived. The response is the last of one
+    or more `transfer_in` entries. A key that is confined to a holder cannot reverse a transfer.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/holders/{}/reversals", holder),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+            "transfer": transfer,
+            "to": to,
+            "amount": absent_if_none(amount),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
 def incoming_transfers(holder: str, *, credit_type: str | None = None) -> Call[IncomingTransfersBody]:
     """Read whether transfers are accepted.
 
-    Whether others may transfer credits into the account, and by which entry that is so; null where nothing was ever said.
+    Whether others may transfer credits into the account, and which entry set it; null if no entry ever did.
 
     Scope: `ledger:read`.
     """
@@ -267,7 +477,7 @@ def incoming_transfers(holder: str, *, credit_type: str | None = None) -> Call[I
 def set_incoming_transfers(
     holder: str,
     *,
-    accepted: bool,
+    accepts_transfers: bool,
     credit_type: str | None = None,
     reason: str | None = None,
     reference: str | None = None,
@@ -278,13 +488,13 @@ def set_incoming_transfers(
 ) -> Call[Entry]:
     """Accept or refuse incoming transfers.
 
-    Says whether others may transfer credits into the account; they may until it is said. A transfer to an account that
-    refuses them is a 409 `transfers-refused`. Grants and refunds are not touched, nor is what arrived before.
+    Sets whether others may transfer credits into the account; by default they may. A transfer to an account that refuses them
+    is a 409 `transfers-refused`. Grants and refunds still work, and credits that arrived before stay.
 
     Scope: `ledger:transfer`.
     """
     return Call(
-        "POST",
+        "PUT",
         path("/v1/holders/{}/incoming-transfers", holder),
         query={"dry_run": True if dry_run else ABSENT},
         body={
@@ -292,7 +502,7 @@ def set_incoming_transfers(
             "reason": absent_if_none(reason),
             "reference": absent_if_none(reference),
             "metadata": absent_if_none(metadata),
-            "accepted": accepted,
+            "accepts_transfers": accepts_transfers,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -312,15 +522,15 @@ def set_overdraft(
     if_match: int | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Entry]:
-    """Agree an overdraft.
+    """Set an overdraft.
 
-    Says how far below zero spends may take the balance from now on; 0 ends it. What is owed stays owed, and later grants
-    repay it first. Holds and transfers never draw on it.
+    Sets how far below zero spends may take the balance from now on; 0 ends the overdraft. A debt stays, and later grants
+    repay it first. Holds and transfers never use the overdraft.
 
     Scope: `ledger:admin`.
     """
     return Call(
-        "POST",
+        "PUT",
         path("/v1/holders/{}/overdraft", holder),
         query={"dry_run": True if dry_run else ABSENT},
         body={
@@ -333,6 +543,242 @@ def set_overdraft(
         is_write=not dry_run,
         idempotency_key=idempotency_key,
         if_match=if_match,
+    )
+
+
+def budgets(
+    holder: str, *, limit: int | None = None, cursor: str | None = None, credit_type: str | None = None
+) -> ListCall[BudgetBody]:
+    """List budgets.
+
+    The budgets of the account by name, each with what is used in its current window.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/holders/{}/budgets", holder),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor), "credit_type": absent_if_none(credit_type)},
+    )
+
+
+def budget(holder: str, budget: str, *, credit_type: str | None = None) -> Call[BudgetBody]:
+    """Read a budget.
+
+    What the budget allows, and what is used in its current window. The call takes no lock.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/budgets/{}", holder, budget),
+        query={"credit_type": absent_if_none(credit_type)},
+    )
+
+
+def set_budget(
+    holder: str,
+    budget: str,
+    *,
+    limit: int,
+    window: WindowEnum,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    hours: int | Absent | None = ABSENT,
+    time_zone: str | None = None,
+    by: ByEnum | None = None,
+    label: str | Absent | None = ABSENT,
+    subject: str | Absent | None = ABSENT,
+    mode: BudgetModeEnum | None = None,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Set a budget.
+
+    Limits what may be spent in a window of time: by the whole account, or by each value of a label in the metadata (the
+    members of a team that share a pool), by each API key, or by one of them. Spends, holds and transfers count when they are
+    made; a release gives back what its hold counted, a refund gives nothing back. A `hard` budget refuses what exceeds it
+    with 402 `budget-exceeded`; a `soft` budget only shows it. The budget counts from now on; if it is set again with the same
+    window and scope, it continues counting.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/holders/{}/budgets/{}", holder, budget),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+            "limit": limit,
+            "window": window,
+            "hours": hours,
+            "time_zone": absent_if_none(time_zone),
+            "by": absent_if_none(by),
+            "label": label,
+            "subject": subject,
+            "mode": absent_if_none(mode),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def end_budget(
+    holder: str,
+    budget: str,
+    *,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """End a budget.
+
+    Removes the limit, and forgets what the budget has counted. Takes no body.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/holders/{}/budgets/{}", holder, budget),
+        query={
+            "dry_run": True if dry_run else ABSENT,
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def recurring_grants(
+    holder: str, *, limit: int | None = None, cursor: str | None = None, credit_type: str | None = None
+) -> ListCall[RecurringGrantBody]:
+    """List recurring grants.
+
+    The recurring grants of the account that have not ended, by name, each with its next grants.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/holders/{}/recurring-grants", holder),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor), "credit_type": absent_if_none(credit_type)},
+    )
+
+
+def recurring_grant(
+    holder: str, recurring_grant: str, *, credit_type: str | None = None, upcoming: int | None = None
+) -> Call[RecurringGrantBody]:
+    """Read a recurring grant.
+
+    The terms, and the next grants. What it has granted is found by `GET /v1/entries?holder=…&reference=recurring grant
+    monthly`. The call takes no lock.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/recurring-grants/{}", holder, recurring_grant),
+        query={"credit_type": absent_if_none(credit_type), "upcoming": absent_if_none(upcoming)},
+    )
+
+
+def set_recurring_grant(
+    holder: str,
+    recurring_grant: str,
+    *,
+    interval: IntervalEnum,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    amount: int | None = None,
+    up_to: int | None = None,
+    interval_count: int | None = None,
+    starts_at: datetime | str | Absent | None = ABSENT,
+    time_zone: str | None = None,
+    source: SourceEnum | None = None,
+    priority: int | None = None,
+    expiry: ExpiryEnum | None = None,
+    expires_after_days: int | Absent | None = ABSENT,
+    rollover_cap: int | Absent | None = ABSENT,
+    ends_at: datetime | str | Absent | None = ABSENT,
+    periods: int | Absent | None = ABSENT,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Set a recurring grant.
+
+    Grants credits every day, week, month or year from a start on, in a time zone; month ends clamp to the day of the start. A
+    worker makes each grant within a minute; however late it runs, it grants each period as of its start. The first period is
+    the one of this instant, or the first one if the start is later. Set again, the new terms begin with the first period that
+    was not granted; grants that are due are made before.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/holders/{}/recurring-grants/{}", holder, recurring_grant),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+            "interval": interval,
+            "amount": absent_if_none(amount),
+            "up_to": absent_if_none(up_to),
+            "interval_count": absent_if_none(interval_count),
+            "starts_at": starts_at,
+            "time_zone": absent_if_none(time_zone),
+            "source": absent_if_none(source),
+            "priority": absent_if_none(priority),
+            "expiry": absent_if_none(expiry),
+            "expires_after_days": expires_after_days,
+            "rollover_cap": rollover_cap,
+            "ends_at": ends_at,
+            "periods": periods,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def end_recurring_grant(
+    holder: str,
+    recurring_grant: str,
+    *,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """End a recurring grant.
+
+    Nothing is granted any more; what was granted stays. Takes no body.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/holders/{}/recurring-grants/{}", holder, recurring_grant),
+        query={
+            "dry_run": True if dry_run else ABSENT,
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
@@ -358,6 +804,21 @@ def balance(
     )
 
 
+def lots(holder: str, *, limit: int | None = None, cursor: str | None = None, credit_type: str | None = None) -> ListCall[Lot]:
+    """List lots.
+
+    The open lots of an account, the oldest grant first; they add up to `balance` and what is `owed`. `/balance` has them in
+    the order in which they are spent. A lot whose credits are all spent, held or gone is not among them.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/holders/{}/lots", holder),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor), "credit_type": absent_if_none(credit_type)},
+    )
+
+
 def entries(
     holder: str,
     *,
@@ -369,6 +830,7 @@ def entries(
         "spend",
         "refund",
         "revoke",
+        "reissue",
         "expire",
         "hold",
         "capture",
@@ -417,8 +879,8 @@ def entry(holder: str, sequence: int, *, credit_type: str | None = None) -> Call
 def explain(holder: str, sequence: int, *, credit_type: str | None = None) -> Call[Explanation]:
     """Explain an entry.
 
-    The account before and after the entry; each used or skipped lot, and why; what had come due and was booked with it; what
-    is left of the spend, hold or grant that it refers to. Everything is read off the entries, which never change.
+    The account before and after the entry; each used or skipped lot, and why; the due changes that the same write booked; the
+    rest of the spend, hold or grant that it refers to. It comes from the entries alone, which never change.
 
     Scope: `ledger:read`.
     """
@@ -448,9 +910,9 @@ def statement_pdf(
 ) -> Call[bytes]:
     """Print a statement.
 
-    The month of an account on paper: credits at its start, each entry, credits at its end, and the digest of its last entry.
-    Once the month is over, the bytes change only with the seller or the customer's language; before, it says PRELIMINARY. A
-    month with more than 500 entries is summed up by day and kind.
+    The statement of an account for a month: credits at its start, each entry, credits at its end, and the digest of its last
+    entry. Once the month is over, the bytes change only with the seller or the customer's language; until then, each page
+    says PRELIMINARY. The statement sums up more than 500 entries by day and kind.
 
     Scope: `ledger:read`.
     """
@@ -462,11 +924,40 @@ def statement_pdf(
     )
 
 
+def create_page_link(
+    holder: str,
+    *,
+    expires_in: int | None = None,
+    hide_amounts: bool | None = None,
+    language: LanguageEnum | None = None,
+    credit_types: Sequence[str] | None = None,
+) -> Call[PageLink]:
+    """Make a link to the customer's page.
+
+    The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
+    who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
+    have credits yet. 404 on a server that does not serve the page.
+
+    Scope: `pages:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/holders/{}/page-links", holder),
+        body={
+            "expires_in": absent_if_none(expires_in),
+            "hide_amounts": absent_if_none(hide_amounts),
+            "language": absent_if_none(language),
+            "credit_types": absent_if_none(credit_types),
+        },
+    )
+
+
 def holder(holder: str) -> Call[Holder]:
     """Read a holder.
 
-    All accounts with their balances. 404 for a holder who never had credits, even if requests were refused: so a new or
-    mistyped holder can be told from an empty one, which a balance of zeros cannot. `/refusals` has the refused requests.
+    All accounts of the holder with their balances. 404 for a holder who never had credits, even if requests were refused:
+    this distinguishes a new or mistyped holder from an empty one, which a balance of zeros does not. `/refusals` has the
+    refused requests.
 
     Scope: `ledger:read`.
     """
@@ -532,8 +1023,8 @@ def place_hold(
     """Hold credits.
 
     Sets credits aside: out of the balance, into `held`. The entry's sequence names the hold. From `expires_at` on it holds
-    nothing any more, without anybody doing anything. An overdraft is not drawn upon. Instead of an amount, a rate and a
-    quantity may be given.
+    nothing any more; no job has to run. A hold never uses an overdraft. Instead of an amount, a rate and a quantity may be
+    given.
 
     Scope: `ledger:hold`.
     """
@@ -647,7 +1138,7 @@ def extend(
 ) -> Call[Entry]:
     """Extend a hold.
 
-    Lets an open hold expire at another instant: an entry of kind `hold` and amount 0 that refers to the first one.
+    Changes when an open hold expires, by an entry of kind `hold` and amount 0 that refers to the first entry of the hold.
 
     Scope: `ledger:hold`.
     """
@@ -668,6 +1159,102 @@ def extend(
     )
 
 
+def find_entries(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    credit_type: str | None = None,
+    kind: Literal[
+        "grant",
+        "spend",
+        "refund",
+        "revoke",
+        "reissue",
+        "expire",
+        "hold",
+        "capture",
+        "release",
+        "transfer_in",
+        "transfer_out",
+        "adjust",
+        "refusal",
+    ]
+    | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    holder: str | None = None,
+    reference: str | None = None,
+    idempotency_key: str | None = None,
+    actor: str | None = None,
+    metadata: str | None = None,
+    order: Literal["newest", "oldest"] | None = None,
+    refusals: bool | None = None,
+) -> ListCall[Entry]:
+    """Find or follow entries.
+
+    Searches the entries of all holders, or with `after` follows all entries from a position, in an order that skips no entry
+    that is stored late.
+
+    Without `after`: newest or oldest first. Indexes find a holder and a reference. With other filters, a page reads at most
+    5,000 entries, so it may have few results, or no results, and still have a `next`.
+
+    With `after`: `next` is always present and leads to the entries after this page, now or later; store its `after` to
+    continue at any time. With `wait`, the response comes as soon as there is an entry. Entries of one account come in the
+    order of their sequence. If the server's clock is set back, some entries come again, with the same `id`.
+
+    A key that is confined to one holder sees only that holder.
+
+    Scope: `ledger:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/entries"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "credit_type": absent_if_none(credit_type),
+            "kind": absent_if_none(kind),
+            "since": absent_if_none(since),
+            "until": absent_if_none(until),
+            "holder": absent_if_none(holder),
+            "reference": absent_if_none(reference),
+            "idempotency_key": absent_if_none(idempotency_key),
+            "actor": absent_if_none(actor),
+            "metadata": absent_if_none(metadata),
+            "order": absent_if_none(order),
+            "refusals": absent_if_none(refusals),
+        },
+    )
+
+
+def entry_by_id(holder: str, credit_type: str, sequence: int) -> Call[Entry]:
+    """Read an entry by its id.
+
+    The path is `/v1/entries/` and the `id` of the entry: holder, credit type and sequence.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/entries/{}/{}/{}", holder, credit_type, sequence),
+    )
+
+
+def balances(*, accounts: str) -> Call[Balances]:
+    """Read several balances.
+
+    The accounts that `accounts` names, up to 50, in that order, as `/balance` shows each. An unknown holder has zeros. A key
+    of one holder sees only that holder: 404 if another one is named.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/balances"),
+        query={"accounts": accounts},
+    )
+
+
 def rates(*, limit: int | None = None, cursor: str | None = None, credit_type: str | None = None) -> ListCall[RateBody]:
     """List rates.
 
@@ -684,7 +1271,7 @@ def rates(*, limit: int | None = None, cursor: str | None = None, credit_type: s
 
 def publish_rate(
     *,
-    code: str,
+    ref: str,
     price: int,
     per: int,
     credit_type: str | None = None,
@@ -704,7 +1291,7 @@ def publish_rate(
         path("/v1/rates"),
         query={"dry_run": True if dry_run else ABSENT},
         body={
-            "code": code,
+            "ref": ref,
             "price": price,
             "per": per,
             "credit_type": absent_if_none(credit_type),
@@ -746,7 +1333,7 @@ def quote(*, rate: str, quantity: int, credit_type: str | None = None) -> Call[Q
 
 
 def batch(
-    *, mode: ModeEnum, operations: Sequence[BatchOperation], dry_run: bool = False, idempotency_key: str | None = None
+    *, mode: BatchModeEnum, operations: Sequence[BatchOperation], dry_run: bool = False, idempotency_key: str | None = None
 ) -> Call[BatchBody]:
     """Run a batch.
 
@@ -765,12 +1352,357 @@ def batch(
     )
 
 
+def webhooks(*, limit: int | None = None, cursor: str | None = None) -> ListCall[WebhookBody]:
+    """List webhooks.
+
+    Newest first, without those that were removed.
+
+    Scope: `signals:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/webhooks"),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def create_webhook(
+    *,
+    url: str,
+    types: Sequence[TypesEnum],
+    holder_id: str | Absent | None = ABSENT,
+    description: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[WebhookBody]:
+    """Create a webhook.
+
+    From now on, the ledger sends signals of the chosen types to the URL, signed as Standard Webhooks says, at least once, and
+    in order for each holder. The response has the secret, which no later response except a rotation shows.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/webhooks"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"url": url, "types": types, "holder_id": holder_id, "description": absent_if_none(description)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def webhook(webhook: int) -> Call[WebhookBody]:
+    """Read a webhook.
+
+    Also shows since when its attempts have failed.
+
+    Scope: `signals:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/webhooks/{}", webhook),
+    )
+
+
+def change_webhook(
+    webhook: int,
+    *,
+    url: str | None = None,
+    types: Sequence[TypesEnum] | None = None,
+    description: str | None = None,
+    enabled: bool | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[WebhookBody]:
+    """Change a webhook.
+
+    Fields that are left out do not change. `enabled: true` sends the signals that were kept while it was disabled.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "PATCH",
+        path("/v1/webhooks/{}", webhook),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "url": absent_if_none(url),
+            "types": absent_if_none(types),
+            "description": absent_if_none(description),
+            "enabled": absent_if_none(enabled),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def remove_webhook(webhook: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[WebhookBody]:
+    """Remove a webhook.
+
+    The webhook gets no more signals, not even pending ones.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/webhooks/{}", webhook),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def rotate_webhook_secret(
+    webhook: int,
+    *,
+    former_until: datetime | str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[WebhookBody]:
+    """Rotate the secret of a webhook.
+
+    The response has the new secret. Until `former_until`, both secrets sign each request, so that receivers can switch
+    without losing a signal.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/webhooks/{}/rotate", webhook),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"former_until": former_until},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def ping_webhook(webhook: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[DeliveryDetails]:
+    """Test a webhook.
+
+    Sends a signal of type `webhook.ping` to this webhook only, in the next round of a worker.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/webhooks/{}/ping", webhook),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def deliveries(
+    webhook: int,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    state: Literal["pending", "delivered", "given_up"] | None = None,
+    type: Literal[
+        "entry.recorded",
+        "refusal.recorded",
+        "hold.expired",
+        "invoice.finalized",
+        "invoice.paid",
+        "invoice.void",
+        "invoice.uncollectible",
+        "subscription.suspended",
+        "subscription.resumed",
+    ]
+    | None = None,
+    holder: str | None = None,
+) -> ListCall[DeliveryBody]:
+    """List the deliveries of a webhook.
+
+    Newest first. Deliveries are kept for LEDGER_SIGNAL_KEPT_DAYS.
+
+    Scope: `signals:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/webhooks/{}/deliveries", webhook),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "state": absent_if_none(state),
+            "type": absent_if_none(type),
+            "holder": absent_if_none(holder),
+        },
+    )
+
+
+def delivery(webhook: int, signal: str) -> Call[DeliveryDetails]:
+    """Read a delivery.
+
+    The signal as it is sent, and the result of each attempt.
+
+    Scope: `signals:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/webhooks/{}/deliveries/{}", webhook, signal),
+    )
+
+
+def resend_delivery(
+    webhook: int, signal: str, *, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[DeliveryDetails]:
+    """Send a signal again.
+
+    Works for a delivered signal and for one that was given up. The signal keeps its id, and comes before the pending signals
+    of its holder.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/webhooks/{}/deliveries/{}/resend", webhook, signal),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def own_key() -> Call[OwnKey]:
+    """Read your key.
+
+    The API key of the request: its scopes, holder, expiry and limits. Every key may make this call. The response shows a
+    change of the key within 2 s.
+    """
+    return Call(
+        "GET",
+        path("/v1/key"),
+    )
+
+
+def keys(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    state: Literal["active", "expired", "revoked"] | None = None,
+    name: str | None = None,
+    holder_id: str | None = None,
+    created_by: str | None = None,
+) -> ListCall[ApiKey]:
+    """List API keys.
+
+    Newest first, including keys that have ended. A key that is confined to a holder sees only the keys of that holder.
+
+    Scope: `keys:admin`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/keys"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "state": absent_if_none(state),
+            "name": absent_if_none(name),
+            "holder_id": absent_if_none(holder_id),
+            "created_by": absent_if_none(created_by),
+        },
+    )
+
+
+def create_key(
+    *,
+    name: str,
+    scopes: Sequence[ScopesEnum],
+    holder_id: str | Absent | None = ABSENT,
+    expires_at: datetime | str | Absent | None = ABSENT,
+    requests_per_second: int | Absent | None = ABSENT,
+    concurrent_requests: int | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ApiKeyWithSecret]:
+    """Make an API key.
+
+    The response has its secret, once: a repeated response has null in its place. Its scopes, holder, expiry and limits must
+    stay within those of the key of the request: else 403 `key-exceeds-own`. A key that is confined to a holder can make keys
+    only for that holder.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/keys"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "name": name,
+            "scopes": scopes,
+            "holder_id": holder_id,
+            "expires_at": expires_at,
+            "requests_per_second": requests_per_second,
+            "concurrent_requests": concurrent_requests,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def key(key_id: int) -> Call[ApiKey]:
+    """Read an API key.
+
+    Works for a key that has ended, too.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "GET",
+        path("/v1/keys/{}", key_id),
+    )
+
+
+def rotate_key(
+    key_id: int,
+    *,
+    former_until: datetime | str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ApiKeyWithSecret]:
+    """Rotate an API key.
+
+    The response has the new secret, once: a repeated response has null in its place. With `former_until`, the current secret
+    stays valid until then; without it, every earlier secret ends at once. Name, scopes, holder, expiry and limits do not
+    change. Its scopes, holder, expiry and limits must stay within those of the key of the request: else 403 `key-exceeds-
+    own`. A key may always rotate itself.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/keys/{}/rotate", key_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"former_until": former_until},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def revoke_key(key_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[ApiKey]:
+    """Revoke an API key.
+
+    From now on, and within 2 s everywhere, its calls get 401. A key that is already revoked does not change. The keys that it
+    has made stay valid; `?created_by=` lists them. Its scopes and holder must stay within those of the key of the request:
+    else 403 `key-exceeds-own`. A key may always revoke itself.
+
+    Scope: `keys:admin`.
+    """
+    return Call(
+        "POST",
+        path("/v1/keys/{}/revoke", key_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
 def customers(
     *,
     limit: int | None = None,
     cursor: str | None = None,
     name: str | None = None,
-    holder: str | None = None,
+    holder_id: str | None = None,
     currency: str | None = None,
     since: datetime | str | None = None,
     until: datetime | str | None = None,
@@ -788,7 +1720,7 @@ def customers(
             "limit": absent_if_none(limit),
             "cursor": absent_if_none(cursor),
             "name": absent_if_none(name),
-            "holder": absent_if_none(holder),
+            "holder_id": absent_if_none(holder_id),
             "currency": absent_if_none(currency),
             "since": absent_if_none(since),
             "until": absent_if_none(until),
@@ -866,8 +1798,9 @@ def change_customer(
 ) -> Call[Customer]:
     """Change a customer.
 
-    Counts from the next document on; finalised ones keep what they say. Currency, time zone, holder and credits never change:
-    what was billed depends on them.
+    Applies from the next document on; finalised documents do not change. Currency, time zone, holder and credits never
+    change, because earlier invoices depend on them. As `application/json`, an `address` replaces the whole address; as
+    `application/merge-patch+json`, it changes the members that it names.
 
     Scope: `billing:write`.
     """
@@ -890,9 +1823,9 @@ def change_customer(
 
 
 def take_coupon_off(ref: str, code: str, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[CustomerCoupon]:
-    """Take a coupon off a customer.
+    """Take a coupon away from a customer.
 
-    Invoices made from now on do not use it; what earlier ones used stays. It cannot be given to the customer again.
+    New invoices do not use the coupon; earlier invoices keep their discount. The customer cannot get it again.
 
     Scope: `billing:write`.
     """
@@ -908,7 +1841,7 @@ def take_coupon_off(ref: str, code: str, *, dry_run: bool = False, idempotency_k
 def coupons_of_customer(ref: str, *, limit: int | None = None, cursor: str | None = None) -> ListCall[CustomerCoupon]:
     """List a customer's coupons.
 
-    Newest first; also those that were taken off.
+    Newest first; includes coupons that were taken away.
 
     Scope: `billing:read`.
     """
@@ -938,7 +1871,7 @@ def plans(
     *,
     limit: int | None = None,
     cursor: str | None = None,
-    code: str | None = None,
+    ref: str | None = None,
     name: str | None = None,
     currency: str | None = None,
     newest: bool | None = None,
@@ -957,7 +1890,7 @@ def plans(
         query={
             "limit": absent_if_none(limit),
             "cursor": absent_if_none(cursor),
-            "code": absent_if_none(code),
+            "ref": absent_if_none(ref),
             "name": absent_if_none(name),
             "currency": absent_if_none(currency),
             "newest": absent_if_none(newest),
@@ -969,11 +1902,11 @@ def plans(
 
 def create_plan(
     *,
-    code: str,
+    ref: str,
     name: str,
     currency: str,
     interval: NewInterval,
-    prices: Sequence[Mapping[str, Any]],
+    prices: Sequence[Price],
     minimum: Decimal | str | Absent | None = ABSENT,
     maximum: Decimal | str | Absent | None = ABSENT,
     allowance: NewAllowance | Absent | None = ABSENT,
@@ -982,7 +1915,7 @@ def create_plan(
 ) -> Call[Plan]:
     """Create a plan.
 
-    Or the next version of one: versions never change, subscriptions stay on theirs.
+    Creates a plan, or its next version: versions never change, and subscriptions stay on their version.
 
     Scope: `billing:write`.
     """
@@ -991,7 +1924,7 @@ def create_plan(
         path("/v1/plans"),
         query={"dry_run": True if dry_run else ABSENT},
         body={
-            "code": code,
+            "ref": ref,
             "name": name,
             "currency": currency,
             "interval": interval,
@@ -1008,7 +1941,7 @@ def create_plan(
 def plan(ref: str, *, version: int | None = None) -> Call[Plan]:
     """Read a plan.
 
-    Its newest version, or the one that is asked for.
+    The newest version, or the version that the request names.
 
     Scope: `billing:read`.
     """
@@ -1022,7 +1955,7 @@ def plan(ref: str, *, version: int | None = None) -> Call[Plan]:
 def rate_usage(
     *,
     currency: str,
-    price: Mapping[str, Any],
+    price: Price,
     quantity: Decimal | str | int | None = None,
     events: Sequence[RatedEvent] | None = None,
     already_billed: Decimal | str | int | None = None,
@@ -1030,7 +1963,7 @@ def rate_usage(
 ) -> Call[Rating]:
     """Rate usage.
 
-    What a quantity or some events would cost at a price; nothing is stored, so no key is needed.
+    Computes what a quantity or events would cost at a price. The call stores nothing, so it needs no Idempotency-Key.
 
     Scope: `billing:read`.
     """
@@ -1079,7 +2012,7 @@ def coupons(
 
 def create_coupon(
     *,
-    code: str,
+    ref: str,
     kind: NewCouponKindEnum,
     value: Decimal | str,
     duration: DurationEnum,
@@ -1100,7 +2033,7 @@ def create_coupon(
         path("/v1/coupons"),
         query={"dry_run": True if dry_run else ABSENT},
         body={
-            "code": code,
+            "ref": ref,
             "kind": kind,
             "value": value,
             "currency": currency,
@@ -1139,7 +2072,7 @@ def subscriptions(
 ) -> ListCall[SubscriptionSummary]:
     """List subscriptions.
 
-    As they are now, newest first.
+    Subscriptions in their current state, newest first.
 
     Scope: `billing:read`.
     """
@@ -1168,7 +2101,7 @@ def create_subscription(
     anchor_at: datetime | str | Absent | None = ABSENT,
     time_zone: str | None = None,
     quantities: Mapping[str, Decimal | str | int] | None = None,
-    trial_end: datetime | str | Absent | None = ABSENT,
+    trial_ends_at: datetime | str | Absent | None = ABSENT,
     ends_at: datetime | str | Absent | None = ABSENT,
     dry_run: bool = False,
     idempotency_key: str | None = None,
@@ -1189,7 +2122,7 @@ def create_subscription(
             "anchor_at": anchor_at,
             "time_zone": absent_if_none(time_zone),
             "quantities": absent_if_none(quantities),
-            "trial_end": trial_end,
+            "trial_ends_at": trial_ends_at,
             "ends_at": ends_at,
         },
         is_write=not dry_run,
@@ -1200,7 +2133,8 @@ def create_subscription(
 def subscription(ref: str) -> Call[SubscriptionDetail]:
     """Read a subscription.
 
-    As it is now: state, current period, items that count or will, all amendments, and when it is next due.
+    The subscription with its current state, current period, current and future items, all amendments, and when it is next
+    due.
 
     Scope: `billing:read`.
     """
@@ -1213,7 +2147,7 @@ def subscription(ref: str) -> Call[SubscriptionDetail]:
 def amendments(ref: str, *, limit: int | None = None, cursor: str | None = None) -> ListCall[Amendment]:
     """List a subscription's amendments.
 
-    Newest first; the first one is the order.
+    Newest first; the last one in the list is the order.
 
     Scope: `billing:read`.
     """
@@ -1233,15 +2167,15 @@ def amend_subscription(
     quantities: Mapping[str, Decimal | str | int] | None = None,
     ends_at: datetime | str | Absent | None = ABSENT,
     paused: bool | None = None,
-    trial_end: datetime | str | None = None,
+    trial_ends_at: datetime | str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Amendment | GeneratedInvoices]:
     """Amend a subscription.
 
-    Writes the wish and returns at once, also while invoices for the subscription are being made; the next run bills the
-    difference: what is given back and what is charged, both once the change has taken effect. With `dry_run=true`: the
-    invoices that a run at `as_of` would make with it.
+    Records the change and returns at once, even while another process generates invoices for the subscription. The next run
+    after the change has taken effect bills the difference: credits and charges. With `dry_run=true`: the invoices that a run
+    at `as_of` would make after the amendment.
 
     Scope: `billing:write`.
     """
@@ -1255,7 +2189,7 @@ def amend_subscription(
             "quantities": absent_if_none(quantities),
             "ends_at": ends_at,
             "paused": absent_if_none(paused),
-            "trial_end": absent_if_none(trial_end),
+            "trial_ends_at": absent_if_none(trial_ends_at),
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -1287,7 +2221,7 @@ def charge_once(
 ) -> Call[Charge]:
     """Add a one-off charge.
 
-    It is on the next invoice of the subscription, once.
+    The next invoice of the subscription bills the charge, once.
 
     Scope: `billing:write`.
     """
@@ -1305,15 +2239,15 @@ def generate_invoices(
     ref: str,
     *,
     as_of: datetime | str,
-    only: OnlyEnum | Absent | None = ABSENT,
+    only: PriceKindEnum | Absent | None = ABSENT,
     finalize: bool | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[GeneratedInvoices]:
     """Generate the invoices of a subscription.
 
-    Does the same as the command, for one subscription, up to `as_of`: 400 if that lies in the future, except in a dry run.
-    The response is 409 at once if another process is generating its invoices; try again later.
+    Does the same as `manage.py generate_invoices`, for one subscription, up to `as_of`: 400 if that lies in the future,
+    except in a dry run. The response is 409 at once if another process is generating its invoices; try again later.
 
     Scope: `billing:write`.
     """
@@ -1344,16 +2278,19 @@ def resume_billing(ref: str, *, reason: str, dry_run: bool = False, idempotency_
 
 def usage_events(
     *,
-    subscription: str,
     limit: int | None = None,
     cursor: str | None = None,
+    subscription: str | None = None,
+    customer: str | None = None,
     meter: str | None = None,
     since: datetime | str | None = None,
     until: datetime | str | None = None,
 ) -> ListCall[UsageEvent]:
-    """List a subscription's usage events.
+    """List usage events.
 
-    The latest use first. Events that were billed long ago may be gone.
+    The events of a subscription, of all subscriptions of a customer, or of a meter; the latest use first. Give
+    `subscription`, `customer` or `meter`; `meter` also beside one of the others. Events that were billed long ago may have
+    been removed.
 
     Scope: `billing:read`.
     """
@@ -1363,7 +2300,8 @@ def usage_events(
         query={
             "limit": absent_if_none(limit),
             "cursor": absent_if_none(cursor),
-            "subscription": subscription,
+            "subscription": absent_if_none(subscription),
+            "customer": absent_if_none(customer),
             "meter": absent_if_none(meter),
             "since": absent_if_none(since),
             "until": absent_if_none(until),
@@ -1372,7 +2310,7 @@ def usage_events(
 
 
 def record_usage(
-    *, events: Sequence[RecordUsageEvents], dry_run: bool = False, idempotency_key: str | None = None
+    *, events: Sequence[NewUsageEvent], dry_run: bool = False, idempotency_key: str | None = None
 ) -> Call[UsageResults]:
     """Send usage events.
 
@@ -1452,8 +2390,7 @@ def delete_draft(
 ) -> Call[InvoiceTransition]:
     """Delete a draft.
 
-    Returns the credits the draft used and frees its periods for billing. The transitions of its id keep the actor and the
-    reason.
+    Returns the draft's credits and frees its periods for billing. The transitions of its id keep the actor and the reason.
 
     Scope: `billing:write`.
     """
@@ -1469,8 +2406,8 @@ def delete_draft(
 def invoice_pdf(invoice_id: int) -> Call[bytes]:
     """Print an invoice.
 
-    As it was issued, in the customer's language (`en`, `de`), with the same bytes every time; a draft and a void invoice say
-    so across each page. PDF/A-3; one in euro has Factur-X (EN 16931) inside, where both sides' data suffice.
+    The invoice as issued, in the customer's language (`en`, `de`), with the same bytes every time; a draft and a void one say
+    so across each page. PDF/A-3; in euro with Factur-X (EN 16931) inside, if the data of both sides suffice.
 
     Scope: `billing:read`.
     """
@@ -1481,17 +2418,17 @@ def invoice_pdf(invoice_id: int) -> Call[bytes]:
     )
 
 
-def invoice_moves(invoice_id: int, *, limit: int | None = None, cursor: str | None = None) -> ListCall[InvoiceTransition]:
+def invoice_transitions(invoice_id: int, *, limit: int | None = None, cursor: str | None = None) -> ListCall[InvoiceTransition]:
     """List the transitions of an invoice.
 
     Who finalised it, paid or voided it, marked it uncollectible, or deleted it as a draft, and why; newest first. What runs
-    of the generator do is not among them.
+    of the generator do is not in the list.
 
     Scope: `billing:read`.
     """
     return ListCall(
         "GET",
-        path("/v1/invoices/{}/moves", invoice_id),
+        path("/v1/invoices/{}/transitions", invoice_id),
         query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
     )
 
@@ -1506,8 +2443,8 @@ def credit_invoice(
 ) -> Call[CreditNote]:
     """Credit an invoice.
 
-    Issues a credit note over some lines or all that is left. It lowers what is due, first; of what was paid, money is set
-    against the next invoices of the subscription, and prepaid credits go back to the holder.
+    Issues a credit note for some lines or for the whole rest. It first lowers the amount due. Of the paid part, money pays
+    for the next invoices of the subscription, and prepaid credits go back to the holder.
 
     Scope: `billing:write`.
     """
@@ -1534,8 +2471,8 @@ def credit_notes(
 ) -> ListCall[CreditNote]:
     """List credit notes.
 
-    Newest first; those on request, and those that arose because credits on an invoice were larger than its charges
-    (`carried`, without number and lines).
+    Newest first; credit notes on request, and those of invoices whose credits exceeded their charges (`carried`, without
+    number and lines).
 
     Scope: `billing:read`.
     """
@@ -1569,7 +2506,7 @@ def credit_note(credit_note_id: int) -> Call[CreditNote]:
 def credit_note_pdf(credit_note_id: int) -> Call[bytes]:
     """Print a credit note.
 
-    As it was issued. Only credit notes on request are documents: 404 for one that was carried.
+    The credit note as issued. Only credit notes on request are documents: 404 for a carried credit note.
 
     Scope: `billing:read`.
     """
@@ -1585,7 +2522,7 @@ def finalize_invoice(
 ) -> Call[Invoice]:
     """Finalise a draft.
 
-    Applies credits, gives the number and freezes it.
+    Applies credits, assigns the number and freezes the invoice.
 
     Scope: `billing:write`.
     """
@@ -1604,7 +2541,7 @@ def pay_invoice(
 ) -> Call[Invoice]:
     """Mark an invoice as paid.
 
-    From open or uncollectible.
+    Works for an open or uncollectible invoice.
 
     Scope: `billing:write`.
     """
@@ -1623,7 +2560,7 @@ def void_invoice(
 ) -> Call[Invoice]:
     """Void an invoice.
 
-    Frees the invoice's periods for billing and returns the credits it used, once.
+    Frees the invoice's periods for billing and returns the credits that it used, once.
 
     Scope: `billing:write`.
     """
@@ -1642,7 +2579,7 @@ def mark_invoice_uncollectible(
 ) -> Call[Invoice]:
     """Mark an invoice as uncollectible.
 
-    It can still be paid or voided.
+    The invoice can still be paid or voided.
 
     Scope: `billing:write`.
     """
@@ -1663,5 +2600,5 @@ def resources() -> Call[PathList]:
     """
     return Call(
         "GET",
-        path("/v1/"),
+        path("/v1"),
     )

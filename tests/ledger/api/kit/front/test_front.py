@@ -18,7 +18,7 @@ from django.urls import Resolver404, get_resolver
 from ledger import services
 from ledger.api.kit.front import application as front
 from ledger.api.kit.front.application import PAGE_BODY_LIMIT_BYTES, Front
-from ledger.api.kit.front.interpreter import SHORT_TURN_S
+from ledger.api.kit.front.interpreter import SHORT_SWITCH_INTERVAL_S
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES, BODY_LIMIT_BYTES
 from ledger.database.load import pacing
 from ledger.services import execute
@@ -343,7 +343,7 @@ def test_beside_a_long_call_the_interpreter_changes_threads_sooner(
     monkeypatch.setattr(services, "batch", watched)
     operations = [{"operation": "grant", "holder": holder, "amount": 1}]
     assert api.post("/v1/batches", {"mode": "atomic", "operations": operations}).status_code == 200
-    assert seen == [pytest.approx(SHORT_TURN_S)]
+    assert seen == [pytest.approx(SHORT_SWITCH_INTERVAL_S)]
     assert sys.getswitchinterval() == usual
 
 
@@ -387,7 +387,7 @@ def test_a_quick_call_counts_as_work_from_its_arrival_on_for_a_moment(
 @pytest.mark.one_node("each node of a cluster has its own queue")
 @pytest.mark.parametrize("is_beside_a_spend", [True, False])
 @pytest.mark.parametrize("mode", ["atomic", "each"])
-def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
+def test_a_batch_pauses_between_its_operations_while_a_spend_is_executed(
     api: ApiClient,
     holder: str,
     committer: StalledCommitter,
@@ -395,12 +395,12 @@ def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
     mode: str,
     is_beside_a_spend: bool,
 ) -> None:
-    """Without a spend, the control, it does not rest. The rests take no time here."""
+    """Without a spend, the control, it does not rest. The pauses take no time here."""
     from ledger_project.serving.application import application
 
-    rests: list[float] = []
+    pauses: list[float] = []
     monkeypatch.setattr(pacing, "WORK_SECONDS", 0.0)
-    monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=rests.append))
+    monkeypatch.setattr(pacing, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
     spend = Exchange("POST", SPENDS, *headers_with_key(api, (b"content-length", b"13"))).body(b'{"amount": 7}')
     operations = [{"operation": "grant", "holder": holder, "amount": 1}] * 100
     body = json.dumps({"mode": mode, "operations": operations}).encode()
@@ -421,10 +421,10 @@ def test_a_batch_rests_between_its_operations_while_a_spend_is_executed(
             spending.result(TIMEOUT_S)
             assert response_of(spend.sent).status_code == 201
     if is_beside_a_spend:
-        # Reading, digest, execution and response each go over all operations; the limit of all rests comes in between.
-        assert len(rests) == pytest.approx(pacing.RESTS_SECONDS / pacing.REST_SECONDS, abs=1)
+        # Reading, digest, execution and response each go over all operations; the limit of all pauses comes in between.
+        assert len(pauses) == pytest.approx(pacing.PAUSES_SECONDS / pacing.PAUSE_SECONDS, abs=1)
     else:
-        assert rests == []
+        assert pauses == []
 
 
 @pytest.mark.one_node("each node of a cluster has its own queue")
@@ -481,10 +481,10 @@ def test_the_front_follows_the_lifespan_protocol_and_finishes_accepted_requests_
         taken_in, late = Exchange("GET", "/"), Exchange("GET", "/")
         late.scope["client"] = ("192.0.2.1", 40000)
         request = asyncio.create_task(application(taken_in.scope, taken_in.receive, taken_in.send))
-        while not application._stranger_threads._running:
+        while not application._page_threads._running:
             await asyncio.sleep(0)
         messages.put_nowait({"type": "lifespan.shutdown"})
-        while not application._stranger_threads._is_closing:
+        while not application._page_threads._is_closing:
             await asyncio.sleep(0)
         await application(late.scope, late.receive, late.send)
         go_on.set()
@@ -528,13 +528,13 @@ def test_a_form_is_read_and_a_file_is_sent_in_pieces(db: None) -> None:
     assert len(script.content) == int(script["Content-Length"])
 
 
-def sent_of(method: str, read: list[float], *, hangs_up_after: int | None = None) -> list[Message]:
-    """What is sent of a file of 100 pieces; `read` gets the interpreter's switch interval for each piece that is read."""
+def sent_of(method: str, read: list[int], *, hangs_up_after: int | None = None) -> list[Message]:
+    """What is sent of a file of 100 pieces; `read` gets the number of each piece that is read."""
     exchange = Exchange(method, "/admin/file/")
 
     def pieces() -> Iterator[bytes]:
-        for _ in range(100):
-            read.append(sys.getswitchinterval())
+        for number in range(100):
+            read.append(number)
             yield b"piece"
 
     async def send(message: Message) -> None:
@@ -551,17 +551,17 @@ def sent_of(method: str, read: list[float], *, hangs_up_after: int | None = None
     return exchange.sent
 
 
-def test_a_file_is_read_piece_by_piece_in_short_turns_and_a_head_reads_none_of_it() -> None:
-    read: list[float] = []
+def test_a_file_is_read_piece_by_piece_and_a_head_reads_none_of_it() -> None:
+    read: list[int] = []
     assert response_of(sent_of("GET", read)).content == b"piece" * 100
-    assert read == [pytest.approx(SHORT_TURN_S)] * 100
+    assert read == list(range(100))
     read.clear()
     assert response_of(sent_of("HEAD", read)).content == b""
     assert read == []
 
 
 def test_after_a_client_that_hung_up_no_more_of_a_file_is_read() -> None:
-    read: list[float] = []
+    read: list[int] = []
     sent_of("GET", read, hangs_up_after=3)
     assert 3 <= len(read) < 10
 

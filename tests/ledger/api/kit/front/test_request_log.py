@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.db import connection
-from django.test import RequestFactory
 
-from ledger.api.kit.front.request_log import client_address
 from ledger_project import logs
 from tests.asgi_client import AsgiClient
 from tests.conftest import WebProcess
@@ -226,22 +224,3 @@ def test_a_log_that_is_set_up_otherwise_keeps_its_records(monkeypatch: pytest.Mo
 def test_another_form_is_refused() -> None:
     with pytest.raises(ValueError, match="LEDGER_LOG_FORMAT is 'xml': text or json"):
         logs.configuration(form="xml", level="INFO")
-
-
-@pytest.mark.parametrize(
-    ("proxies", "passed_on", "address"),
-    [
-        (0, "203.0.113.9", "127.0.0.1"),
-        (1, "203.0.113.9", "203.0.113.9"),
-        (1, "made-up, 203.0.113.9", "203.0.113.9"),
-        (2, "made-up, 203.0.113.9, 10.0.0.1", "203.0.113.9"),
-        (2, "203.0.113.9", "127.0.0.1"),
-        (1, "", "127.0.0.1"),
-    ],
-)
-def test_the_clients_address_is_what_the_outermost_trusted_proxy_saw(
-    proxies: int, passed_on: str, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(settings.LEDGER, "TRUSTED_PROXIES", proxies)
-    request = RequestFactory().get("/", headers={"X-Forwarded-For": passed_on} if passed_on else {})
-    assert client_address(request) == address

@@ -1,7 +1,6 @@
 """Whatever goes wrong is answered as a problem with the right status, and says whether anything took effect."""
 
 import json
-import re
 from string import Formatter
 from typing import Any
 
@@ -14,11 +13,11 @@ from django.http.request import UnreadablePostError
 from django.test import RequestFactory
 from django.urls import NoReverseMatch
 from psycopg import errors as postgres
-from rest_framework import exceptions as drf
 
 from billing import errors as billing_errors
 from ledger import errors
 from ledger.api.kit.writing import problems, server_errors
+from ledger.values import annotations_of
 from tests.asgi_client import AsgiClient
 from tests.ledger.api.conftest import ApiClient, nothing_written
 
@@ -164,7 +163,6 @@ UNFORESEEN = [
     errors.LockNotHeld(key="secret detail"),
     NoReverseMatch("secret detail"),
     RecursionError("secret detail"),
-    drf.APIException("secret detail"),
 ]
 
 
@@ -200,14 +198,6 @@ FOREIGN: list[tuple[Exception, int, str]] = [
     (django_errors.DisallowedHost("secret"), 400, "malformed-request"),
     (django_errors.BadRequest("secret"), 400, "malformed-request"),
     (UnreadablePostError("secret"), 400, "malformed-request"),
-    (drf.ParseError("secret"), 400, "malformed-request"),
-    (drf.NotAuthenticated(), 401, "unauthenticated"),
-    (drf.PermissionDenied(), 403, "forbidden"),
-    (drf.NotFound(), 404, "not-found"),
-    (drf.MethodNotAllowed("GET"), 405, "method-not-allowed"),
-    (drf.NotAcceptable(), 406, "not-acceptable"),
-    (drf.UnsupportedMediaType("x"), 415, "unsupported-media-type"),
-    (drf.Throttled(wait=1), 429, "too-many-requests"),
     (wrapped_error(DataError, postgres.NumericValueOutOfRange()), 400, "invalid-request"),
     (billing_errors.NotFound(resource="plan", ref="x"), 404, "not-found"),
     (billing_errors.InvoiceGenerationBusy(key="x", subscription="SUB-1"), 409, "invoice-generation-busy"),
@@ -221,7 +211,7 @@ FOREIGN: list[tuple[Exception, int, str]] = [
     ("error", "status", "slug"), FOREIGN, ids=[f"{type(error).__module__}.{type(error).__name__}" for error, _, _ in FOREIGN]
 )
 def test_every_error_has_its_status(error: Exception, status: int, slug: str) -> None:
-    response = problems.exception_handler(error, {"request": RequestFactory().get("/v1/x")})
+    response = problems.problem_response(error, RequestFactory().get("/v1/x"))
     assert (response.status_code, response.problem["type"]) == (status, problems.TYPE_BASE + slug)
     assert response.problem["outcome"] == "not_executed"
     assert b"secret" not in response.content
@@ -285,8 +275,8 @@ def every_error_class(base: type[errors.LedgerError] = errors.LedgerError) -> li
 @pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
 def test_only_bugs_are_a_500(error_class: type[errors.LedgerError]) -> None:
     bugs = {errors.LedgerError, errors.Misuse, errors.LockNotHeld, errors.NotInTransaction, server_errors.InternalError}
-    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and "problem" not in vars(error_class))
-    assert (error_class.problem.status == 500) == is_bug
+    is_bug = error_class in bugs or (issubclass(error_class, errors.Misuse) and "answer" not in vars(error_class))
+    assert (error_class.answer.status == 500) == is_bug
 
 
 @pytest.mark.parametrize("slug", ["insufficient-credits", "database-busy", "too-many-requests", "internal-error"])
@@ -300,13 +290,12 @@ def test_a_problem_can_be_looked_up(slug: str) -> None:
 
 @pytest.mark.parametrize("error_class", every_error_class(), ids=lambda error_class: error_class.__name__)
 def test_texts_name_only_facts_that_the_class_says_it_has(error_class: type[errors.LedgerError]) -> None:
-    said = re.search(r"Facts?: (.*)", error_class.__doc__ or "", re.DOTALL)
-    facts = set(re.findall(r"\w+", said.group(1))) if said else set()
-    texts = [error_class.__dict__["problem"].detail] if "problem" in vars(error_class) else []
+    facts = annotations_of(error_class)
+    texts = [error_class.answer.detail]
     if issubclass(error_class, errors.Refused) and error_class in errors.REFUSALS.values():
         texts += [error_class.text, *(text for _, _, text in error_class.text_if), *(error_class.remedy or ())[1:2]]
         assert error_class.text or error_class is errors.InsufficientCredits
-    assert {name for text in texts for _, name, _, _ in Formatter().parse(text) if name} - {"over"} <= facts
+    assert {name for text in texts for _, name, _, _ in Formatter().parse(text) if name} - {"over"} <= facts.keys()
 
 
 # Errors of other apps --------------------------------------------------------------------------------
@@ -322,7 +311,7 @@ class TeapotOnly(errors.LedgerError):
 class NoCoffee(TeapotOnly):
     """Another one, which says how it is answered."""
 
-    problem = errors.Problem(418, "Coffee is made elsewhere.")
+    answer = errors.Answer(418, "Coffee is made elsewhere.")
 
 
 def test_an_app_says_the_status_of_its_error_on_its_class() -> None:

@@ -1,0 +1,1 @@
+"""The calls of billing, a module for each resource of its paths."""

@@ -1,0 +1,85 @@
+"""Calls about credit notes."""
+
+from operator import itemgetter
+from typing import Any
+
+from django.http import HttpRequest
+
+from billing import reads
+from billing.api.endpoints import (
+    BUSY,
+    CREDIT_NOTE_PATH,
+    INVOICE_PATH,
+    INVOICES,
+    NO_CREDIT_NOTE,
+    NO_INVOICE,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
+from billing.api.schemas import examples, request_schemas
+from billing.documents import credit_notes
+from billing.documents.credit_notes import CreditLine, NewCreditNote
+from billing.errors import CreditExceedsInvoice, InvalidTransition
+from billing.reads import document_schemas
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
+
+
+class InvoiceCreditNotes(WriteEndpoint):
+    """Credit notes on request, which correct a finalised invoice."""
+
+    collection = "credit-notes"
+    location = "/v1/credit-notes/{id}"
+
+    @operation(
+        "creditInvoice", "Credit an invoice",
+        "Issues a credit note for some lines or for the whole rest. It first lowers the amount due. Of the paid part, money pays "
+        "for the next invoices of the subscription, and prepaid credits go back to the holder.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
+        takes=RequestBody(
+            shape_of(NewCreditNote), {"a line": examples.CREDIT_NOTE_BODY,
+            "the rest": {"reason": "Cancelled as agreed"}}
+        ),
+        responses={201: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
+        problems=[
+            NO_INVOICE,
+            InvalidTransition(invoice=1, state="draft", wanted="credited"),
+            CreditExceedsInvoice(invoice=1, creditable_minor=480, lines=[{"position": 1, "creditable_minor": 400}]),
+            BUSY,
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            lines = fields.get("lines")
+            requested = None if lines is None else [CreditLine(**line) for line in lines]
+            note = credit_notes.issue_in(invoice_id=invoice_id, lines=requested, reason=fields["reason"], actor=self.key.actor)
+            return 201, reads.credit_note_document(note.pk)
+
+        return self.once(request, NewCreditNote, act)
+
+
+class CreditNotes(BillingEndpoint):
+    """All credit notes."""
+
+    get = list_operation(
+        "listCreditNotes", "List credit notes", "Newest first; credit notes on request, and those of invoices whose credits "
+        "exceeded their charges (`carried`, without number and lines).",
+        tag=INVOICES, path="/v1/credit-notes",
+        query=request_schemas.CreditNotesQuery, shape=document_schemas.CreditNoteSerializer, example=examples.CREDIT_NOTE,
+        rows=reads.credit_notes, body=dict, row_id=itemgetter("id"),
+    )  # fmt: skip
+
+
+class OneCreditNote(BillingEndpoint):
+    """One credit note."""
+
+    @operation(
+        "readCreditNote", "Read a credit note", tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
+        responses={200: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
+        problems=[NO_CREDIT_NOTE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, credit_note_id: int) -> Response:
+        return json_response(reads.credit_note_document(credit_note_id))

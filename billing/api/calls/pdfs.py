@@ -1,0 +1,62 @@
+"""Documents as PDFs. A separate thread makes them, one at a time in each process."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from django.http import HttpRequest
+from drf_spectacular.types import OpenApiTypes
+
+from billing.api.endpoints import CREDIT_NOTE_PATH, INVOICE_PATH, INVOICES, NO_CREDIT_NOTE, NO_INVOICE, BillingEndpoint
+from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
+from billing.errors import SellerMissing
+from ledger.api.kit.authentication import BILLING_READ
+from ledger.api.kit.endpoint import QueuedRequest
+from ledger.api.kit.schema import ResponseBody, operation
+from ledger.api.kit.writing.rendering import PDF, Response, pdf_response
+from ledger.errors import DocumentTooLong
+from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
+
+PROBLEMS = (SellerMissing(), DocumentTooLong(rows=3_000, limit=MAX_ROWS))
+
+
+class _Pdf(BillingEndpoint):
+    in_loop = frozenset({"get"})
+    served: ClassVar[str] = PDF
+
+
+class InvoicePdf(_Pdf):
+    """An invoice as a PDF."""
+
+    @operation(
+        "printInvoice", "Print an invoice",
+        "The invoice as issued, in the customer's language (`en`, `de`), with the same bytes every time; a draft and a void one "
+        "say so across each page. PDF/A-3; in euro with Factur-X (EN 16931) inside, if the data of both sides suffice.",
+        tag=INVOICES, scope=BILLING_READ, parameters=[INVOICE_PATH],
+        responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The invoice as PDF.", media_type=PDF)},
+        problems=[NO_INVOICE, *PROBLEMS],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, invoice_id: int) -> QueuedRequest:
+        return _queued(partial(invoice_pdf, invoice_id))
+
+
+class CreditNotePdf(_Pdf):
+    """A credit note as a PDF."""
+
+    @operation(
+        "printCreditNote", "Print a credit note",
+        "The credit note as issued. Only credit notes on request are documents: 404 for a carried credit note.",
+        tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
+        responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The credit note as PDF.", media_type=PDF)},
+        problems=[NO_CREDIT_NOTE, *PROBLEMS],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, credit_note_id: int) -> QueuedRequest:
+        return _queued(partial(credit_note_pdf, credit_note_id))
+
+
+def _queued(make: Callable[[], PrintedDocument]) -> QueuedRequest:
+    return QueuedRequest(DOCUMENTS, make, _answer)
+
+
+def _answer(printed: PrintedDocument) -> Response:
+    return pdf_response(printed.content, file_name=printed.file_name)

@@ -1,0 +1,84 @@
+"""The call that computes the price of a quantity or of events."""
+
+from decimal import Decimal
+from typing import Any
+
+from django.http import HttpRequest
+
+from billing.api.endpoints import CATALOGUE, BillingEndpoint
+from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.rating.aggregation import Aggregation, Event
+from billing.rating.limits import MAX_MINOR
+from billing.rating.money import decimal_text
+from billing.rating.prices.prepaid_units import quote_covered, units_of
+from billing.rating.prices.pricing import Rating, quote
+from billing.rating.prices.reading import parse_price
+from ledger.api.kit.authentication import BILLING_READ
+from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
+from ledger.api.kit.request_errors import FieldError, InvalidRequest
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
+
+
+class Ratings(BillingEndpoint):
+    """Computes a price, and stores nothing."""
+
+    body_limit_bytes = BATCH_LIMIT_BYTES
+
+    @operation(
+        "rate", "Rate usage", "Computes what a quantity or events would cost at a price. The call stores nothing, so it needs "
+        "no Idempotency-Key.",
+        tag=CATALOGUE, scope=BILLING_READ,
+        takes=RequestBody(
+            shape_of(request_schemas.NewRating),
+            {"a quantity": examples.RATING_BODY, "with this many credits": examples.RATING_IN_CREDITS_BODY},
+        ),
+        responses={200: ResponseBody(response_schemas.RatingSerializer, examples.RATING, "The amount and its calculation.")},
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        fields = self.body(request, shape_of(request_schemas.NewRating))
+        price = parse_price(fields["price"])
+        known: Any = _rated(fields, price)
+        billed = fields.get("already_billed", Decimal(0))
+        if "credits_available" in fields:
+            return json_response(_rated_in_credits(fields, price, known, billed))
+        return json_response(_within_limit(quote(price, known, fields["currency"], billed or None)).as_dict())
+
+
+def _within_limit(rating: Rating) -> Rating:
+    """Return the rating if its amount fits on an invoice line.
+
+    Raises:
+        InvalidRequest: the amount exceeds 2^53 - 1 minor units.
+    """
+    if abs(rating.amount_minor) > MAX_MINOR:
+        detail = f"The amount exceeds {MAX_MINOR} minor units, the limit of one line."
+        raise InvalidRequest([FieldError("", "amount-too-large", detail)])
+    return rating
+
+
+def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: Decimal) -> dict[str, Any]:
+    if price.credits is None:
+        raise InvalidRequest([FieldError("/credits_available", "not-used", "The price does not take credits.")])
+    available = fields["credits_available"]
+    rating, coverage = quote_covered(price, known, fields["currency"], billed=billed, available=available)
+    _within_limit(rating)
+    covered = {"units": decimal_text(units_of(price, coverage)), "credits": coverage.credits}
+    return rating.as_dict() | {"covered": covered | {"credit_type": price.credits.credit_type}}
+
+
+def _rated(fields: dict[str, Any], price: Any) -> Any:
+    if ("quantity" in fields) == ("events" in fields):
+        raise InvalidRequest([FieldError("/quantity", "one-of", "Give either quantity or events.")])
+    if "quantity" in fields:
+        return fields["quantity"]
+    if price.aggregation is None:
+        raise InvalidRequest([FieldError("/events", "not-used", "A recurring price has no events; give quantity.")])
+    if price.aggregation == Aggregation.WEIGHTED_SUM:
+        raise InvalidRequest([FieldError("/events", "needs-period", "An average over time needs its period; give quantity.")])
+    events = [
+        Event(one["value"], one["occurred_at"], one.get("properties", {}), sequence)
+        for sequence, one in enumerate(fields["events"])
+    ]
+    return price.usage_of(events)

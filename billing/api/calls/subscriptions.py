@@ -1,0 +1,181 @@
+"""Calls about subscriptions: orders, amendments, one-off charges, and suspended billing."""
+
+from operator import attrgetter
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+
+from billing import reads
+from billing.api.endpoints import (
+    BUSY,
+    NO_SUBSCRIPTION,
+    REF_PATH,
+    SUBSCRIPTIONS,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
+from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.errors import AlreadyExists, BillingNotSuspended
+from billing.generator.options import Options
+from billing.generator.run import generate
+from billing.orders import subscriptions, suspension
+from billing.orders.subscriptions import NewSubscription
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.errors import Invalid
+from ledger.records import shape_of
+
+
+class Subscriptions(WriteEndpoint):
+    """Subscriptions, the orders of customers."""
+
+    collection = "subscriptions"
+    location = "/v1/subscriptions/{ref}"
+    get = list_operation(
+        "listSubscriptions", "List subscriptions", "Subscriptions in their current state, newest first.",
+        tag=SUBSCRIPTIONS, path="/v1/subscriptions",
+        query=request_schemas.SubscriptionsQuery, shape=response_schemas.SubscriptionSummarySerializer,
+        example=examples.SUBSCRIPTION_SUMMARY,
+        rows=reads.subscriptions, row_id=attrgetter("id"),
+    )  # fmt: skip
+
+    @operation(
+        "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(shape_of(NewSubscription), {"a subscription": examples.SUBSCRIPTION_BODY}),
+        responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
+        problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            subscription = subscriptions.create_subscription.execute(
+                shape_of(NewSubscription).make(fields | {"actor": self.key.actor})
+            )
+            body = response_schemas.SubscriptionSerializer.body(subscription, customer=fields["customer"], plan=fields["plan"])
+            return 201, body
+
+        return self.once(request, NewSubscription, act)
+
+
+class OneSubscription(BillingEndpoint):
+    """One subscription."""
+
+    @operation(
+        "readSubscription", "Read a subscription",
+        "The subscription with its current state, current period, current and future items, all amendments, and when it "
+        "is next due.",
+        tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={
+            200: ResponseBody(response_schemas.SubscriptionDetailSerializer, examples.SUBSCRIPTION_DETAIL, "The subscription.")
+        },
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> Response:
+        return json_response(response_schemas.subscription_detail(reads.subscription(ref)))
+
+
+class Amendments(WriteEndpoint):
+    """Changes to a subscription."""
+
+    collection = "amendments"
+    location = "/v1/subscriptions/{subscription}"
+    get = list_operation(
+        "listAmendments", "List a subscription's amendments", "Newest first; the last one in the list is the order.",
+        tag=SUBSCRIPTIONS, path="/v1/subscriptions/SUB-1234/amendments", parameters=[REF_PATH], problems=[NO_SUBSCRIPTION],
+        query=request_schemas.AllQuery, shape=response_schemas.AmendmentSerializer, example=examples.AMENDMENT,
+        rows=reads.amendments, body=lambda row, ref: response_schemas.AmendmentSerializer.body(row, subscription=ref),
+    )  # fmt: skip
+
+    @operation(
+        "amendSubscription", "Amend a subscription",
+        "Records the change and returns at once, even while another process generates invoices for the subscription. The "
+        "next run after the change has taken effect bills the difference: credits and charges. "
+        "With `dry_run=true`: the invoices that a run at `as_of` would make after the amendment.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
+        takes=RequestBody(subscriptions.AMENDMENT, {"more": examples.AMENDMENT_BODY}),
+        responses={
+            201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
+            200: ResponseBody(
+                response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."
+            ),
+        },
+        problems=[NO_SUBSCRIPTION, BUSY],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        query = read_query(request_schemas.AmendmentQuery, request)
+        dry_run = query["dry_run"]
+        if "as_of" in query and not dry_run:
+            raise Invalid(pointer="/as_of", rule="dry-run-only", detail="works only with dry_run=true; runs bill the amendment")
+
+        def amended(fields: dict[str, Any]) -> Any:
+            changes = {name: value for name, value in fields.items() if name != "effective_at"}
+            wish = subscriptions.AMENDMENT.make({**changes, "sets_end": "ends_at" in fields})
+            return subscriptions.amend_subscription(ref=ref, effective_at=fields["effective_at"], wish=wish, actor=self.key.actor)
+
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 201, response_schemas.AmendmentSerializer.body(amended(fields), subscription=ref)
+
+        def show(fields: dict[str, Any]) -> tuple[int, Any]:
+            amended(fields)
+            as_of = query.get("as_of") or max(fields["effective_at"], timezone.now())
+            options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
+            return 200, {"invoices": generate.generate_in(ref=ref, options=options).documents}
+
+        return self.once(request, subscriptions.AMENDMENT, show if dry_run else act, dry_run=dry_run, shows_effect=True)
+
+
+class Charges(WriteEndpoint):
+    """One-off charges."""
+
+    collection = "charges"
+    location = "/v1/subscriptions/{subscription}"
+    get = list_operation(
+        "listCharges", "List a subscription's one-off charges", "Newest first.",
+        tag=SUBSCRIPTIONS, path="/v1/subscriptions/SUB-1234/charges", parameters=[REF_PATH], problems=[NO_SUBSCRIPTION],
+        query=request_schemas.AllQuery, shape=response_schemas.ChargeSerializer, example=examples.CHARGE,
+        rows=reads.charges, body=lambda row, ref: response_schemas.ChargeSerializer.body(row, subscription=ref),
+    )  # fmt: skip
+
+    @operation(
+        "chargeOnce", "Add a one-off charge", "The next invoice of the subscription bills the charge, once.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.CHARGE, {"a set-up fee": examples.CHARGE_BODY}),
+        responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            charge = subscriptions.charge_once.execute(
+                request_schemas.CHARGE.make(fields | {"ref": ref, "actor": self.key.actor})
+            )
+            return 201, response_schemas.ChargeSerializer.body(charge, subscription=ref)
+
+        return self.once(request, request_schemas.CHARGE, act)
+
+
+class ResumeBilling(WriteEndpoint):
+    """Resuming the billing of a subscription."""
+
+    collection = "resume-billing"
+
+    @operation(
+        "resumeBilling", "Resume the billing of a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True,
+        dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(shape_of(request_schemas.ResumeBilling), {"checked": {"reason": "Checked by hand"}}),
+        responses={
+            200: ResponseBody(
+                response_schemas.SuspendedBillingSerializer, examples.SUSPENDED_BILLING, "Why billing was suspended."
+            )
+        },
+        problems=[NO_SUBSCRIPTION, BillingNotSuspended(subscription="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            resumed = suspension.resume(ref=ref, actor=self.key.actor, **fields)
+            return 200, response_schemas.SuspendedBillingSerializer.body(resumed, subscription=ref)
+
+        return self.once(request, request_schemas.ResumeBilling, act)

@@ -1,0 +1,117 @@
+"""Bodies for the OpenAPI document: one customer's first months."""
+
+from typing import Any
+
+CUSTOMER_BODY: dict[str, Any] = {
+    "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
+    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "vat_status": "taxable",
+    "terms_days": 14, "grace_days": 3,
+}  # fmt: skip
+CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "holder_id": None, "credits": None}
+BASE: dict[str, Any] = {
+    "key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "10.00", "tax_rate": "20",
+}  # fmt: skip
+CALLS: dict[str, Any] = {
+    "key": "calls", "kind": "usage", "timing": "arrears", "model": "unit", "unit_amount": "0.02", "meter": "calls",
+    "aggregation": "sum", "tax_rate": "20",
+}  # fmt: skip
+PLAN_BODY: dict[str, Any] = {
+    "ref": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [BASE, CALLS],
+}  # fmt: skip
+MESSAGES: dict[str, Any] = {
+    "key": "messages", "kind": "usage", "model": "unit", "unit_amount": "0.05", "meter": "messages", "aggregation": "sum",
+    "credits": {"credit_type": "credits", "per_unit": "2.5"}, "tax_rate": "20",
+}  # fmt: skip
+PLAN_IN_CREDITS_BODY: dict[str, Any] = {
+    "ref": "messaging", "name": "Messaging", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+    "prices": [BASE, MESSAGES], "allowance": {"credit_type": "credits", "amount": 1000},
+}  # fmt: skip
+PLAN: dict[str, Any] = {**PLAN_BODY, "code": "basic", "version": 1, "minimum": None, "maximum": None, "allowance": None}
+RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
+RATING_IN_CREDITS_BODY: dict[str, Any] = {"currency": "EUR", "price": MESSAGES, "quantity": 200, "credits_available": 250}
+RATING: dict[str, Any] = {
+    "amount_minor": 400,
+    "exact": "4",
+    "steps": [{"from": "0", "to": "200", "units": "200", "unit_amount": "0.02", "flat_amount": "0", "amount": "4"}],
+}
+SUBSCRIPTION_BODY: dict[str, Any] = {
+    "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "started_at": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+SUBSCRIPTION: dict[str, Any] = {
+    **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
+    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None,
+}  # fmt: skip
+AMENDMENT_BODY: dict[str, Any] = {"effective_at": "2026-01-15T00:00:00Z", "quantities": {"base": 2}}
+AMENDMENT: dict[str, Any] = {
+    "subscription": "SUB-1234", "sequence": 2, "effective_at": "2026-01-15T00:00:00.000000Z",
+    "change": {"quantities": {"base": "2"}}, "recorded_at": "2026-01-14T09:30:00.123456Z", "actor": "key:shop",
+}  # fmt: skip
+CHARGE_BODY: dict[str, Any] = {"amount_minor": 5000, "description": "Set-up", "tax_rate": "20"}
+CHARGE: dict[str, Any] = {
+    **CHARGE_BODY, "subscription": "SUB-1234", "sequence": 1, "currency": "EUR", "recorded_at": "2026-01-14T09:30:00.123456Z",
+}  # fmt: skip
+COUPON_BODY: dict[str, Any] = {"ref": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": 3}
+COUPON: dict[str, Any] = {**COUPON_BODY, "code": "WELCOME", "currency": None, "per": "subscription", "prices": [], "plans": []}
+GIVEN_COUPON: dict[str, Any] = {"customer": "CUST-7", "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z"}
+USAGE_BODY: dict[str, Any] = {
+    "events": [
+        {"idempotency_key": "call-1", "subscription": "SUB-1234", "meter": "calls", "value": "200",
+         "occurred_at": "2026-01-10T12:00:00Z"},
+    ]
+}  # fmt: skip
+USAGE: dict[str, Any] = {"results": [{"idempotency_key": "call-1", "result": "accepted", "detail": ""}]}
+GENERATION_BODY: dict[str, Any] = {"as_of": "2026-02-01T00:00:00Z"}
+INVOICE: dict[str, Any] = {
+    "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "state": "open",
+    "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
+    "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "amount_due_minor": 1680,
+    "lines": [
+        {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls",
+         "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
+         "unit_amount": "0.02", "amount_minor": 400, "discount_minor": 0, "tax_category": "S", "tax_rate": "20",
+         "rating": RATING},
+    ],
+    "taxes": [{"category": "S", "rate": "20", "base_minor": 1400, "amount_minor": 280}],
+}  # fmt: skip
+SUSPENDED_BILLING: dict[str, Any] = {
+    "subscription": "SUB-1234", "reason": "too-many-periods", "suspended_at": "2026-02-01T00:00:00.000000Z",
+    "resumed_at": "2026-02-01T09:30:00.000000Z", "resumed_by": "key:shop", "resume_reason": "Checked by hand",
+}  # fmt: skip
+CREDIT_NOTE_BODY: dict[str, Any] = {"lines": [{"position": 1, "amount_minor": 100}], "reason": "50 calls failed"}
+CREDIT_NOTE: dict[str, Any] = {
+    "id": 1, "kind": "requested", "number": "CN-000001", "state": "issued", "invoice": 1, "invoice_number": "INV-000001",
+    "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "issue_date": "2026-02-03", "reason": "50 calls failed",
+    "actor": "key:shop", "subtotal_minor": 100, "tax_minor": 20, "total_minor": 120, "lowers_due_minor": 120,
+    "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
+    "lines": [{"position": 1, "description": "calls", "amount_minor": 100, "tax_category": "S", "tax_rate": "20"}],
+    "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
+}  # fmt: skip
+TRANSITION: dict[str, Any] = {
+    "invoice": 1, "transition": "void", "move": "void", "actor": "key:shop", "reason": "Agreed by phone",
+    "recorded_at": "2026-02-03T09:30:00.123456Z", "draft": None,
+}  # fmt: skip
+DELETION: dict[str, Any] = {
+    **TRANSITION, "transition": "delete", "move": "delete",
+    "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
+}  # fmt: skip
+CUSTOMER_COUPON: dict[str, Any] = {**GIVEN_COUPON, "taken_off_at": None, "used_minor": 0, "used_invoices": 0}
+SUBSCRIPTION_SUMMARY: dict[str, Any] = {
+    "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
+    "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",
+    "trial_ends_at": None, "trial_end": None, "ends_at": None, "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None,
+}  # fmt: skip
+SUBSCRIPTION_DETAIL: dict[str, Any] = {
+    **SUBSCRIPTION_SUMMARY, "as_of": "2026-01-20T12:00:00.000000Z",
+    "current_period": {"start": "2026-01-01T00:00:00.000000Z", "end": "2026-02-01T00:00:00.000000Z"},
+    "items": [
+        {
+            "price_key": "base", "plan": "basic", "plan_version": 1, "quantity": "2",
+            "starts_at": "2026-01-15T00:00:00.000000Z", "ends_at": None,
+        },
+    ],
+    "amendments": [AMENDMENT],
+}  # fmt: skip
+USAGE_EVENT: dict[str, Any] = {
+    "idempotency_key": "call-8812", "subscription": "SUB-1234", "meter": "calls", "value": "200",
+    "occurred_at": "2026-01-10T10:00:00.000000Z", "properties": {"region": "eu"}, "recorded_at": "2026-01-10T10:00:01.250000Z",
+}  # fmt: skip

@@ -1,0 +1,332 @@
+"""The responses of billing's calls. Each field is declared once, for the body and for the OpenAPI document."""
+
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from billing.models import Amendment, Plan
+from billing.orders import plans
+from billing.rating.prices.reading import price_dict
+from billing.rating.prices.steps import STEP_MEMBERS
+from billing.reads.catalogue import GivenCoupon
+from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
+from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
+from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
+from ledger.api.kit.writing.rendering import in_key_order, time_text
+from ledger.api.kit.writing.responses import ResponseSchema, computed, former
+
+# Customers and the catalogue -------------------------------------------------------------------------
+
+
+class PayingCreditsSerializer(ResponseSchema):
+    """The credits that pay."""
+
+    credit_type = text()
+    unit_value = decimal(attrgetter("credit_unit_value"))
+
+
+class CustomerSerializer(ResponseSchema):
+    """Who pays."""
+
+    ref = text()
+    name = text()
+    currency = text()
+    time_zone = text()
+    language = text()
+    address = computed(serializers.DictField(), lambda customer: in_key_order(customer.address))
+    vat_id = text()
+    vat_status = text()
+    terms_days = whole()
+    grace_days = whole()
+    holder_id = text(lambda customer: customer.holder_id or None, null=True)
+    credits = computed(
+        PayingCreditsSerializer(allow_null=True), lambda customer: None if customer.credit_unit_value is None else customer
+    )
+
+
+class IntervalSerializer(ResponseSchema):
+    """A billing period."""
+
+    unit = text(attrgetter("interval_unit"))
+    count = whole(attrgetter("interval_count"))
+
+
+class AllowanceSerializer(ResponseSchema):
+    """Credits granted each period."""
+
+    credit_type = text(itemgetter("credit_type"))
+    amount = whole(itemgetter("amount"))
+    rollover_cap = whole(itemgetter("rollover_cap"), null=True)
+
+
+def _prices_of(plan: Plan) -> list[dict[str, Any]]:
+    return [price_dict(price) for _, price in plans.terms_of(plan.pk).prices]
+
+
+@extend_schema_field({"type": "array", "items": {"$ref": "#/components/schemas/Price"}})
+class PricesField(serializers.ListField):
+    """Prices, in the form of requests."""
+
+
+class PlanSerializer(ResponseSchema):
+    """A version of a plan."""
+
+    ref = text("code")
+    code = former(text(), "ref")
+    version = whole()
+    name = text()
+    currency = text()
+    interval = computed(IntervalSerializer(), lambda plan: plan)
+    prices = computed(PricesField(), _prices_of)
+    minimum = decimal(null=True)
+    maximum = decimal(null=True)
+    allowance = AllowanceSerializer(allow_null=True)
+
+
+class CouponSerializer(ResponseSchema):
+    """A discount."""
+
+    ref = text("code")
+    code = former(text(), "ref")
+    kind = text()
+    value = decimal()
+    currency = text(lambda coupon: coupon.currency or None, null=True)
+    duration = text()
+    periods = whole(null=True)
+    per = text(lambda coupon: coupon.per or None, null=True)
+    prices = serializers.ListField(child=serializers.CharField(allow_null=False))
+    plans = serializers.ListField(child=serializers.CharField(allow_null=False))
+
+
+class GivenCouponSerializer(ResponseSchema):
+    """A customer's coupon."""
+
+    customer = text()
+    coupon = text()
+    given_at = time()
+
+
+class CustomerCouponSerializer(GivenCouponSerializer):
+    """A customer's coupon with its discounts so far."""
+
+    taken_off_at = time(null=True)
+    used_minor = sum_of_minor()
+    used_invoices = whole()
+
+
+def customer_coupon(found: GivenCoupon, customer: str) -> dict[str, Any]:
+    """Return a customer's coupon with its discounts so far."""
+    return CustomerCouponSerializer.body(
+        found.row, customer=customer, coupon=found.code, used_minor=found.used_minor, used_invoices=found.used_invoices
+    )
+
+
+# Subscriptions ---------------------------------------------------------------------------------------
+
+
+class SubscriptionSerializer(ResponseSchema):
+    """An order of a customer."""
+
+    ref = text()
+    customer = text()
+    plan = text()
+    started_at = time()
+    anchor_at = time()
+    time_zone = text()
+    trial_ends_at = time("trial_end", null=True)
+    trial_end = former(time(null=True), "trial_ends_at")
+
+
+def _change_of(amendment: Amendment) -> dict[str, Any]:
+    change = dict(amendment.change)
+    if "plan" in change:
+        change["plan"] = plans.terms_of(change["plan"]).code
+    if "trial_end" in change:
+        change["trial_ends_at"] = change["trial_end"]
+    shown: dict[str, Any] = in_key_order(change)
+    return shown
+
+
+class AmendmentSerializer(ResponseSchema):
+    """A change from an instant on."""
+
+    subscription = text()
+    sequence = whole()
+    effective_at = time()
+    change = computed(serializers.DictField(), _change_of)
+    recorded_at = time()
+    actor = text()
+
+
+class ChargeSerializer(ResponseSchema):
+    """A one-off charge."""
+
+    subscription = text()
+    sequence = whole()
+    currency = text()
+    amount_minor = minor()
+    description = text()
+    tax_rate = decimal()
+    recorded_at = time()
+
+
+class SuspendedBillingSerializer(ResponseSchema):
+    """The reason why billing of a subscription was suspended, and who resumed it."""
+
+    subscription = text()
+    reason = text()
+    suspended_at = time()
+    resumed_at = time(null=True)
+    resumed_by = text()
+    resume_reason = text()
+
+
+class SuspensionSerializer(ResponseSchema):
+    """The reason why billing is suspended until a person checks it."""
+
+    reason = text(attrgetter("suspended_reason"))
+    since = time(attrgetter("suspended_at"))
+
+
+class SubscriptionSummarySerializer(ResponseSchema):
+    """A subscription in its current state."""
+
+    ref = text()
+    customer = text()
+    plan = text()
+    plan_version = whole()
+    state = text()
+    started_at = time()
+    anchor_at = time()
+    time_zone = text()
+    trial_ends_at = time("trial_end", null=True)
+    trial_end = former(time(null=True), "trial_ends_at")
+    ends_at = time(null=True)
+    due_at = time(null=True, help_text="The next due instant; null if nothing will be due.")
+    suspended = computed(SuspensionSerializer(allow_null=True), lambda row: None if row.suspended_at is None else row)
+
+
+class SubscriptionItemSerializer(ResponseSchema):
+    """The price and quantity of an item, now or in the future."""
+
+    price_key = text()
+    plan = text()
+    plan_version = whole()
+    quantity = decimal()
+    starts_at = time()
+    ends_at = time(null=True)
+
+
+class SubscriptionDetailSerializer(SubscriptionSummarySerializer):
+    """A subscription in its current state, with its parts."""
+
+    as_of = time()
+    current_period = PeriodSerializer(allow_null=True)
+    items = SubscriptionItemSerializer(many=True)
+    amendments = AmendmentSerializer(many=True)
+
+
+def subscription_detail(found: SubscriptionDetail) -> dict[str, Any]:
+    """Return a subscription with its current period, items and amendments."""
+    row: SubscriptionRow = found.row
+    period = row.current_period(found.as_of)
+    return SubscriptionDetailSerializer.body(
+        row,
+        as_of=time_text(found.as_of),
+        current_period=None if period is None else PeriodSerializer.body(period),
+        items=[SubscriptionItemSerializer.body(item) for item in found.items],
+        amendments=[AmendmentSerializer.body(amendment, subscription=row.ref) for amendment in found.amendments],
+    )
+
+
+# Usage -----------------------------------------------------------------------------------------------
+
+
+class UsageEventSerializer(ResponseSchema):
+    """One use of a service."""
+
+    idempotency_key = text()
+    subscription = text()
+    meter = text()
+    value = decimal()
+    occurred_at = time()
+    properties = computed(serializers.DictField(), lambda event: in_key_order(event.properties))
+    recorded_at = time()
+
+
+class UsageResultSerializer(ResponseSchema):
+    """The result of one event."""
+
+    idempotency_key = text(null=True)
+    result = text()
+    detail = text()
+
+
+class UsageResultsSerializer(ResponseSchema):
+    """One result per event, in order."""
+
+    results = UsageResultSerializer(many=True)
+
+
+# Lines store their rating in its shown form, so `Rating.as_dict` and `Step.as_dict` of `billing.rating.prices` make these bodies.
+RatingStepSerializer = type(
+    "RatingStepSerializer", (serializers.Serializer,),
+    {
+        "__doc__": "One step of a calculation.",
+        **{member: text(null=member in ("from", "to")) for member in STEP_MEMBERS},
+    },
+)  # fmt: skip
+
+
+class CoveredUnitsSerializer(serializers.Serializer[Any]):
+    """The units that credits pay for."""
+
+    units = text()
+    credits = whole()
+    credit_type = text()
+
+
+class RatingSerializer(serializers.Serializer[Any]):
+    """The cost of the usage; `covered` if the request gave credits_available."""
+
+    amount_minor = minor()
+    exact = text()
+    steps = RatingStepSerializer(many=True)
+    covered = CoveredUnitsSerializer(required=False)
+
+
+# Invoices --------------------------------------------------------------------------------------------
+
+
+class DeletedDraftSerializer(ResponseSchema):
+    """The deleted draft."""
+
+    subscription = text(itemgetter("subscription_ref"))
+    customer = text(itemgetter("customer_ref"))
+    currency = text(itemgetter("currency"))
+    total_minor = minor(itemgetter("total_minor"))
+
+
+def _transition(row: Any) -> str:
+    word: str = row.kind.replace("_", "-")
+    return word
+
+
+class InvoiceTransitionSerializer(ResponseSchema):
+    """A transition of an invoice, with its actor and reason."""
+
+    invoice = whole(attrgetter("invoice_id"))
+    transition = text(_transition)
+    move = former(text(_transition), "transition")
+    actor = text()
+    reason = text()
+    recorded_at = time()
+    draft = DeletedDraftSerializer(allow_null=True)
+
+
+class GeneratedInvoicesSerializer(ResponseSchema):
+    """The new invoices."""
+
+    invoices = InvoiceSerializer(many=True)

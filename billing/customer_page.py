@@ -1,0 +1,204 @@
+"""Billing's part of the customer's page: subscriptions, and invoices with their PDFs."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from billing import reads
+from billing.documents.printing.printed import invoice_pdf
+from billing.models import Customer, Invoice
+from billing.rating.money import minor_digits
+from billing.reads.subscriptions import SubscriptionRow
+from ledger.api.kit.writing.rendering import time_text
+from ledger.customer_page.parts import Cell, Document, Section, Shown
+from ledger.typesetting.languages import Language
+from ledger.typesetting.typeset import IS_INSTALLED
+
+ROWS_SHOWN: Final = 50
+INVOICE_NAME: Final = "invoice-"
+MAX_DIGITS: Final = 18
+
+TEXTS: Final[dict[str, dict[str, str]]] = {
+    "en": {
+        "subscriptions": "Subscriptions",
+        "no_subscriptions": "There is no subscription.",
+        "plan": "Plan",
+        "state": "State",
+        "period": "Current period",
+        "scheduled": "Begins on {day}",
+        "active": "Active",
+        "ending": "Active until {day}",
+        "paused": "Paused",
+        "ended": "Ended on {day}",
+        "invoices": "Invoices",
+        "no_invoices": "There is no invoice yet.",
+        "number": "Number",
+        "issued": "Date",
+        "due": "Payable until",
+        "open": "Open",
+        "paid": "Paid",
+        "void": "Void",
+        "uncollectible": "Open",
+        "total": "Total",
+        "amount_due": "Amount due",
+        "file": "File",
+        "pdf": "{number} as PDF",
+    },
+    "de": {
+        "subscriptions": "Abonnements",
+        "no_subscriptions": "Es gibt kein Abonnement.",
+        "plan": "Tarif",
+        "state": "Stand",
+        "period": "Laufender Zeitraum",
+        "scheduled": "Beginnt am {day}",
+        "active": "Aktiv",
+        "ending": "Aktiv bis {day}",
+        "paused": "Pausiert",
+        "ended": "Beendet am {day}",
+        "invoices": "Rechnungen",
+        "no_invoices": "Es gibt noch keine Rechnung.",
+        "number": "Nummer",
+        "issued": "Datum",
+        "due": "Zahlbar bis",
+        "open": "Offen",
+        "paid": "Bezahlt",
+        "void": "Storniert",
+        "uncollectible": "Offen",
+        "total": "Summe",
+        "amount_due": "Zu zahlen",
+        "file": "Datei",
+        "pdf": "{number} als PDF",
+    },
+}
+
+
+def find(holder_id: str) -> "CustomerOfHolder | None":
+    """Return the only customer with this holder; None otherwise: several customers must not see each other's invoices."""
+    found = list(Customer.objects.filter(holder_id=holder_id).exclude(holder_id="").order_by("pk")[:2])
+    return CustomerOfHolder(found[0]) if len(found) == 1 else None
+
+
+class CustomerOfHolder:
+    """See `ledger.customer_page.parts.Customer`."""
+
+    def __init__(self, customer: Customer) -> None:
+        self._customer = customer
+        self.name = customer.name
+        self.language = customer.language
+        self.time_zone = customer.time_zone
+
+    def sections(self, shown: Shown) -> Sequence[Section]:
+        """Return subscriptions and invoices, the newest first; drafts are no invoices yet."""
+        now = datetime.now(UTC)
+        subscriptions = reads.subscriptions(customer=self._customer.ref, limit=ROWS_SHOWN)
+        invoices = self._invoices().order_by("-pk")[:ROWS_SHOWN]
+        return [
+            _subscriptions([_subscription(row, now) for row in subscriptions], shown, ZoneInfo(self.time_zone)),
+            _invoice_list([_invoice(row, shown) for row in invoices], shown),
+        ]
+
+    def document(self, name: str) -> Document | None:
+        """Return an invoice of this customer as PDF, by the name that `_invoice` gives it."""
+        number = name.removeprefix(INVOICE_NAME)
+        is_name = name.startswith(INVOICE_NAME) and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS
+        if not (is_name and IS_INSTALLED and self._invoices().filter(pk=int(number)).exists()):
+            return None
+        printed = invoice_pdf(int(number))
+        return Document(printed.content, printed.file_name)
+
+    def _invoices(self) -> Any:
+        return Invoice.objects.filter(customer_id=self._customer.pk).exclude(state=Invoice.State.DRAFT)
+
+
+def _subscription(row: SubscriptionRow, now: datetime) -> dict[str, Any]:
+    period = row.current_period(now)
+    return {
+        "ref": row.ref,
+        "plan": row.plan,
+        "state": row.state,
+        "started_at": time_text(row.started_at),
+        "ends_at": row.ends_at and time_text(row.ends_at),
+        "period": period and {"start": time_text(period.start), "end": time_text(period.end)},
+    }
+
+
+def _subscriptions(rows: Sequence[dict[str, Any]], shown: Shown, zone: ZoneInfo) -> Section:
+    texts = TEXTS[shown.language.code]
+    return Section(
+        name="subscriptions",
+        title=texts["subscriptions"],
+        empty=texts["no_subscriptions"],
+        headers=[Cell(texts[name]) for name in ("plan", "state", "period")],
+        cells=[
+            [Cell(row["plan"]), Cell(_state(row, shown.language, zone)), Cell(_period(row, shown.language, zone))] for row in rows
+        ],
+        rows=rows,
+    )
+
+
+def _state(row: dict[str, Any], language: Language, zone: ZoneInfo) -> str:
+    state = "ending" if row["state"] == "active" and row["ends_at"] else row["state"]
+    at = row["started_at"] if state == "scheduled" else row["ends_at"]
+    day = language.day(datetime.fromisoformat(at).astimezone(zone).date()) if at else ""
+    return TEXTS[language.code][state].format(day=day)
+
+
+def _period(row: dict[str, Any], language: Language, zone: ZoneInfo) -> str:
+    period = row["period"]
+    if not period:
+        return ""
+    start, end = (datetime.fromisoformat(period[name]) for name in ("start", "end"))
+    return language.period(start, end, zone)
+
+
+def _invoice(row: Invoice, shown: Shown) -> dict[str, Any]:
+    hides = shown.hides_amounts
+    return {
+        "number": row.number,
+        "state": row.state,
+        "issue_date": row.issue_date and f"{row.issue_date:%Y-%m-%d}",
+        "due_date": row.due_date and f"{row.due_date:%Y-%m-%d}",
+        "currency": row.currency,
+        "total_minor": None if hides else row.total_minor,
+        "amount_due_minor": None if hides else row.amount_due_minor,
+        "pdf_url": None if hides or not IS_INSTALLED else shown.document_url(f"{INVOICE_NAME}{row.pk}"),
+    }
+
+
+def _invoice_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
+    """Return the list of invoices; amounts and files are no columns of it if amounts are hidden."""
+    texts, language = TEXTS[shown.language.code], shown.language
+    amounts = [] if shown.hides_amounts else ["total", "amount_due"]
+    files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
+    return Section(
+        name="invoices",
+        title=texts["invoices"],
+        empty=texts["no_invoices"],
+        headers=[
+            *(Cell(texts[name]) for name in ("number", "issued", "due", "state")),
+            *(Cell(texts[name], is_number=True) for name in amounts),
+            *(Cell(texts[name]) for name in files),
+        ],
+        cells=[
+            [
+                Cell(row["number"]),
+                *(Cell(_day(row[name], language)) for name in ("issue_date", "due_date")),
+                Cell(texts[row["state"]]),
+                *(Cell(_money(row[f"{name}_minor"], row["currency"], language), is_number=True) for name in amounts),
+                *(Cell(texts["pdf"].format(number=row["number"]), row["pdf_url"]) for _ in files),
+            ]
+            for row in rows
+        ],
+        rows=rows,
+    )
+
+
+def _day(text: str | None, language: Language) -> str:
+    return language.day(date.fromisoformat(text)) if text else ""
+
+
+def _money(amount_minor: int, currency: str, language: Language) -> str:
+    digits = minor_digits(currency)
+    return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"

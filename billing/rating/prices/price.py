@@ -1,0 +1,197 @@
+"""The fields of every price, and the decisions of its model: how a quantity is measured, rated and described. Pure."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from typing import Annotated, Any, ClassVar
+
+from billing.rating.aggregation import Aggregation, Event, Filters, Usage, aggregate
+from billing.rating.money import Exact
+from billing.rating.periods import Timing
+from billing.rating.prices.steps import Step
+from billing.rating.prices.values import CreditPrice, EventFilters, Money, Worded, name, one_of, property_name
+from billing.rating.prices.wording import Wording
+from ledger.records import Record
+from ledger.values import Boolean
+
+# UNTDID 5305: zero rated, exempt, reverse charge, intra-community, export, outside the scope of tax.
+UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
+KEY = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
+
+Misfit = tuple[str, str, str]
+"""The field that does not fit the others, the rule's code, and the sentence."""
+
+
+class PriceKind(StrEnum):
+    """Recurring prices bill an agreed quantity; usage prices bill a measured one."""
+
+    RECURRING = "recurring"
+    USAGE = "usage"
+
+
+class Proration(StrEnum):
+    """How a part of a period is measured against the full period."""
+
+    DAY = "day"
+    SECOND = "second"
+    NONE = "none"
+    FIXED_30 = "fixed_30"
+
+
+USUAL_TIMING = {PriceKind.RECURRING: Timing.ADVANCE, PriceKind.USAGE: Timing.ARREARS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price(Record, ABC):
+    """One price of a plan. Each model is a class with its own fields, and is registered in `MODELS`.
+
+    `reading.parse_price` makes and checks prices; the constructor checks nothing.
+    """
+
+    model: ClassVar[str]
+    title: ClassVar[str]
+    counts_money: ClassVar[bool] = False
+    """True if the units are money in usage events; each event may cost a fee or be free."""
+
+    key: Annotated[str, name(KEY, "The name of the price within the plan.")]
+    kind: Annotated[PriceKind, one_of(PriceKind, "Whether the price is for an agreed quantity or for usage that a meter counts.")]
+    timing: Annotated[Timing, one_of(Timing, "When it is billed: usage in arrears; other prices in advance by default.")] = field(
+        default_factory=lambda: Timing.ARREARS
+    )
+    minimum: Annotated[Decimal | None, Money("The least amount per period, before tax.")] = None
+    maximum: Annotated[Decimal | None, Money("The most per period, before tax.")] = None
+    meter: Annotated[str | None, name(KEY, "Usage prices only: the meter that events name.")] = None
+    aggregation: Annotated[Aggregation | None, one_of(Aggregation, "Usage prices only: how events become a quantity.")] = None
+    property: Annotated[str | None, property_name("Usage prices only: the property that replaces an event's value.")] = None
+    filters: Annotated[
+        Filters, EventFilters("Usage prices only: the properties that an event must have, each with its allowed value or values.")
+    ] = field(default_factory=tuple)
+    proration: Annotated[Proration, one_of(Proration, "How a price charges a part of a period.")] = Proration.DAY
+    bill_last_day: Annotated[
+        bool, Worded(Boolean("Whether the day on which a subscription ends is charged."), "type", "must be true or false")
+    ] = False
+    tax_category: Annotated[str, name(r"[A-Za-z][A-Za-z0-9_-]{0,31}", "UNTDID 5305.", most=32)] = "S"
+    tax_rate: Annotated[Decimal, Money("Percent, 0 to 100.")] = Decimal(0)
+
+    # None unless the model declares the attribute with its type.
+    credits: CreditPrice | None = None
+    free_events: int | None = None
+    free_amount: Decimal | None = None
+
+    def __init_subclass__(cls, model: str = "", title: str = "") -> None:
+        """Register a model.
+
+        Args:
+            model: its name in the REST contract; a class that models share has none.
+            title: the words from which operators choose it.
+        """
+        cls.model, cls.title = model, title
+        if model:
+            MODELS[model] = cls
+
+    def __post_init__(self) -> None:
+        pass
+
+    @classmethod
+    def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+        """Yield what does not fit together.
+
+        Args:
+            taken: the fields that could be read.
+            given: the names of all fields in the input.
+        """
+        if taken["kind"] == PriceKind.USAGE:
+            yield from _misfits_of_usage(taken, given)
+        minimum, maximum = taken.get("minimum"), taken.get("maximum")
+        if minimum is not None and maximum is not None and minimum > maximum:
+            yield "maximum", "below-minimum", "the maximum is below the minimum"
+        rate, category = taken.get("tax_rate", Decimal(0)), taken.get("tax_category", "S")
+        if rate > 100:
+            yield "tax_rate", "too-large", "a tax rate is 0..100 percent"
+        if category in UNTAXED_CATEGORIES and rate:
+            yield "tax_rate", "rate-not-for-category", f"category {category} needs a rate of 0"
+
+    # Rating ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def steps(self, usage: Usage) -> list[Step]:
+        """Return the cost of the usage of one full period, step by step, without minimum and maximum."""
+
+    def amount_on_line(self) -> Decimal | None:
+        """The price of each unit, as a line of an invoice shows it; None if the model has no such price."""
+        return vars(self).get("unit_amount")
+
+    def usage_of(
+        self,
+        events: Sequence[Event],
+        *,
+        period: tuple[datetime, datetime] | None = None,
+        held_before: Decimal = Decimal(0),
+    ) -> Usage:
+        """Return the usage that the price measures: its events, filtered and aggregated.
+
+        Args:
+            period: `[start, end)` of the full period, for `weighted_sum`.
+            held_before: the value that holds when the period starts, for `weighted_sum`.
+
+        Raises:
+            ValueError: the price has no aggregation, or `weighted_sum` has no period.
+        """
+        if self.aggregation is None:
+            raise ValueError(f"price {self.key!r} has no aggregation")
+        quantity = aggregate(
+            self.aggregation,
+            events,
+            property_name=self.property,
+            filters=self.filters,
+            period=period,
+            held_before=held_before,
+        )
+        return Usage(quantity, len(events))
+
+    def usage_of_amount(self, amount: Exact) -> Usage:
+        """Return a bare quantity as usage; below zero it counts as zero."""
+        return Usage(max(Fraction(amount), Fraction(0)))
+
+    # Units that credits pay for, of a model that declares `credits` ----------------------------------
+
+    def free_quantity(self) -> Fraction | None:
+        """The quantity up to which units are free; None: all units are free."""
+        return Fraction(0)
+
+    def units_in(self, quantity: Fraction) -> Fraction:
+        """Return the number of units to pay for in a quantity beyond the free units."""
+        return quantity
+
+    def quantity_of(self, units: Fraction) -> Fraction:
+        """Return the largest quantity with this number of units."""
+        return units
+
+    # What people read --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def cost(self, say: Wording) -> str:
+        """Return the cost of a unit, or of the whole, in words: "0.02 EUR per unit of calls"."""
+
+    def free(self, say: Wording) -> list[str]:
+        """Return the free units in words: "the first 100 free"."""
+        return []
+
+
+MODELS: dict[str, type[Price]] = {}
+"""The models of prices by name, in the order of their declaration."""
+
+
+def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+    if taken.get("timing") == Timing.ADVANCE:
+        yield "timing", "usage-in-advance", "usage is known, and billed, in arrears"
+    if "meter" not in given:
+        yield "meter", "required", "a usage price needs a meter"
+    if "aggregation" not in given:
+        yield "aggregation", "meter-without-aggregation", "a meter needs an aggregation"
+    if taken.get("aggregation") == Aggregation.COUNT and "property" in taken:
+        yield "property", "not-used", "aggregation count does not use property"

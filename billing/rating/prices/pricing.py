@@ -1,0 +1,139 @@
+"""The cost of a quantity: the price models, exact until the line is rounded.
+
+`rate` is amount(q) of one price for one period. `quote` continues where an earlier part of the period stopped: amount(total) −
+amount(first), in minor units the difference of the two rounded amounts, so that two parts bill as much as one would. Every step
+has `amount = units × unit_amount + flat_amount`, and the steps add up to `exact`.
+
+Arithmetic is in `Fraction`, which rounds nothing; money is in major units until `Rating.amount_minor`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from billing.rating.aggregation import Usage
+from billing.rating.money import Exact, decimal_text, to_minor
+from billing.rating.prices.price import Price
+from billing.rating.prices.steps import Step, units_used
+
+Covered = Sequence[tuple[Fraction, Fraction]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """The cost of a quantity, and the steps that lead to it.
+
+    Args:
+        exact: money in major units, unrounded.
+        amount_minor: the line's amount, rounded once; of a later part, the difference of two rounded amounts.
+        steps: they add up to `exact`.
+    """
+
+    exact: Fraction
+    amount_minor: int
+    steps: tuple[Step, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the rating with the field names of the REST contract."""
+        return {
+            "amount_minor": self.amount_minor,
+            "exact": decimal_text(self.exact),
+            "steps": [step.as_dict() for step in self.steps],
+        }
+
+
+def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
+    """Return amount(q) of a price for one full period, without its minimum and maximum.
+
+    Args:
+        usage: a quantity (0 or more; below zero counts as zero), or usage with its events for percentages.
+
+    Returns:
+        The rating; `amount_minor` is 0 or more.
+    """
+    known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
+    return _rating(price.steps(known), currency)
+
+
+def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currency: str) -> Rating:
+    """Return the cost of the units without credits: amount(usage) less, for each covered stretch, amount(upper) − amount(lower).
+
+    Args:
+        covered: stretches `(lower, upper]` within the quantity, the lowest first; see `prepaid_units`.
+
+    Returns:
+        The rating, rounded once; its steps are those of the uncovered units, each in its own tier.
+    """
+    known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
+    if not covered:
+        return rate(price, known, currency)
+    edges = [Fraction(0), *(edge for stretch in covered for edge in stretch), units_used(known)]
+    steps: list[Step] = []
+    for lower, upper in zip(edges[::2], edges[1::2], strict=True):
+        steps += _difference(rate(price, upper, currency), rate(price, lower, currency)).steps
+    return _rating(steps, currency)
+
+
+def quote(
+    price: Price,
+    usage: Usage | Exact,
+    currency: str,
+    first: Usage | Exact | None = None,
+    *,
+    covered: Covered = (),
+    covered_first: Covered = (),
+) -> Rating:
+    """Return what a customer would pay for the usage, with the price's own minimum and maximum as a step.
+
+    An invoice shows those as separate lines (`totals.Limit`), because discounts come in between.
+
+    Args:
+        usage: of the whole period so far, the first part included.
+        first: the usage that was billed already; None if not even a flat fee was billed.
+        covered, covered_first: the parts of the usage and of `first` that credits pay, as for `rate_uncovered`.
+
+    Returns:
+        With `first`, the difference, step by step. It is negative if more units made all of them cheaper (`volume`), or if the
+        usage shrank. The parts always add up to the amount of one line for the whole.
+    """
+    whole = _limited(price, rate_uncovered(price, usage, covered, currency), currency)
+    if first is None:
+        return whole
+    return _difference(whole, _limited(price, rate_uncovered(price, first, covered_first, currency), currency))
+
+
+# Adding up -------------------------------------------------------------------------------------------
+
+
+def _rating(steps: Sequence[Step], currency: str) -> Rating:
+    exact = sum((step.amount for step in steps), Fraction(0))
+    return Rating(exact, to_minor(exact, currency), tuple(steps))
+
+
+def _limited(price: Price, rating: Rating, currency: str) -> Rating:
+    bounded = rating.exact
+    if price.maximum is not None:
+        bounded = min(bounded, Fraction(price.maximum))
+    if price.minimum is not None:
+        bounded = max(bounded, Fraction(price.minimum))
+    if bounded == rating.exact:
+        return rating
+    correction = Step(None, None, Fraction(0), Fraction(0), bounded - rating.exact)
+    return Rating(bounded, to_minor(bounded, currency), (*rating.steps, correction))
+
+
+def _difference(whole: Rating, first: Rating) -> Rating:
+    """Return the steps of the whole less those of the first part. Steps that the whole does not have become negative."""
+    taken = {(step.lower, step.unit_amount): step for step in first.steps}
+    steps = [_step_rest(step, taken.pop((step.lower, step.unit_amount), None)) for step in whole.steps]
+    steps += [replace(before, units=-before.units, flat_amount=-before.flat_amount) for before in taken.values()]
+    shown = tuple(step for step in steps if step.units or step.flat_amount)
+    return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, shown)
+
+
+def _step_rest(step: Step, before: Step | None) -> Step:
+    if before is None:
+        return step
+    flat_amount = step.flat_amount - before.flat_amount
+    return replace(step, lower=before.upper, units=step.units - before.units, flat_amount=flat_amount)

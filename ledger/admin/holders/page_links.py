@@ -1,0 +1,72 @@
+"""The form that makes a link to the customer's page. The link is shown once, and in no log."""
+
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
+
+from ledger import customer_page
+from ledger.admin.kit.pages import ReadOnlyAdmin, form_page
+from ledger.admin.links import holder_url
+from ledger.customer_page.links import NOT_SERVED
+from ledger.operators import staff_log
+from ledger.reads import Balance
+from ledger.typesetting.languages import LANGUAGES
+
+LASTS: Final = ((900, "15 minutes"), (3_600, "1 hour"), (86_400, "1 day"))
+
+
+class PageLinkForm(forms.Form):
+    """How long the link lasts, and what it shows."""
+
+    expires_in = forms.TypedChoiceField(label="Ends after", choices=LASTS, coerce=int, widget=UnfoldAdminSelectWidget())
+    language = forms.ChoiceField(
+        choices=[("", "the customer's"), *((each.code, each.code) for each in LANGUAGES)],
+        required=False,
+        widget=UnfoldAdminSelectWidget(),
+    )
+    hide_amounts = forms.BooleanField(
+        required=False, help_text="The page then shows no amount and offers no PDF.", widget=UnfoldBooleanSwitchWidget()
+    )
+
+
+def page_link_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Balance) -> HttpResponse:
+    """Ask, then make the link and show it in this one response."""
+    back = holder_url(account.holder_id, type=account.credit_type)
+    if not customer_page.is_served():
+        messages.error(request, NOT_SERVED)
+        return HttpResponseRedirect(back)
+    form = PageLinkForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        return _shown_once(model_admin, request, account.holder_id, form.cleaned_data, back)
+    return form_page(
+        request,
+        form,
+        title=f"Customer's page of {account.holder_id}",
+        button="Make a link",
+        explanation="Anyone who has the link sees balance, history, usage and invoices of this holder until the link ends.",
+        back=back,
+        opts=model_admin.opts,
+    )
+
+
+def _shown_once(
+    model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, given: dict[str, Any], back: str
+) -> HttpResponse:
+    asked = customer_page.LinkRequest(
+        holder_id=holder_id,
+        expires_in=given["expires_in"],
+        hide_amounts=given["hide_amounts"],
+        language=given["language"] or None,
+    )
+    made = customer_page.link_of(asked, request)
+    details = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC{', without amounts' if asked.hide_amounts else ''}"
+    staff_log.record(request, "page-link-made", about=f"holder {holder_id}", details=details)
+    title = f"Customer's page of {holder_id}"
+    context = {**model_admin.admin_site.each_context(request), "title": title, "made": made, "back": back}
+    response = TemplateResponse(request, "admin/ledger/holders/page_link.html", context)
+    response["Cache-Control"] = "no-store"
+    return response

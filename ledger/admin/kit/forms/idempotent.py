@@ -1,0 +1,353 @@
+"""Forms that write once: shown, checked, tried without writing, executed by a use-case, and reported.
+
+Note [First what will happen, then done]
+    A form with a dry run is sent twice. The first time the use-case runs dry and the page says what would change; nothing is
+    written, not even a refusal. That page has the same values and the same key in hidden fields, with computed times, and its
+    button sends them with `confirmed`. Nothing is stored between the two, so a page that was left open is only old: the use-case
+    decides.
+
+Note [A double click is harmless]
+    The idempotency key is made when the form is shown, and a hidden field carries it. The same form sent twice is the same
+    request twice: the second one gets the result of the first. A refused key would be refused for ever, so after a refusal the
+    form gets a new key; after "try again" it keeps its key.
+
+    So the row must not prevent the second click: a button is hidden if there is nothing left to do, but an operator who was
+        permitted to open the form is permitted to send it again, and the use-case refuses it if necessary.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from ledger.admin.kit.forms.fields import Shown, as_json, as_typed, made
+from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
+from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
+from ledger.operators import staff_log
+from ledger.records import Field, Nested, Record, Shape, shape_of
+from ledger.values import FieldError
+
+RecordT = TypeVar("RecordT", bound=Record)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What was done, in words for the operator ("Grant #3", "+50 credits for ada"), and the page that shows it."""
+
+    what: str
+    detail: str
+    url: str
+    is_replayed: bool = False
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What would happen: sentences, and numbers before and after."""
+
+    sentences: Sequence[str]
+    changes: Sequence[tuple[str, str, str]] = ()
+    """The name of what changes, before, after; all in words."""
+    parts: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    """Further tables with their headings, such as the lines of an invoice."""
+
+
+class FieldFaults(Exception):
+    """Several fields are wrong, each with its pointer, as the REST API names it."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("; ".join(f"{error.pointer}: {error.detail}" for error in errors))
+
+
+@dataclass(frozen=True)
+class FormSection:
+    """A part of a form: the fields that are always shown, and those that the operator can unfold."""
+
+    shown: Sequence[forms.BoundField]
+    folded: Sequence[forms.BoundField] = ()
+    title: str = ""
+    summary: str = "More options"
+    """The name of the folded fields, in a word or two."""
+
+    @property
+    def is_unfolded(self) -> bool:
+        """Whether a folded field has a fault, or another value than its first one."""
+        return any(field.errors or _differs(field.value(), field.field.initial) for field in self.folded)
+
+
+class KeyedForm(ReasonForm):
+    """A form that writes: it has a reason and an idempotency key. See Note [A double click is harmless].
+
+    Args:
+        fixed: the values of the request beside the form's fields, in their JSON form.
+        actor: the operator.
+    """
+
+    idempotency_key = forms.CharField(widget=forms.HiddenInput(), max_length=255)
+
+    folded: tuple[str, ...] = ()
+    """Fields that are rarely needed: shown when the operator unfolds them, or when one of them is filled in."""
+    reasons: tuple[str, ...] = ()
+    """Reasons that the browser offers while one is typed."""
+    more = ""
+    """The text of the button that asks for more rows; empty for no button."""
+
+    def __init__(self, *args: Any, fixed: Mapping[str, Any] | None = None, actor: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fixed = fixed or {}
+        self.actor = actor
+        self._offer_reasons()
+
+    def _offer_reasons(self) -> None:
+        if self.reasons:
+            self.fields["reason"].widget.attrs["list"] = "reasons"
+
+    @property
+    def key(self) -> str:
+        """The idempotency key that was sent."""
+        return str(self.cleaned_data["idempotency_key"])
+
+    def sections(self) -> list[FormSection]:
+        """Return the parts of the form in the order of the page."""
+        return [FormSection([field for field in self if field.name not in self.folded], self.bound(*self.folded))]
+
+    def bound(self, *names: str) -> list[forms.BoundField]:
+        """Return the fields of these names, as far as the form has them."""
+        return [self[name] for name in names if name in self.fields]
+
+    def field_of(self, pointer: str) -> str | None:
+        """Return the field at which a fault is shown; None: above the form."""
+        name = pointer.split("/")[1] if pointer else ""
+        return name if name in self.fields else None
+
+    def show(self, errors: Sequence[FieldError]) -> None:
+        """Show the faults at the fields, as sentences; a field that has an error already keeps that one."""
+        wrong = set(self.errors)
+        for error in errors:
+            name = self.field_of(error.pointer)
+            if name is None or name not in wrong:
+                self.add_error(name, sentence(error.detail))
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON of the typed values, beside reason and key."""
+        return {}
+
+    @classmethod
+    def with_more(cls, typed: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values with which the form is shown again when the operator asks for more rows."""
+        return dict(typed)
+
+    def hidden_values(self) -> dict[str, Any]:
+        """Return everything that sends the form again: cleaned values, and the typed text of the others."""
+        sent = {name: self.cleaned_data.get(name, self.data.get(name)) for name in self.fields}
+        return {name: self.fields[name].prepare_value(value) for name, value in sent.items()}
+
+
+class RequestForm(KeyedForm, Generic[RecordT]):
+    """A form with fields from the declaration of a request, which checks the typed values as it does over REST."""
+
+    declared: ClassVar[type[Record] | Shape[Any]]
+    shows: ClassVar[Mapping[str, Shown | forms.Field]]
+    """The fields in their order: how each of the request's is shown, and fields that only the form has."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.shape = self.declared if isinstance(self.declared, Shape) else shape_of(self.declared)
+        self.pointers: dict[str, str] = {}
+        self._rules: dict[str, str] = {}
+        for name, shown in self.shows.items():
+            self.fields[name] = self._made(name, shown) if isinstance(shown, Shown) else deepcopy(shown)
+        self.order_fields([*self.shows, *self.fields])
+        self._offer_reasons()
+
+    def _made(self, name: str, shown: Shown) -> forms.Field:
+        self.pointers[name] = shown.at or f"/{name}"
+        value, required, default = shown.value, bool(shown.required), None
+        if value is None:
+            _, value, required, default, _ = declared_at(self.shape, self.pointers[name])
+        # The rule for a name, or for each of several names, in words instead of a pattern.
+        self._rules[name] = getattr(value, "rule", "") or getattr(getattr(value, "child", None), "rule", "")
+        return made(name, value, shown, required=required, default=default)
+
+    def field_of(self, pointer: str) -> str | None:
+        """Return the field of the value that the pointer names, or of an object or list that contains it."""
+        for name, own in self.pointers.items():
+            if pointer == own or pointer.startswith(f"{own}/"):
+                return name
+        within = (name for name, own in self.pointers.items() if pointer and own.startswith(f"{pointer}/"))
+        return super().field_of(pointer) or next(within, None)
+
+    def body(self) -> dict[str, Any]:
+        """Return the request's JSON: the typed values, without empty fields and objects that lack what they need."""
+        body: dict[str, Any] = {}
+        for name, pointer in self.pointers.items():
+            value = self.cleaned_data.get(name)
+            if value not in ("", None, [], {}):
+                *parents, last = pointer.split("/")[1:]
+                place = body
+                for parent in parents:
+                    place = place.setdefault(parent, {})
+                place[last] = as_json(value)
+        for each in self.shape.fields:
+            if isinstance(each.value, Nested) and not each.required and each.name in body:
+                needed = {item.name for item in each.value.shape.fields if item.required}
+                if needed.isdisjoint(body[each.name]):
+                    del body[each.name]
+        return body
+
+    def _post_clean(self) -> None:
+        """Let the declaration read the typed values, and show its errors at their fields."""
+        sent = {"idempotency_key": self.cleaned_data.get("idempotency_key"), "reason": self.cleaned_data.get("reason")}
+        beside = {name: value for name, value in {**sent, **self.fixed}.items() if name in self.shape.names and value is not None}
+        errors: list[FieldError] = []
+        taken = self.shape.take(self.body() | beside, "", errors)
+        self.show([self._in_words(error) for error in errors])
+        if not self.errors:
+            if "actor" in self.shape.declared.__dataclass_fields__:
+                taken["actor"] = self.actor
+            try:
+                self._request = self.shape.make(taken)
+            except Invalid as error:
+                self.show([FieldError(error.facts["pointer"], error.facts["rule"], error.facts["detail"])])
+
+    def _in_words(self, error: FieldError) -> FieldError:
+        rule = self._rules.get(self.field_of(error.pointer) or "")
+        return error._replace(detail=f"This must be {rule}.") if rule and error.code == "pattern" else error
+
+    @property
+    def request(self) -> RecordT:
+        """The request of a form without errors."""
+        return self._request  # type: ignore[return-value]
+
+
+def declared_at(shape: Shape[Any], pointer: str) -> Field:
+    """Return the field of a request, or of an object in it, at that pointer."""
+    name, *rest = pointer.split("/")[1:]
+    found = next(each for each in shape.fields if each.name == name)
+    return declared_at(found.value.shape, "/" + "/".join(rest)) if rest and isinstance(found.value, Nested) else found
+
+
+def sentence(detail: str) -> str:
+    """Return a fault as a sentence."""
+    return f"{detail[:1].upper()}{detail[1:]}{'' if detail.endswith(('.', '?')) else '.'}"
+
+
+def _differs(value: Any, initial: Any) -> bool:
+    return str("" if value is None else value) != str("" if initial is None else initial)
+
+
+FormT = TypeVar("FormT", bound=KeyedForm)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormPage(Generic[FormT]):
+    """The page of a form: its words, and its operation.
+
+    Args:
+        back: where the button "Back" leads.
+        fixed: what the request takes beside the form's fields.
+        initial: the first values of the form; the address may have other values of its fields.
+    """
+
+    form: type[FormT]
+    title: str
+    button: str
+    explanation: str
+    back: str
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    initial: Mapping[str, Any] = field(default_factory=dict)
+
+    is_tried: ClassVar[bool] = False
+    """Whether there is a dry run. See Note [First what will happen, then done]."""
+
+    def operation(self, form: FormT) -> Done:
+        """Execute a form without errors; return what was done, or raise."""
+        raise NotImplementedError
+
+    def dry_run(self, form: FormT) -> DryRun:
+        """Return what the operation would do, or raise what it would raise; write nothing."""
+        raise NotImplementedError
+
+    def explain(self, error: LedgerError, form: FormT) -> str:
+        """Return why it was not done."""
+        return describe(error)
+
+    def view(self, model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+        """Show the form; then, with a dry run, what would happen; then execute it and go to the page that shows it."""
+        seen: DryRun | None = None
+        form = self._form(request)
+        if form.is_bound and form.is_valid() and "edit" not in request.POST:
+            if self.is_tried and "confirmed" not in request.POST:
+                seen = self._try(request, form, self.dry_run)
+            elif (done := self._try(request, form, self.operation)) is not None:
+                _record(request, self.title, form, done)
+                return HttpResponseRedirect(done.url)
+        context = {
+            **model_admin.admin_site.each_context(request),
+            "opts": model_admin.model._meta,
+            "form": form,
+            "has_dry_run": self.is_tried,
+            **{name: getattr(self, name) for name in ("title", "button", "explanation", "back")},
+        }
+        if seen is not None:
+            context |= {"dry_run": seen, "hidden": [(name, as_typed(value)) for name, value in form.hidden_values().items()]}
+            return TemplateResponse(request, "admin/ledger/kit/operation_dry_run.html", context)
+        status = 422 if form.is_bound and "edit" not in request.POST else 200
+        return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
+
+    def _form(self, request: HttpRequest) -> FormT:
+        by: dict[str, Any] = {"fixed": self.fixed, "actor": actor(request)}
+        if request.method == "POST" and self.form.more and "more" in request.POST:
+            return self.form(initial=self.form.with_more(request.POST.dict()), **by)
+        if request.method == "POST":
+            return self.form(request.POST, **by)
+        given = {name: value for name, value in request.GET.items() if "\x00" not in value}
+        return self.form(initial={**self.initial, **given, "idempotency_key": _new_key()}, **by)
+
+    def _try(self, request: HttpRequest, form: FormT, act: Callable[[FormT], Result]) -> Result | None:
+        """Return the result; or None, and then the form and the messages say why nothing was done."""
+        try:
+            return act(form)
+        except Invalid as error:
+            form.show([FieldError(error.facts["pointer"], error.facts["rule"], error.facts["detail"])])
+        except FieldFaults as error:
+            form.show(error.errors)
+            # Some faults, such as a name that is taken, are on record under the key.
+            _renew_key(form)
+        except (Refused, IdempotencyKeyReused) as error:
+            messages.error(request, self.explain(error, form))
+            _renew_key(form)
+        except Retryable as error:
+            messages.warning(request, f"{self.explain(error, form)}. Nothing was written; press the button again.")
+        except OutcomeUnknown:
+            messages.warning(
+                request,
+                "The connection broke, so the outcome is unknown. Press the button again; the ledger executes it only once.",
+            )
+        return None
+
+
+def _record(request: HttpRequest, title: str, form: KeyedForm, done: Done) -> None:
+    """Report what was done to the operator, and once to the staff log."""
+    if not done.is_replayed:
+        reason = form.cleaned_data.get("reason")
+        details = f"{done.what}: {done.detail}{f'; reason: {reason}' if reason else ''}"
+        staff_log.record(request, "form", about=title, details=details)
+    how = "was already done by the first click" if done.is_replayed else "is done"
+    messages.success(request, f"{done.what} {how}: {done.detail}.")
+
+
+def _new_key() -> str:
+    return f"admin-{secrets.token_hex(16)}"
+
+
+def _renew_key(form: KeyedForm) -> None:
+    form.data = form.data.copy()  # type: ignore[attr-defined]
+    form.data["idempotency_key"] = _new_key()  # type: ignore[index]

@@ -1,0 +1,1 @@
+"""The calls of the ledger, a module for each resource of its paths."""

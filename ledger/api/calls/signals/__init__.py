@@ -1,0 +1,1 @@
+"""Calls about signals: webhooks, and what they got."""

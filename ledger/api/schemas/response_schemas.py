@@ -1,0 +1,609 @@
+"""The responses of the ledger's calls. Each field is declared once, for the body and for the OpenAPI document."""
+
+from collections.abc import Callable
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from rest_framework import serializers
+
+from ledger.api.kit.writing.rendering import in_key_order, time_text
+from ledger.api.kit.writing.responses import Read, ResponseSchema, computed, former
+from ledger.models import KEY_STATES, SCOPES
+from ledger.rules import KINDS
+from ledger.rules.budgets.states import MODES
+from ledger.rules.budgets.states import SCOPES as SCOPES_OF_BUDGETS
+from ledger.rules.budgets.windows import WINDOWS
+from ledger.rules.instants import to_text
+from ledger.rules.lots import SOURCES
+from ledger.rules.recurring.terms import EXPIRIES, UNITS
+from ledger.rules.texts.explanations import DECISIONS
+from ledger.signals.reads import STATES
+from ledger.values import HOLD_STATES, LOT_STATES, MAX_AMOUNT
+
+# Fields ----------------------------------------------------------------------------------------------
+
+
+class _Whole(serializers.IntegerField):
+    """An integer, for the document: a number of an entry, or credits that one operation moves."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"min_value": 0, "max_value": MAX_AMOUNT} | options))
+
+
+class _Sum(_Whole):
+    """Credits that many operations add up to."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"max_value": 2**63 - 1} | options))
+
+
+def _time(
+    value: Read | str | None = None, *, as_text: Callable[[Any], str] = time_text, **options: Any
+) -> serializers.DateTimeField:
+    """An instant, as RFC 3339 in UTC."""
+    return computed(serializers.DateTimeField(**options), value, as_text=as_text)
+
+
+def _time_of_us(name: str, **options: Any) -> serializers.DateTimeField:
+    """An instant out of an attribute with microseconds."""
+    return _time(name, as_text=to_text, **options)
+
+
+# Entries ---------------------------------------------------------------------------------------------
+
+
+class DrawSerializer(ResponseSchema):
+    """The credits that an entry took from a lot, or gave back to it."""
+
+    grant = computed(_Whole(help_text="The lot, by the sequence of its grant."), itemgetter(0))
+    amount = computed(_Whole(help_text="How many credits."), itemgetter(1))
+
+
+class CounterpartSerializer(ResponseSchema):
+    """The other side of a transfer."""
+
+    holder_id = computed(serializers.CharField(help_text="The other holder."), itemgetter("holder_id"))
+    sequence = computed(
+        _Whole(required=False, min_value=1, help_text="On the side that got them: the `transfer_out` entry."),
+        lambda other: other.get("sequence"),
+    )
+    grant = computed(
+        _Whole(required=False, min_value=1, help_text="On the side that got them: the lot that they came from."),
+        lambda other: other.get("grant"),
+    )
+
+
+class EntryRatingSerializer(ResponseSchema):
+    """The rate behind an amount."""
+
+    rate = computed(serializers.CharField(help_text="The rate."), itemgetter("rate"))
+    version = computed(serializers.IntegerField(help_text="Its version."), itemgetter("version"))
+    quantity = computed(_Whole(min_value=1, help_text="The quantity that it priced."), itemgetter("quantity"))
+
+
+class EntrySerializer(ResponseSchema):
+    """One immutable row of the ledger."""
+
+    id = computed(
+        serializers.CharField(help_text="Identifies the entry in the whole ledger: holder, credit type, sequence."),
+        attrgetter("holder_id", "credit_type", "sequence"),
+        as_text="{0[0]}/{0[1]}/{0[2]}".format,
+    )
+    holder_id = serializers.CharField(help_text="Who owns the credits.")
+    credit_type = serializers.CharField(help_text="What is counted.")
+    sequence = _Whole(min_value=1, help_text="The entry's number in its account, without gaps.")
+    kind = serializers.ChoiceField(choices=[(kind, kind) for kind in KINDS], help_text="What happened.")
+    amount = _Whole(min_value=-MAX_AMOUNT, help_text="The change of `balance`, signed.")
+    balance = _Sum(min_value=-MAX_AMOUNT, help_text="The balance after it; below zero only where an overdraft was agreed.")
+    held = _Sum(help_text="The credits set aside after it.")
+    drawn = DrawSerializer(many=True, help_text="Which lots it took from or gave back to, in order.")
+    refers_to = _Whole(allow_null=True, help_text="The spend or grant that it refers to, by sequence.")
+    effective_at = _time_of_us("effective_us", help_text="The instant from which it counts.")
+    recorded_at = _time_of_us("recorded_us", help_text="When it was written.")
+    actor = serializers.CharField(help_text="Who did it.")
+    reason = serializers.CharField(help_text="Why, in the caller's words.")
+    reference = serializers.CharField(help_text="The caller's id of the related case.")
+    metadata = computed(serializers.DictField(help_text="Data of the caller."), as_text=in_key_order)
+    idempotency_key = serializers.CharField(
+        allow_null=True, help_text="The key of the request that made it; null on entries that the ledger books itself."
+    )
+    digest = computed(
+        serializers.RegexField(r"^[0-9a-f]{64}$", help_text="SHA-256 over the previous entry's digest and this entry."),
+        as_text=bytes.hex,
+    )
+    expires_at = _time_of_us("hold_expires_us", required=False, help_text="Of a hold: when it expires.")
+    counterpart = computed(CounterpartSerializer(required=False, help_text="Of a transfer: its other side."), "other_side")
+    rating = EntryRatingSerializer(
+        required=False, help_text="For an amount that a rate gave: which rate, and for which quantity."
+    )
+    requested = _Whole(
+        required=False,
+        min_value=1,
+        help_text="Of a partial spend: how many credits the request asked for; `amount` says how many it got.",
+    )
+    refunded_total = _Whole(required=False, help_text="Of a refund: how much of the spend has been refunded in all.")
+    overdraft = _Whole(
+        required=False, help_text="How far below zero spends may take the balance, if the account ever had an overdraft."
+    )
+    accepts_transfers = serializers.BooleanField(
+        required=False, help_text="Of an adjustment of incoming transfers: whether the account accepts them from then on."
+    )
+    frozen = computed(
+        serializers.BooleanField(
+            required=False, help_text="Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen."
+        ),
+        "freezes",
+    )
+    budget = serializers.CharField(required=False, help_text="Of an adjustment that sets or ends a budget: its name.")
+    recurring_grant = serializers.CharField(
+        required=False,
+        help_text="Of an adjustment that sets or ends a recurring grant, or records a period that needed nothing: its name.",
+    )
+
+
+class BudgetUseSerializer(ResponseSchema):
+    """What is used of a budget in its present window."""
+
+    subject = serializers.CharField(
+        allow_null=True, help_text="The actor, reference or value of the label; null for the account."
+    )
+    used = _Sum(help_text="Spent, held and transferred in the window, less what holds have released.")
+    remaining = _Whole(help_text="What is left of the limit.")
+    exceeded = computed(
+        serializers.BooleanField(
+            help_text="Whether more than the limit is used: of a soft budget, or after the limit was lowered."
+        ),
+        "is_exceeded",
+    )
+    resets_at = _time(
+        allow_null=True,
+        help_text="When the whole limit is available again if nothing else is used; null for an unused rolling window.",
+    )
+
+
+class BudgetBodySerializer(ResponseSchema):
+    """A budget of an account, and what is used of it."""
+
+    holder_id = serializers.CharField(help_text="Who owns the account.")
+    credit_type = serializers.CharField(help_text="What it counts.")
+    budget = computed(serializers.CharField(help_text="Its name."), "settings.name")
+    limit = computed(_Whole(help_text="How many credits may be spent in the window."), "settings.limit")
+    window = computed(serializers.ChoiceField(choices=WINDOWS, help_text="The window of time."), "settings.window")
+    hours = computed(_Whole(allow_null=True, help_text="The length of a rolling window."), "settings.hours")
+    time_zone = computed(serializers.CharField(help_text="The zone whose days, weeks and months count."), "settings.time_zone")
+    by = computed(
+        serializers.ChoiceField(choices=SCOPES_OF_BUDGETS, help_text="Whose spending is counted together."), "settings.by"
+    )
+    label = computed(  # type: ignore[assignment]
+        serializers.CharField(allow_null=True, help_text="Of a budget by label: the key in the metadata."), "settings.label"
+    )
+    subject = computed(
+        serializers.CharField(allow_null=True, help_text="The only subject that it limits; null: each has the whole limit."),
+        "settings.subject",
+    )
+    mode = computed(serializers.ChoiceField(choices=MODES, help_text="What happens beyond the limit."), "settings.mode")
+    usage = BudgetUseSerializer(many=True, help_text="By subject, without subjects that have used nothing.")
+    as_of = _time(help_text="The instant of this usage.")
+
+
+class UpcomingGrantSerializer(ResponseSchema):
+    """A grant that comes."""
+
+    period = _Whole(help_text="The number of the period, from 0 at the start on.")
+    amount = _Whole(min_value=1, help_text="What it grants; where it fills up to an amount, at most this.")
+    starts_at = _time(help_text="When the period begins, and the credits can be spent.")
+    ends_at = _time(help_text="When the next period begins.")
+    expires_at = _time(allow_null=True, help_text="When the credits expire; null: not by themselves.")
+
+
+class RecurringGrantBodySerializer(ResponseSchema):
+    """A recurring grant of an account."""
+
+    holder_id = serializers.CharField(help_text="Who owns the account.")
+    credit_type = serializers.CharField(help_text="What it grants.")
+    recurring_grant = computed(serializers.CharField(help_text="Its name."), "name")
+    state = serializers.ChoiceField(choices=("active", "finished"), help_text="Finished: no period is left.")
+    amount = computed(_Whole(allow_null=True, help_text="How many credits each period."), "terms.amount")
+    up_to = computed(_Whole(allow_null=True, help_text="Instead of the amount: up to what it fills its lots."), "terms.up_to")
+    interval = computed(serializers.ChoiceField(choices=UNITS, help_text="The unit of a period."), "terms.interval")
+    interval_count = computed(_Whole(min_value=1, help_text="How many units a period has."), "terms.interval_count")
+    starts_at = _time(help_text="When period 0 begins.")
+    time_zone = computed(serializers.CharField(help_text="The zone whose days, months and clocks count."), "terms.time_zone")
+    source = computed(  # type: ignore[assignment]
+        serializers.ChoiceField(choices=SOURCES, help_text="Whether the credits are paid for."), "terms.source"
+    )
+    priority = computed(_Whole(help_text="Lots with a lower number are spent first."), "terms.priority")
+    expiry = computed(serializers.ChoiceField(choices=EXPIRIES, help_text="When the credits expire."), "terms.expiry")
+    expires_after_days = computed(
+        _Whole(allow_null=True, help_text="With `after_days`: how many days after the start."), "terms.expires_after_days"
+    )
+    rollover_cap = computed(
+        _Whole(allow_null=True, help_text="With `rollover`: how many unspent credits the next period keeps."),
+        "terms.rollover_cap",
+    )
+    ends_at = _time(allow_null=True, help_text="No period begins from then on.")
+    periods = computed(_Whole(allow_null=True, help_text="How many periods there are."), "terms.periods")
+    set_by = computed(_Whole(min_value=1, help_text="The entry that set these terms."), "grant.setting")
+    last_entry = _Whole(allow_null=True, min_value=1, help_text="The entry of the last period since then.")
+    granted_until = _time(allow_null=True, help_text="The end of the last period that was granted.")
+    next_at = _time(allow_null=True, help_text="When the next grant is due; null if it is finished.")
+    upcoming = UpcomingGrantSerializer(many=True, help_text="The next grants.")
+
+
+class IncomingTransfersBodySerializer(ResponseSchema):
+    """Whether others may transfer credits into an account."""
+
+    holder_id = serializers.CharField(help_text="Who owns the account.")
+    credit_type = serializers.CharField(help_text="What it counts.")
+    accepts_transfers = computed(
+        serializers.BooleanField(help_text="False if the account refuses transfers from others."), "accepted"
+    )
+    accepted = former(serializers.BooleanField(), "accepts_transfers")
+    changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
+    changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
+
+
+class FreezeBodySerializer(ResponseSchema):
+    """Whether a holder is frozen."""
+
+    holder_id = serializers.CharField(help_text="Who owns the credits.")
+    frozen = serializers.BooleanField(help_text="True if nothing can be spent, held or transferred, in any credit type.")
+    credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
+    changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
+    changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
+
+
+# Balances --------------------------------------------------------------------------------------------
+
+
+class LotSerializer(ResponseSchema):
+    """The rest of a grant."""
+
+    grant = _Whole(min_value=1, help_text="The grant, by sequence.")
+    remaining = _Sum(min_value=1, help_text="Credits left in it.")
+    effective_at = _time_of_us("effective_us", help_text="The instant from which it can be spent.")
+    expires_at = _time_of_us("expires_us", allow_null=True, help_text="When it expires; null for never.")
+    priority = serializers.IntegerField(help_text="Lots with a lower number are spent first.")
+    source = serializers.ChoiceField(  # type: ignore[assignment]
+        choices=["purchased", "promotional"],
+        help_text="Purchased: the holder paid for the credits. Promotional: they were given.",
+    )
+    state = serializers.ChoiceField(
+        choices=LOT_STATES,
+        help_text="Whether the lot can be spent. The list contains an expired lot until the ledger books its expiry.",
+    )
+
+
+class GrantedSerializer(EntrySerializer):
+    """A grant, and what is left of it."""
+
+    lot = LotSerializer(allow_null=True, help_text="What is left of it; null if its credits are all spent, held or gone.")
+
+
+class ExpirySerializer(ResponseSchema):
+    """The soonest expiry among the open lots."""
+
+    at = _time(help_text="When.")
+    amount = _Sum(min_value=1, help_text="How many credits expire then if they are not spent before.")
+
+
+class HoldBodySerializer(ResponseSchema):
+    """An open hold."""
+
+    hold = _Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
+    amount = _Whole(min_value=1, help_text="What it still sets aside.")
+    expires_at = _time_of_us("expires_us", help_text="When the hold expires.")
+    state = serializers.ChoiceField(
+        choices=HOLD_STATES, help_text="An expired hold holds nothing; the list contains it until the ledger books its expiry."
+    )
+
+
+class AccountBalanceSerializer(ResponseSchema):
+    """An account's state."""
+
+    holder_id = serializers.CharField(help_text="Who owns the credits.")
+    credit_type = serializers.CharField(help_text="What is counted.")
+    available = _Sum(help_text="What can be spent at `as_of`.")
+    balance = _Sum(
+        min_value=-MAX_AMOUNT,
+        help_text="The sum of all entries: `available`, and lots that are not yet effective, or expired but not booked.",
+    )
+    held = _Sum(help_text="Credits set aside: the sum of `holds`.")
+    sequence = _Whole(help_text="The last entry; 0 for a holder without entries.")
+    as_of = _time(help_text="The instant of this state.")
+    lots = computed(LotSerializer(many=True, help_text="The lots, in the order in which they are spent."), "shown_lots")
+    next_expiry = ExpirySerializer(allow_null=True, help_text="Null if nothing expires.")
+    holds = computed(HoldBodySerializer(many=True, help_text="The holds, the oldest first."), "shown_holds")
+    overdraft = _Whole(help_text="How far below zero spends may take the balance; `available` includes it.")
+    owed = _Whole(help_text="How much of the overdraft is used: the lots add up to `balance` and this.")
+
+
+# Refusals, rates, batches ----------------------------------------------------------------------------
+
+
+class RefusalSerializer(ResponseSchema):
+    """A request that was refused."""
+
+    idempotency_key = serializers.CharField(help_text="The key of the request; the same key gets the same refusal again.")
+    operation = serializers.CharField(help_text="The operation of the request.")
+    problem = serializers.DictField(help_text="The problem that the request got.")
+    recorded_at = _time(help_text="When.")
+    actor = serializers.CharField(help_text="Who sent the request.")
+
+
+class RateBodySerializer(ResponseSchema):
+    """A version of a rate."""
+
+    ref = computed(serializers.CharField(help_text="Its name."), "code")
+    code = former(serializers.CharField(), "ref")
+    credit_type = serializers.CharField(help_text="What is counted.")
+    version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest version applies.")
+    price = _Whole(min_value=1, help_text="The price of `per` units, in credits.")
+    per = _Whole(min_value=1, help_text="Units per price; the ledger rounds up to whole credits.")
+    published_at = _time(help_text="The instant from which this version applies.")
+    published_by = serializers.CharField(help_text="Who published it.")
+    reason = computed(serializers.CharField(help_text="Why."), "published_because")
+
+
+class QuoteBodySerializer(ResponseSchema):
+    """The current price of a quantity."""
+
+    amount = _Whole(min_value=1, help_text="In credits.")
+    rating = computed(EntryRatingSerializer(help_text="The rating that an entry would keep."), lambda rating: rating)
+
+
+class PageLinkSerializer(ResponseSchema):
+    """A link to a customer's page."""
+
+    url = serializers.CharField(help_text="The address of the page. Anyone who has it sees the page until the link ends.")
+    data_url = serializers.CharField(help_text="The address of what the page shows, as JSON.")
+    expires_at = serializers.DateTimeField(help_text="When the link ends.")
+
+
+class OwnKeySerializer(ResponseSchema):
+    """The API key of the request, and what it may do."""
+
+    id = _Whole(min_value=1, help_text="Its number, by which /v1/keys/{key_id} finds it.")
+    name = serializers.CharField(help_text="Its name.")
+    actor = serializers.CharField(help_text="The actor of the key's entries.")
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=SCOPES),
+        help_text="All scopes of the key, including those that another of its scopes implies.",
+    )
+    holder_id = serializers.CharField(allow_null=True, help_text="The only holder that the key may use; null for all holders.")
+    expires_at = _time(allow_null=True, help_text="The instant from which the API refuses it; null for never.")
+    requests_per_second = _Whole(
+        allow_null=True, min_value=1, help_text="How many of its calls a second one process accepts; null for no limit."
+    )
+    concurrent_requests = _Whole(
+        allow_null=True, min_value=1, help_text="How many of its calls at the same time one process accepts; null for no limit."
+    )
+
+
+class ApiKeySerializer(ResponseSchema):
+    """An API key, without its secret."""
+
+    id = _Whole(min_value=1, help_text="Its number.")
+    name = serializers.CharField(help_text="Its name; unique, even among keys that have ended.")
+    actor = serializers.CharField(help_text="The actor of the key's entries.")
+    prefix = serializers.CharField(help_text="The first characters of its secret, by which a person recognises it.")
+    scopes = computed(
+        serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), help_text="The scopes that it was given."),
+        "granted_scopes",
+    )
+    holder_id = serializers.CharField(allow_null=True, help_text="The only holder that it may use; null for all holders.")
+    requests_per_second = _Whole(
+        allow_null=True, min_value=1, help_text="How many calls a second one process accepts; null for the limit in the settings."
+    )
+    concurrent_requests = _Whole(
+        allow_null=True,
+        min_value=1,
+        help_text="How many calls at the same time one process accepts; null for the limit in the settings.",
+    )
+    state = serializers.ChoiceField(
+        choices=KEY_STATES, help_text="`active` if it still works; `expired` and `revoked` are final."
+    )
+    created_at = _time(help_text="When it was made.")
+    created_by = serializers.CharField(help_text="Who made it: the actor of the API key, or the operator.")
+    expires_at = _time(allow_null=True, help_text="When it expires; null for never.")
+    rotated_at = _time(allow_null=True, help_text="When it got its current secret; null for its first secret.")
+    former_until = _time(allow_null=True, help_text="Until when the former secret is valid; null if it ended at the rotation.")
+    revoked_at = _time(allow_null=True, help_text="When it was revoked; null if it was not.")
+    last_used_at = _time(
+        allow_null=True, help_text="When the key was last used, to 5 minutes, recorded a moment later; null for never."
+    )
+
+
+class ApiKeyWithSecretSerializer(ApiKeySerializer):
+    """An API key that has a new secret. This response alone has it: the server stores no secret."""
+
+    id = _Whole(min_value=1, allow_null=True, help_text="Its number; null in a dry run.")
+    secret = serializers.CharField(
+        allow_null=True,
+        help_text="What `Authorization: Bearer` takes. Null in a dry run, and when the response is repeated "
+        "(`Idempotency-Replayed: true`): a client that has lost the secret rotates the key.",
+    )
+
+
+class ResultSerializer(serializers.Serializer):
+    """The outcome of one operation of a batch."""
+
+    status = serializers.IntegerField(
+        help_text="The status that the call alone would have: 201, 402 …; 424 if another operation failed."
+    )
+    replayed = serializers.BooleanField(required=False, help_text="True when the operation's key had been used before.")
+    body = EntrySerializer(required=False, help_text="The entry.")
+    problem = serializers.DictField(required=False, help_text="Or the problem.")
+
+
+class BatchBodySerializer(serializers.Serializer):
+    """The outcome of a batch."""
+
+    failed = serializers.IntegerField(help_text="How many operations have a problem.")
+    results = ResultSerializer(many=True, help_text="One per operation, in their order.")
+
+
+# Signals ---------------------------------------------------------------------------------------------
+
+
+class WebhookBodySerializer(serializers.Serializer):
+    """Where signals are sent to."""
+
+    id = _Whole(min_value=1, help_text="Its id.")
+    url = serializers.CharField(help_text="The address that signals are sent to.")
+    types = serializers.ListField(child=serializers.CharField(), help_text="The types of signals that it gets.")
+    holder_id = serializers.CharField(allow_null=True, help_text="The only holder whose signals it gets; null for all holders.")
+    description = serializers.CharField(help_text="What it is for.")
+    state = serializers.ChoiceField(
+        choices=["enabled", "disabled", "removed"],
+        help_text="`disabled`: signals are kept for it, but not sent. `removed`: it gets no more signals.",
+    )
+    disabled_at = serializers.DateTimeField(allow_null=True, help_text="When it was disabled; null if it is not disabled.")
+    disabled_because = serializers.CharField(allow_null=True, help_text="Why it was disabled, for people.")
+    created_at = serializers.DateTimeField(help_text="When it was made; it gets signals of what has happened since then.")
+    created_by = serializers.CharField(help_text="Who made it.")
+    rotated_at = serializers.DateTimeField(
+        allow_null=True, help_text="When it got its current secret; null for its first secret."
+    )
+    former_until = serializers.DateTimeField(allow_null=True, help_text="Until when the former secret also signs requests.")
+    failing_since = serializers.DateTimeField(
+        required=False,
+        allow_null=True,
+        help_text="The first failed attempt since the last success; null if no attempt has failed since.",
+    )
+    secret = serializers.CharField(
+        required=False,
+        allow_null=True,
+        help_text="Signs the requests. Only the response that creates it contains it; null in a dry run, and after a rotation.",
+    )
+
+
+class DeliveryBodySerializer(serializers.Serializer):
+    """A signal for a webhook."""
+
+    number = _Whole(min_value=1, help_text="The order in which signals of one holder are sent.")
+    signal = serializers.UUIDField(help_text="The signal's id, which receivers see as `webhook-id`.")
+    type = serializers.CharField(help_text="Its type.")
+    holder_id = serializers.CharField(allow_null=True, help_text="The holder that it concerns; null if it concerns no holder.")
+    occurred_at = serializers.DateTimeField(help_text="When its cause happened.")
+    state = serializers.ChoiceField(
+        choices=STATES,
+        help_text="`delivered`: the receiver accepted it. `given_up`: it refused each attempt, but accepted other signals.",
+    )
+    attempts = _Whole(help_text="The number of attempts, since the last resend if there was one.")
+    next_attempt_at = serializers.DateTimeField(
+        allow_null=True, help_text="Of a pending delivery: when the holder's next signal is due; null if nothing is due."
+    )
+    ended_at = serializers.DateTimeField(allow_null=True, help_text="When it was delivered or given up.")
+
+
+class AttemptBodySerializer(serializers.Serializer):
+    """One request to a receiver."""
+
+    started_at = serializers.DateTimeField(help_text="When it began.")
+    took_ms = _Whole(help_text="How many milliseconds it took.")
+    status = serializers.IntegerField(allow_null=True, help_text="The status of the receiver's answer; null without an answer.")
+    error = serializers.CharField(help_text="Why it failed; empty if the receiver accepted it.")
+    response = serializers.CharField(help_text="The beginning of the answer.")
+    url = serializers.CharField(help_text="The address that it was sent to.")
+
+
+class DeliveryDetailsSerializer(DeliveryBodySerializer):
+    """A signal for a webhook, with what is sent and what came of each attempt."""
+
+    payload = serializers.DictField(help_text="The body of the request: type, timestamp and data.")
+    tried = AttemptBodySerializer(many=True, help_text="The attempts, the newest first; up to 100.")
+
+
+# Explanations ----------------------------------------------------------------------------------------
+
+
+class StateLotSerializer(serializers.Serializer):
+    """A lot of an account's state."""
+
+    grant = _Whole(min_value=1, help_text="The grant, by sequence.")
+    remaining = _Sum(min_value=1, help_text="Credits left in it.")
+    effective_at = serializers.DateTimeField(help_text="The instant from which it can be spent.")
+    expires_at = serializers.DateTimeField(allow_null=True, help_text="When it expires; null for never.")
+    priority = serializers.IntegerField(help_text="Lots with a lower number are spent first.")
+    source = serializers.CharField(help_text="purchased or promotional.")  # type: ignore[assignment]
+    state = serializers.CharField(help_text="spendable, not_yet_effective, or expired but not booked.")
+
+
+class StateSerializer(serializers.Serializer):
+    """An account's state at the instant of an entry."""
+
+    sequence = _Whole(help_text="The last entry.")
+    available = _Sum(help_text="The credits that could be spent.")
+    balance = _Sum(min_value=-MAX_AMOUNT, help_text="The balance.")
+    held = _Sum(help_text="Credits set aside.")
+    overdraft = _Whole(help_text="How far below zero spends may take the balance.")
+    owed = _Whole(help_text="How much of the overdraft is used: the lots add up to the balance and this.")
+    lots = StateLotSerializer(many=True, help_text="The open lots, in the order of use.")
+    holds = HoldBodySerializer(many=True, help_text="The open holds.")
+
+
+class LotDecisionSerializer(serializers.Serializer):
+    """The ledger's decision about a lot, and its reason."""
+
+    grant = _Whole(help_text="The lot.")
+    amount = _Whole(help_text="How many of its credits were used; 0 if the lot was skipped.")
+    decision = serializers.ChoiceField(
+        choices=[(name, name) for name in DECISIONS], help_text="What the ledger did with the lot, or why it skipped it."
+    )
+    text = serializers.CharField(help_text="For people.")
+
+
+class BookedSerializer(serializers.Serializer):
+    """A due change that the same write booked."""
+
+    sequence = _Whole(min_value=1, help_text="The entry.")
+    kind = serializers.CharField(help_text="A kind that the ledger books by itself: expire, release or adjust.")
+    amount = _Whole(min_value=-MAX_AMOUNT, help_text="The change of the balance.")
+    refers_to = _Whole(allow_null=True, help_text="The hold or grant, by sequence.")
+    effective_at = serializers.DateTimeField(help_text="The instant from which it counted.")
+    text = serializers.CharField(help_text="For people.")
+
+
+class ReferredSerializer(serializers.Serializer):
+    """The spend, hold or grant that an entry refers to, and its rest."""
+
+    sequence = _Whole(min_value=1, help_text="The entry.")
+    kind = serializers.CharField(help_text="The kind of the entry.")
+    amount = _Whole(min_value=-MAX_AMOUNT, help_text="The change of the balance.")
+    text = serializers.CharField(help_text="For people.")
+    taken = _Whole(required=False, help_text="Of a spend: the credits that it took.")
+    returned_before = _Whole(required=False, help_text="Of a spend: the credits refunded before.")
+    returned = _Whole(required=False, help_text="Of a spend: the credits refunded in all.")
+    refundable = _Whole(required=False, help_text="Of a spend: the credits that can still be refunded.")
+    held_before = _Whole(required=False, help_text="Of a hold: the credits set aside before.")
+    held = _Whole(required=False, help_text="Of a hold: the credits still set aside.")
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a hold that is still open.")
+    remaining = _Sum(required=False, help_text="Of a grant: the rest of its lot.")
+
+
+class CountedSerializer(serializers.Serializer):
+    """What a budget counted of an entry."""
+
+    budget = serializers.CharField(help_text="The budget.")
+    subject = serializers.CharField(allow_null=True, help_text="The subject that was counted; null for the whole account.")
+    mode = serializers.CharField(help_text="hard or soft.")
+    limit = _Whole(help_text="Its limit.")
+    used_before = _Sum(help_text="What was used in the window before the entry.")
+    used = _Sum(help_text="What was used after it.")
+    text = serializers.CharField(help_text="For people.")
+
+
+class ExplanationSerializer(serializers.Serializer):
+    """The explanation of an entry."""
+
+    sequence = _Whole(min_value=1, help_text="The entry.")
+    kind = serializers.CharField(help_text="Its kind.")
+    text = serializers.CharField(help_text="What happened, for people.")
+    before = StateSerializer(help_text="The account when it was decided.")
+    after = StateSerializer(help_text="The account after it.")
+    lots = LotDecisionSerializer(many=True, help_text="Each lot that was used or skipped, in order.")
+    budgets = CountedSerializer(many=True, help_text="The budgets that counted it, or gave something back.")
+    booked_before = BookedSerializer(many=True, help_text="Due changes that the same write booked just before.")
+    booked_after = BookedSerializer(many=True, help_text="Changes that followed from the entry and were booked just after it.")
+    refers_to = ReferredSerializer(allow_null=True, help_text="The entry that this one refers to, or null.")

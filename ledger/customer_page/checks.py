@@ -1,0 +1,36 @@
+"""What a project that includes the page has to have, beside its address."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.core.checks import Warning as CheckWarning
+from django.template import TemplateDoesNotExist
+from django.template.loader import get_template
+
+from ledger import conf
+from ledger.customer_page.links import is_origin, is_served
+
+
+def check_page(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Report what keeps the page from being shown: ledger.W003 and W004, and wrong values of its settings: E005 and E006."""
+    found: list[CheckMessage] = []
+    for origin in conf.CUSTOMER_PAGE_FRAMED_BY.value:
+        if not is_origin(origin):
+            what = f"settings.LEDGER['CUSTOMER_PAGE_FRAMED_BY'] has {origin!r}, which is not an origin such as 'https://shop.example'."
+            found.append(Error(what, id="ledger.E005"))
+    address = conf.CUSTOMER_PAGE_URL.value
+    if address and not address.startswith(("https://", "http://")):
+        what = f"settings.LEDGER['CUSTOMER_PAGE_URL'] is {address!r}: it must begin with https:// or http://."
+        found.append(Error(what, id="ledger.E006"))
+    if not is_served():
+        return found
+    if not settings.STATIC_URL:
+        hint = "Put 'django.contrib.staticfiles' into INSTALLED_APPS, and set STATIC_URL."
+        found.append(CheckWarning("The customer's page has no address for its style.", hint=hint, id="ledger.W003"))
+    try:
+        get_template("ledger/customer_page/page.html")
+    except TemplateDoesNotExist:
+        hint = "Add DjangoTemplates with APP_DIRS to TEMPLATES."
+        found.append(CheckWarning("The customer's page has no template.", hint=hint, id="ledger.W004"))
+    return found

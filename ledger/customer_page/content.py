@@ -1,0 +1,142 @@
+"""What the page says, in the form of its JSON. The HTML is made from this alone, so it cannot say more.
+
+With `hides_amounts` the amounts are not in here at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from django.utils import timezone
+
+from ledger import reads
+from ledger.customer_page.links import Link
+from ledger.customer_page.parts import Section, Shown, customer_of
+from ledger.customer_page.usage import usage_by_day
+from ledger.reads import Balance, ShownEntry
+from ledger.rules.instants import to_text, to_us
+from ledger.rules.kinds import KINDS
+from ledger.typesetting.languages import Language, language_of
+from ledger.units import CreditUnit, units_of
+from ledger.values import MAX_SEQUENCE
+
+HISTORY_ROWS: Final = 20
+LOTS_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Content:
+    """A page.
+
+    Args:
+        data: its JSON.
+        sections: the lists that other applications add; the JSON has their rows.
+    """
+
+    data: dict[str, Any]
+    sections: Sequence[Section]
+    language: Language
+    zone: ZoneInfo
+
+
+def read_content(link: Link, *, credit_type: str | None = None, before: int | None = None) -> Content:
+    """Read the page of a link, without a lock.
+
+    Args:
+        credit_type: the account whose lots, usage and history are shown; None, or one that the link does not show: the first.
+        before: only entries of a smaller number, for a further page of the history.
+    """
+    customer = customer_of(link.holder_id)
+    zone = _zone(customer.time_zone if customer else "")
+    language = language_of(link.language or (customer.language if customer else "en"))
+    accounts = [
+        found for found in reads.accounts(link.holder_id) if found.credit_type in (link.credit_types or [found.credit_type])
+    ]
+    chosen = next((found for found in accounts if found.credit_type == credit_type), accounts[0] if accounts else None)
+    units = units_of(found.credit_type for found in accounts)
+    shown = Shown(
+        language=language,
+        hides_amounts=link.hides_amounts,
+        document_url=lambda name: link.address("document", name),
+    )
+    sections = customer.sections(shown) if customer else []
+    data = {
+        "holder": link.holder_id,
+        "name": customer.name if customer else "",
+        "language": language.code,
+        "time_zone": zone.key,
+        "hides_amounts": link.hides_amounts,
+        "link_expires_at": to_text(to_us(link.expires_at)),
+        "accounts": [_account(found, units[found.credit_type], hides=link.hides_amounts) for found in accounts],
+        "account": chosen and _details(chosen, link, zone, before),
+        **{section.name: list(section.rows) for section in sections},
+    }
+    return Content(data=data, sections=sections, language=language, zone=zone)
+
+
+def _zone(name: str) -> ZoneInfo:
+    """Return the customer's zone, otherwise that of the project's settings."""
+    try:
+        return ZoneInfo(name or timezone.get_default_timezone_name())
+    except (ZoneInfoNotFoundError, ValueError):
+        return ZoneInfo("UTC")
+
+
+def _account(found: Balance, unit: CreditUnit, *, hides: bool) -> dict[str, Any]:
+    return {
+        "credit_type": found.credit_type,
+        "name": unit.name,
+        "unit": unit.unit,
+        "decimals": unit.scale,
+        "available": None if hides else found.available,
+        "held": None if hides else found.held,
+        "owed": None if hides else found.owed,
+    }
+
+
+def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None) -> dict[str, Any]:
+    """Return lots, usage and history of an account."""
+    hides = link.hides_amounts
+    lots = sorted(
+        (lot for lot in found.lots if not lot.is_expired(to_us(found.as_of))),
+        key=lambda lot: (lot.expires_us is None, lot.expires_us or 0, lot.grant),
+    )
+    position = None if before is None else (found.as_of, found.credit_type, min(before, MAX_SEQUENCE))
+    entries = reads.entries(link.holder_id, credit_type=found.credit_type, before=position, limit=HISTORY_ROWS + 1)
+    page = entries[:HISTORY_ROWS]
+    usage = [] if hides else usage_by_day(link.holder_id, found.credit_type, zone=zone, now=found.as_of)
+    return {
+        "credit_type": found.credit_type,
+        "as_of": to_text(to_us(found.as_of)),
+        "lots": [
+            {
+                "amount": None if hides else lot.remaining,
+                "source": lot.source,
+                "starts_at": to_text(lot.effective_us) if lot.effective_us > to_us(found.as_of) else None,
+                "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
+            }
+            for lot in lots[:LOTS_SHOWN]
+        ],
+        "more_lots": max(0, len(lots) - LOTS_SHOWN),
+        "usage": None if hides else [{"day": f"{day:%Y-%m-%d}", "used": used} for day, used in usage],
+        # Statements leave out the same kinds.
+        "history": [_entry(entry, hides=hides) for entry in page if KINDS[entry.kind].on_statement],
+        "older_than": page[-1].sequence if len(entries) > HISTORY_ROWS else None,
+    }
+
+
+def _entry(entry: ShownEntry, *, hides: bool) -> dict[str, Any]:
+    return {
+        "number": entry.sequence,
+        "kind": entry.kind,
+        "at": to_text(entry.recorded_us),
+        "amount": None if hides else entry.amount,
+        "balance": None if hides else entry.balance,
+    }
+
+
+def instant(text: str) -> datetime:
+    """Return an instant of the JSON."""
+    return datetime.fromisoformat(text)

@@ -1,0 +1,164 @@
+"""The page for people, made from its JSON."""
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+from ledger.customer_page.content import Content, instant
+from ledger.customer_page.links import Link
+from ledger.customer_page.parts import Cell, Section
+from ledger.customer_page.texts import TEXTS
+from ledger.rules.kinds import KINDS
+from ledger.typesetting.languages import Language
+
+BAR, GAP, HEIGHT = 10, 3, 100
+LEAST_BAR: Final = 2
+"""The least height of the bar of a day with any usage, of HEIGHT."""
+
+
+class Bar(NamedTuple):
+    """A bar of the chart, from its left upper corner."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+def context_of(content: Content, link: Link) -> dict[str, Any]:
+    """Return what the template shows."""
+    data, texts = content.data, TEXTS[content.language.code]
+    by_type = {account["credit_type"]: account for account in data["accounts"]}
+    details = data["account"]
+    return {
+        "texts": texts,
+        "language": data["language"],
+        "name": data["name"] or data["holder"],
+        "hides_amounts": data["hides_amounts"],
+        "accounts": [_account(each, details["credit_type"], content, link) for each in data["accounts"]],
+        "chosen": details and _details(details, by_type[details["credit_type"]], content, link),
+        "sections": [*content.sections],
+        "ends": texts["ends"].format(time=_time(data["link_expires_at"], content), zone=data["time_zone"]),
+    }
+
+
+def _account(account: Mapping[str, Any], chosen: str, content: Content, link: Link) -> dict[str, Any]:
+    texts = TEXTS[content.language.code]
+    parts = [
+        texts[name].format(amount=_number(account[name], account, content.language)) for name in ("held", "owed") if account[name]
+    ]
+    return {
+        "name": account["name"],
+        "unit": account["unit"],
+        "available": None if account["available"] is None else _number(account["available"], account, content.language),
+        "besides": parts,
+        "url": link.address("page", type=account["credit_type"]),
+        "is_chosen": account["credit_type"] == chosen,
+    }
+
+
+def _details(details: Mapping[str, Any], account: Mapping[str, Any], content: Content, link: Link) -> dict[str, Any]:
+    texts = TEXTS[content.language.code]
+    older = details["older_than"]
+    return {
+        "lots": _lots(details, account, content),
+        "more_lots": texts["more_lots"].format(count=details["more_lots"]) if details["more_lots"] else "",
+        "usage": None if details["usage"] is None else _usage(details["usage"], account, content.language),
+        "history": _history(details, account, content),
+        "older_url": link.address("page", type=details["credit_type"], before=older) if older else "",
+        "newest_url": link.address("page", type=details["credit_type"]),
+    }
+
+
+def _table(name: str, title: str, empty: str, headers: Sequence[Cell | None], rows: Sequence[Sequence[Cell | None]]) -> Section:
+    """Return a list. What is None is left out: it would show an amount."""
+    head, *cells = [[cell for cell in row if cell is not None] for row in (headers, *rows)]
+    return Section(name=name, title=title, empty=empty, headers=head, cells=cells, rows=())
+
+
+def _lots(details: Mapping[str, Any], account: Mapping[str, Any], content: Content) -> Section:
+    texts, language = TEXTS[content.language.code], content.language
+    hides = content.data["hides_amounts"]
+    rows = [
+        (
+            Cell(_expiry(lot, content)),
+            Cell(texts[lot["source"]]),
+            None if hides else Cell(_number(lot["amount"], account, language), is_number=True),
+        )
+        for lot in details["lots"]
+    ]
+    headers = (Cell(texts["expires"]), Cell(texts["source"]), None if hides else Cell(texts["amount"], is_number=True))
+    return _table("lots", texts["expiring"], texts["no_lots"], headers, rows)
+
+
+def _expiry(lot: Mapping[str, Any], content: Content) -> str:
+    texts = TEXTS[content.language.code]
+    ends = texts["never"] if lot["expires_at"] is None else _time(lot["expires_at"], content)
+    if lot["starts_at"] is None:
+        return ends
+    return f"{ends}, {texts['from'].format(day=_time(lot['starts_at'], content))}"
+
+
+def _history(details: Mapping[str, Any], account: Mapping[str, Any], content: Content) -> Section:
+    texts, language = TEXTS[content.language.code], content.language
+    hides = content.data["hides_amounts"]
+    rows = [
+        (
+            Cell(_time(entry["at"], content)),
+            Cell(KINDS[entry["kind"]].on_statement[language.code]),
+            None if hides else Cell(_signed(entry["amount"], account, language), is_number=True),
+            None if hides else Cell(_number(entry["balance"], account, language), is_number=True),
+        )
+        for entry in details["history"]
+    ]
+    headers = (
+        Cell(texts["time"].format(zone=content.zone.key)),
+        Cell(texts["what"]),
+        None if hides else Cell(texts["amount"], is_number=True),
+        None if hides else Cell(texts["balance"], is_number=True),
+    )
+    return _table("history", texts["history"], texts["no_history"], headers, rows)
+
+
+def _usage(days: Sequence[Mapping[str, Any]], account: Mapping[str, Any], language: Language) -> dict[str, Any]:
+    """Return the chart, the same in a sentence, and as a table."""
+    texts = TEXTS[language.code]
+    used = [max(each["used"], 0) for each in days]
+    most = max(used)
+    first, last = (language.day(date.fromisoformat(days[place]["day"])) for place in (0, -1))
+    total, highest = (_number(amount, account, language) for amount in (sum(used), most))
+    sentence = texts["usage_sum"].format(sum=total, unit=account["unit"], first=first, last=last, most=highest)
+    rows = [
+        (Cell(language.day(date.fromisoformat(each["day"]))), Cell(_number(each["used"], account, language), is_number=True))
+        for each in reversed(days)
+        if each["used"]
+    ]
+    return {
+        "sentence": sentence if most else texts["no_usage"],
+        "bars": [_bar(place, amount, most) for place, amount in enumerate(used) if amount],
+        "width": len(days) * (BAR + GAP) - GAP,
+        "height": HEIGHT,
+        "most": highest,
+        "first": first,
+        "last": last,
+        "table": _table("usage", texts["usage"], "", (Cell(texts["day"]), Cell(texts["used"], is_number=True)), rows),
+    }
+
+
+def _bar(place: int, amount: int, most: int) -> Bar:
+    height = max(amount * HEIGHT // most, LEAST_BAR)
+    return Bar(place * (BAR + GAP), HEIGHT - height, BAR, height)
+
+
+def _number(amount: int, account: Mapping[str, Any], language: Language) -> str:
+    scale = account["decimals"]
+    return language.number(Decimal(amount).scaleb(-scale), decimals=scale)
+
+
+def _signed(amount: int, account: Mapping[str, Any], language: Language) -> str:
+    return ("+" if amount > 0 else "") + _number(amount, account, language)
+
+
+def _time(text: str, content: Content) -> str:
+    return content.language.date_and_time(instant(text), content.zone)

@@ -1,0 +1,12 @@
+"""The addresses of the page; a project includes them where it wants."""
+
+from django.urls import path
+
+from ledger.customer_page import views
+
+app_name = "customer_page"
+urlpatterns = [
+    path("", views.page, name="page"),
+    path("data", views.data, name="data"),
+    path("documents/<slug:name>.pdf", views.document, name="document"),
+]

@@ -1,0 +1,66 @@
+"""How many credits an account used on each day: spends and captures, less refunds."""
+
+from datetime import date, datetime, time, timedelta
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+from django.db import connection
+
+from ledger.rules.kinds import KINDS
+
+DAYS: Final = 30
+MOST_ENTRIES: Final = 10_000
+"""At most how many entries are added up, the newest: the cost does not grow with the history."""
+
+MOVED: Final = {
+    "amount": "amount",
+    "drawn": "-COALESCE((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(drawn) AS part), 0)",
+}
+USED: Final = "\n".join(
+    f"            WHEN '{kind.name}' THEN -({MOVED[kind.moves]})"
+    for kind in KINDS.values()
+    if kind.total in ("spent", "refunded")
+)
+BY_DAY: Final = f"""
+SELECT (recorded_at AT TIME ZONE %(zone)s)::date AS day, COALESCE(sum(CASE kind
+{USED}
+        END), 0), count(*)
+FROM (
+    SELECT recorded_at, kind, amount, drawn
+    FROM ledger_entry
+    WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s
+        AND sequence > ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(since)s::timestamptz - interval '1 microsecond')
+    ORDER BY sequence DESC
+    LIMIT {MOST_ENTRIES}
+) AS newest
+GROUP BY day
+ORDER BY day
+"""
+
+
+class DayUsage(NamedTuple):
+    """A day, and the credits that were used on it; below 0 if more was refunded."""
+
+    day: date
+    used: int
+
+
+def usage_by_day(holder_id: str, credit_type: str, *, zone: ZoneInfo, now: datetime) -> list[DayUsage]:
+    """Return the usage of each of the last DAYS days, today included.
+
+    For an account with more than MOST_ENTRIES entries in them: only of the days that these cover.
+    """
+    today = now.astimezone(zone).date()
+    first = today - timedelta(days=DAYS - 1)
+    since = datetime.combine(first, time(), zone)
+    values: dict[str, Any] = {"holder_id": holder_id, "credit_type": credit_type, "zone": zone.key, "since": since}
+    with connection.cursor() as cursor:
+        cursor.execute(BY_DAY, values)
+        rows = cursor.fetchall()
+    if sum(entries for _, _, entries in rows) == MOST_ENTRIES:
+        # The first of these days may have more entries than were read.
+        first = rows[0][0] + timedelta(days=1)
+    # A sum can exceed a bigint.
+    used = {day: int(amount) for day, amount, _ in rows}
+    days = (first + timedelta(days=number) for number in range((today - first).days + 1))
+    return [DayUsage(day, used.get(day, 0)) for day in days]

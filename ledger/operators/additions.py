@@ -1,0 +1,96 @@
+"""The parts that other applications add to the ledger's pages for operators: sections of a holder's page, alerts, search results.
+
+The ledger does not know billing. An application registers functions in its `AppConfig.ready`; the pages call them when they are
+shown, so nothing of another application's pages is loaded before.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of a page: a heading, a table of rows below headers, and a link to more; `empty` is the sentence for no rows."""
+
+    title: str
+    table: Mapping[str, Any]
+    empty: str = ""
+    more_url: str = ""
+    more_text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Something that needs a person's attention: a tone ("danger", "warning" or "info"), a text, and the page that shows it."""
+
+    tone: str
+    text: str
+    url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """One result of the search over everything: its kind, in words, and its page."""
+
+    title: str
+    description: str
+    url: str
+    icon: str
+
+
+HolderSections = Callable[[Any, str], Sequence[Section]]
+"""Takes the request and a holder's id; shows what the operator may see."""
+AttentionList = Callable[[Any], Sequence[Attention]]
+"""Takes the request; names what the operator may see."""
+Search = Callable[[Any, str], Sequence[Found]]
+"""Takes the request and the word; finds by index only, what the operator may see."""
+
+Money = Callable[[int, str], str]
+"""Takes an amount in minor units and its currency; writes it for people."""
+
+_holder_sections: list[HolderSections] = []
+_attention: list[AttentionList] = []
+_searches: list[Search] = []
+_money: Money = "{} {} minor units".format
+
+
+def register_holder_sections(given: HolderSections) -> None:
+    """Show these sections on a holder's page, behind the ledger's own."""
+    _holder_sections.append(given)
+
+
+def register_attention(given: AttentionList) -> None:
+    """Show these items on the first page, behind the ledger's own."""
+    _attention.append(given)
+
+
+def register_search(given: Search) -> None:
+    """Search here too, behind the ledger's own search."""
+    _searches.append(given)
+
+
+def register_money(given: Money) -> None:
+    """Write amounts of money in this form: only billing knows the decimals of currencies."""
+    global _money
+    _money = given
+
+
+def money(amount_minor: int, currency: str) -> str:
+    """Return an amount of money in words."""
+    return _money(amount_minor, currency)
+
+
+def holder_sections(request: Any, holder_id: str) -> list[Section]:
+    """Return the sections of applications about the holder."""
+    return [section for each in _holder_sections for section in each(request, holder_id)]
+
+
+def attention(request: Any) -> list[Attention]:
+    """Return the items of applications that need attention."""
+    return [item for each in _attention for item in each(request)]
+
+
+def search(request: Any, word: str) -> list[Found]:
+    """Return the results of applications for that word."""
+    return [found for each in _searches for found in each(request, word)]

@@ -1,0 +1,238 @@
+"""Recurring grants: set, ended, and granted period by period. Each function returns the entries in order."""
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from ledger.errors import RecurringGrantDue, RecurringGrantNotFound
+from ledger.rules.accounts import AccountState
+from ledger.rules.decisions.credits import grant
+from ledger.rules.decisions.settlement import Entries, settle_due
+from ledger.rules.entries import BY_THE_LEDGER
+from ledger.rules.instants import from_us, to_text, to_us
+from ledger.rules.lots import Lot, remove, split, total
+from ledger.rules.recurring import RecurringGrant, RecurringTerms
+from ledger.rules.requests import EndRecurringGrantRequest, GrantRequest, RecurringGrantRequest, RevokeRequest
+from ledger.rules.texts.recurring_texts import grant_words
+
+
+def set_recurring_grant(account: AccountState, request: RecurringGrantRequest, *, known: RecurringGrant | None) -> Entries:
+    """Set a recurring grant, or give it other terms, by an `adjust` entry of 0; no credits move.
+
+    Args:
+        known: the recurring grant of that name, if the account has one or had one.
+
+    Raises:
+        RecurringGrantDue: a grant by the present terms is due.
+    """
+    _ensure_none_is_due(account, request, known)
+    booked, account = settle_due(account)
+    terms = _terms_of(account, request, known)
+    until_us = None if known is None else known.granted_until_us
+    first = terms.first(account.now_us, not_before_us=until_us)
+    return [*booked, _setting(account, request, terms, first, until_us)]
+
+
+def end_recurring_grant(account: AccountState, request: EndRecurringGrantRequest, *, known: RecurringGrant | None) -> Entries:
+    """End a recurring grant, by an `adjust` entry of 0; what it granted stays.
+
+    Raises:
+        RecurringGrantNotFound: the account has none of that name.
+        RecurringGrantDue: a grant is due.
+    """
+    if known is None or known.terms is None:
+        raise RecurringGrantNotFound(recurring_grant=request.recurring_grant)
+    if not request.drops_due:
+        _ensure_none_is_due(account, request, known)
+    booked, account = settle_due(account)
+    return [*booked, _setting(account, request, None, None, known.granted_until_us)]
+
+
+def _ensure_none_is_due(
+    account: AccountState, request: RecurringGrantRequest | EndRecurringGrantRequest, known: RecurringGrant | None
+) -> None:
+    # A dry run shows what the request does after that.
+    if known is not None and known.is_due(account.now_us) and not request.dry_run:
+        assert known.next_us is not None
+        raise RecurringGrantDue(recurring_grant=known.name, due_at=to_text(known.next_us))
+
+
+def _terms_of(account: AccountState, request: RecurringGrantRequest, known: RecurringGrant | None) -> RecurringTerms:
+    if request.starts_at is not None:
+        starts_us = to_us(request.starts_at)
+    else:
+        starts_us = account.now_us if known is None or known.terms is None else known.terms.starts_us
+    return RecurringTerms(
+        amount=request.amount,
+        up_to=request.up_to,
+        interval=request.interval,
+        interval_count=request.interval_count,
+        starts_us=starts_us,
+        time_zone=request.time_zone,
+        source=request.source,
+        priority=request.priority,
+        expiry=request.expiry,
+        expires_after_days=request.expires_after_days,
+        rollover_cap=request.rollover_cap,
+        ends_us=None if request.ends_at is None else to_us(request.ends_at),
+        periods=request.periods,
+    )
+
+
+def _setting(
+    account: AccountState,
+    request: RecurringGrantRequest | EndRecurringGrantRequest,
+    terms: RecurringTerms | None,
+    first: int | None,
+    until_us: int | None,
+) -> Any:
+    setting: dict[str, Any] = {"recurring_grant": request.recurring_grant}
+    if terms is not None:
+        setting["terms"] = terms.stored()
+    if terms is not None and first is not None:
+        setting |= {"next_period": first, "next_at": to_text(terms.span(first).start_us)}
+    if until_us is not None:
+        setting["granted_until"] = to_text(until_us)
+    return account.next_entry("adjust", 0, lots=account.lots, counterpart=setting, request=request)
+
+
+# One period ------------------------------------------------------------------------------------------
+
+
+class GrantedPeriod(NamedTuple):
+    """The entries of one period, and the recurring grant after it."""
+
+    entries: Entries
+    after: RecurringGrant
+
+
+def grant_period(
+    account: AccountState,
+    recurring: RecurringGrant,
+    *,
+    lots: Collection[int] = (),
+    expired: Collection[tuple[int, int]] = (),
+    decided_from_us: int = 0,
+) -> GrantedPeriod:
+    """Grant the next period, as a run at its start would have.
+
+    The account is taken as of the start of the period: what has expired by then is booked, what has expired since is left to the
+    next period, or to the next write. So a late run leaves what a run in time would have left. What a request decided since
+    stays: then the account is taken as of that request, and a period that had ended before gets nothing.
+
+    Args:
+        lots: the numbers of the open lots that the recurring grant opened.
+        expired: what has been booked of its lots that expired since the start of the period: each with time and amount.
+        decided_from_us: when the last request changed the account.
+
+    Raises:
+        LotLimit: the account has too many lots; nothing is written.
+    """
+    assert recurring.terms is not None
+    assert recurring.next_period is not None
+    terms, n = recurring.terms, recurring.next_period
+    span, now_us = terms.span(n), account.now_us
+    as_of_us = max(span.start_us, min(decided_from_us, now_us))
+    # recorded_us makes `next_entry` record the present time.
+    account = account._replace(now_us=as_of_us, recorded_us=max(now_us, account.recorded_us))
+    following = n + 1 if terms.has(n + 1) else None
+    after = recurring._replace(next_period=following, granted_until_us=span.end_us)
+    request = _request(account, recurring, as_of_us=as_of_us, next_us=after.next_us)
+
+    entries, account = settle_due(account)
+    if terms.rollover_cap is not None:
+        revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap))
+        entries += revoked
+        account = account.after_all(revoked)
+    amount = _due_amount(account, terms, lots, _total_since(expired, as_of_us))
+    expires_us = terms.expires_us(n)
+    if amount == 0 or (expires_us is not None and expires_us <= as_of_us):
+        nothing = {"recurring_grant": recurring.name, "period_start": to_text(span.start_us), "period_end": to_text(span.end_us)}
+        entries.append(
+            account.next_entry(
+                "adjust", 0, lots=account.lots, counterpart=nothing, request=request, effective_us=account.recorded_us
+            )
+        )
+        return GrantedPeriod(entries, after)
+    made = GrantRequest(**_common(request), amount=amount, effective_at=from_us(span.start_us), source=terms.source,
+                        priority=terms.priority, expires_at=None if expires_us is None else from_us(expires_us))  # fmt: skip
+    return GrantedPeriod([*entries, *grant(account, made)], after)
+
+
+def key_of(recurring: RecurringGrant, credit_type: str) -> str:
+    """Return the idempotency key of the next period: a period of a setting is granted at most once."""
+    return f"recurring/{credit_type}/{recurring.name}/{recurring.setting}/{recurring.next_period}"
+
+
+def _request(account: AccountState, recurring: RecurringGrant, *, as_of_us: int, next_us: int | None) -> Any:
+    """The request by which the ledger grants the period; its amount is a placeholder."""
+    assert recurring.terms is not None
+    assert recurring.next_period is not None
+    span = recurring.terms.span(recurring.next_period)
+    metadata = {
+        "recurring_grant": recurring.name,
+        "setting": recurring.setting,
+        "period": recurring.next_period,
+        "period_start": to_text(span.start_us),
+        "period_end": to_text(span.end_us),
+        "as_of": to_text(as_of_us),
+    }
+    if next_us is not None:
+        metadata["next_at"] = to_text(next_us)
+    return GrantRequest(
+        holder_id=account.holder_id,
+        credit_type=account.credit_type,
+        idempotency_key=key_of(recurring, account.credit_type),
+        amount=1,
+        reason=grant_words(recurring.terms, recurring.next_period),
+        reference=f"recurring grant {recurring.name}",
+        metadata=metadata,
+        actor=BY_THE_LEDGER,
+    )
+
+
+def _common(request: GrantRequest) -> dict[str, Any]:
+    names = ("holder_id", "credit_type", "idempotency_key", "reason", "reference", "metadata", "actor")
+    return {name: getattr(request, name) for name in names}
+
+
+def _due_amount(account: AccountState, terms: RecurringTerms, lots: Collection[int], expired_since: int) -> int:
+    if terms.amount is not None:
+        return terms.amount
+    assert terms.up_to is not None
+    return max(0, terms.up_to - _unspent(account, lots) - expired_since)
+
+
+def _total_since(expired: Collection[tuple[int, int]], as_of_us: int) -> int:
+    """Return how many credits were still there at that instant, of those that have expired."""
+    return sum(amount for at_us, amount in expired if at_us > as_of_us)
+
+
+def _unspent(account: AccountState, lots: Collection[int]) -> int:
+    """Return what the recurring grant's lots have left now, in open holds too."""
+    return total(lot for lot in account.lots_and_held_parts if lot.grant in lots and not lot.is_expired(account.now_us))
+
+
+def _beyond_cap(account: AccountState, lots: Collection[int], cap: int) -> tuple[Lot, ...]:
+    """Return the parts of the recurring grant's lots to revoke, the oldest first. What holds set aside is not revoked."""
+    excess = max(0, _unspent(account, lots) - cap)
+    own = sorted(lot for lot in account.lots if lot.grant in lots)
+    return split(tuple(own), excess)[0]
+
+
+def _revoked(account: AccountState, request: GrantRequest, parts: Collection[Lot]) -> Entries:
+    entries: Entries = []
+    for part in parts:
+        named = _common(request) | {"idempotency_key": f"{request.idempotency_key}/cap/{part.grant}"}
+        named["reason"] = "Beyond what the next period keeps"
+        entry = account.next_entry(
+            "revoke",
+            -part.remaining,
+            lots=remove(account.lots, part.grant, part.remaining),
+            drawn=((part.grant, part.remaining),),
+            refers_to=part.grant,
+            effective_us=account.recorded_us,
+            request=RevokeRequest(**named, grant=part.grant, amount=part.remaining),
+        )
+        entries.append(entry)
+        account = account.after(entry)
+    return entries

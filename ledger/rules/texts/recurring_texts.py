@@ -1,0 +1,63 @@
+"""Recurring grants in words, for people."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from ledger.rules.instants import from_us
+from ledger.rules.recurring import RecurringTerms
+
+ADJECTIVES: Final = {"day": "Daily", "week": "Weekly", "month": "Monthly", "year": "Yearly"}
+
+
+def grant_words(terms: RecurringTerms, n: int) -> str:
+    """The reason of a period's entries: "Monthly grant, period 1 Sep 2026 – 1 Oct 2026"."""
+    return f"{name_words(terms)}, period {period_words(terms, n)}"
+
+
+def name_words(terms: RecurringTerms) -> str:
+    """ "Monthly grant", "Grant every 2 weeks"."""
+    if terms.interval_count == 1:
+        return f"{ADJECTIVES[terms.interval]} grant"
+    return f"Grant every {terms.interval_count} {terms.interval}s"
+
+
+def amount_words(terms: RecurringTerms, number: Any) -> str:
+    """ "100", "up to 100". Args: number: writes an amount."""
+    return f"up to {number(terms.up_to)}" if terms.amount is None else str(number(terms.amount))
+
+
+def expiry_words(terms: RecurringTerms, number: Any) -> str:
+    """When the credits of a period expire."""
+    if terms.rollover_cap is not None:
+        return f"up to {number(terms.rollover_cap)} unspent kept"
+    if terms.expires_after_days is not None:
+        return f"expire after {terms.expires_after_days} day{'s' if terms.expires_after_days > 1 else ''}"
+    return "never expire" if terms.expiry == "never" else "expire with the period"
+
+
+def period_words(terms: RecurringTerms, n: int) -> str:
+    """ "1 Sep 2026 – 1 Oct 2026", on the clocks of its zone; with the time where a period does not begin at midnight."""
+    span, zone = terms.span(n), terms.schedule.zone
+    start, end = (from_us(each).astimezone(zone) for each in span)
+    return f"{_moment(start)} – {_moment(end)}"
+
+
+def _moment(at: datetime) -> str:
+    day = f"{at.day} {at:%b %Y}"
+    return day if at.time() == datetime.min.time() else f"{day} {at:%H:%M}"
+
+
+def setting_words(counterpart: Mapping[str, Any], number: Any) -> str:
+    """What an `adjust` entry says of a recurring grant, behind "the account".
+
+    Args:
+        counterpart: of the entry. number: writes an amount.
+    """
+    name = counterpart["recurring_grant"]
+    if "period_start" in counterpart:
+        return f"needs nothing of the recurring grant {name} for the period from {counterpart['period_start'][:10]}"
+    if "terms" not in counterpart:
+        return f"has no recurring grant {name}"
+    terms = RecurringTerms.from_stored(counterpart["terms"])
+    return f"has the recurring grant {name}: {name_words(terms).lower()} of {amount_words(terms, number)},"

@@ -1,0 +1,200 @@
+"""API keys: creating, finding, rotating and revoking them. The text of a key is shown once and never stored.
+
+Each change is in the staff log, in the transaction of the change.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from django.db import IntegrityError
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from ledger.database.transactions import own_or_joined
+from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating, LedgerError
+from ledger.models import SCOPES, ApiKey
+from ledger.operators import staff_log
+from ledger.records import Record, UseCase
+from ledger.rules.instants import to_text, to_us
+from ledger.values import MAX_ACTOR_CHARACTERS, MAX_SEQUENCE, MIN_KEY_CHARACTERS, Choice, Holder, Integer, ListOf, Text, Time
+
+MAX_REQUESTS_PER_SECOND = 1_000_000
+MAX_CONCURRENT_REQUESTS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiKeyRequest(Record):
+    """An API key to make."""
+
+    name: Annotated[str, Text("Unique. Entries made with the key have the actor key:<name>.", least=1, most=100)]
+    scopes: Annotated[Sequence[str], ListOf(Choice(SCOPES), "What the key may do.", least=1, most=len(SCOPES))]
+    holder_id: Annotated[str | None, Holder("The only holder that the key may use; null for all holders.", null=True)] = None
+    expires_at: Annotated[datetime | None, Time("The time from which the API refuses the key; null for never.", null=True)] = None
+    requests_per_second: Annotated[
+        int | None,
+        Integer(
+            "How many calls a second one process accepts; null for the settings' limit.",
+            least=1,
+            most=MAX_REQUESTS_PER_SECOND,
+            null=True,
+        ),
+    ] = None
+    concurrent_requests: Annotated[
+        int | None,
+        Integer(
+            "How many calls at the same time one process accepts; null for the settings' limit.",
+            least=1,
+            most=MAX_CONCURRENT_REQUESTS,
+            null=True,
+        ),
+    ] = None
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
+    key: str | None = None
+    """The key itself, at least MIN_KEY_CHARACTERS; random by default."""
+
+    def check_whole(self) -> None:
+        """Refuse a key without scopes, and a given text that is too short."""
+        if not self.scopes:
+            raise Invalid(pointer="/scopes", rule="choice", detail=f"must be one or more of {', '.join(SCOPES)}")
+        if self.key is not None and len(self.key) < MIN_KEY_CHARACTERS:
+            raise Invalid(pointer="/key", rule="min_length", detail=f"must have at least {MIN_KEY_CHARACTERS} characters")
+
+
+def _create(request: ApiKeyRequest) -> tuple[ApiKey, str]:
+    """Make a key, or raise and write nothing.
+
+    Returns:
+        The stored key, and its text, which can never be read again.
+
+    Raises:
+        Invalid: a field is invalid, another key has this secret, or the key would have expired already.
+        KeyNameTaken: another key has this name, perhaps one that is revoked.
+    """
+    if request.expires_at is not None and request.expires_at <= timezone.now():
+        raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
+    text = secrets.token_urlsafe(32) if request.key is None else request.key
+    stored = key_of(request)
+    stored.prefix, stored.key_digest = text[:8], key_digest(text)
+    try:
+        with own_or_joined():
+            stored.save(force_insert=True)
+            confined = f", confined to {stored.holder_id}" if stored.holder_id else ""
+            _record("key-created", stored, request.actor, ", ".join(stored.scopes) + confined)
+    except IntegrityError as error:
+        if ApiKey.objects.filter(name=request.name).exists():
+            raise KeyNameTaken(resource="API key", ref=request.name) from error
+        raise Invalid(pointer="/key", rule="unique", detail="another API key has this secret") from error
+    return stored, text
+
+
+def key_of(request: ApiKeyRequest) -> ApiKey:
+    """Return the key that the request asks for, without a secret and not stored."""
+    return ApiKey(
+        name=request.name,
+        scopes=list(dict.fromkeys(request.scopes)),
+        holder_id=request.holder_id,
+        created_by=request.actor,
+        expires_at=request.expires_at,
+        requests_per_second=request.requests_per_second,
+        concurrent_requests=request.concurrent_requests,
+    )
+
+
+create_api_key = UseCase(ApiKeyRequest, _create)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotationRequest(Record):
+    """A new secret for an API key."""
+
+    id: Annotated[int, Integer("The key.", least=1, most=MAX_SEQUENCE)]
+    former_until: Annotated[datetime | None, Time("The end of the current secret; null: it ends at once.", null=True)] = None
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
+
+
+def _rotate(request: RotationRequest) -> tuple[ApiKey, str]:
+    """Give a key another secret, or raise and write nothing. Without an overlap, every earlier secret ends at once.
+
+    Returns:
+        The key, and the text of its secret, which can never be read again.
+
+    Raises:
+        Invalid: the key does not exist, or the overlap would have ended already.
+        KeyEnded: the key is revoked or has expired.
+        KeyRotating: the request has an overlap while the previous secret is still valid.
+    """
+    text = secrets.token_urlsafe(32)
+    with own_or_joined():
+        # One statement decides and writes: it waits for a rotation or revocation of this key that is in progress, and then sees
+        # it.
+        rotated = _valid().filter(pk=request.id)
+        if request.former_until is None:
+            before: dict[str, Any] = {"former_digest": None, "former_until": None}
+        else:
+            if request.former_until <= timezone.now():
+                raise Invalid(pointer="/former_until", rule="past", detail="must be in the future")
+            rotated = rotated.filter(Q(former_until=None) | Q(former_until__lte=Now()))
+            before = {"former_digest": F("key_digest"), "former_until": request.former_until}
+        if not rotated.update(key_digest=key_digest(text), prefix=text[:8], rotated_at=Now(), **before):
+            raise _why_not_rotated(request.id)
+        key = ApiKey.objects.get(pk=request.id)
+        _record("key-rotated", key, request.actor, key.former_text)
+        return key, text
+
+
+rotate_api_key = UseCase(RotationRequest, _rotate)
+
+
+def _why_not_rotated(pk: int) -> LedgerError:
+    key = ApiKey.objects.filter(pk=pk).first()
+    if key is None:
+        return Invalid(pointer="/id", rule="unknown", detail="no API key has this id")
+    if key.revoked_at is not None:
+        return KeyEnded(how="revoked")
+    if key.former_until is None or not _valid().filter(pk=pk).exists():
+        return KeyEnded(how="expired")
+    return KeyRotating(former_until=to_text(to_us(key.former_until)))
+
+
+def find_api_key(text: str) -> ApiKey | None:
+    """Return the key with this secret; None if no key has it, or the key was revoked or has expired by the database's clock.
+
+    A secret from before the last rotation is valid until its end.
+    """
+    return with_secret(key_digest(text)).first()
+
+
+def with_secret(digest: bytes) -> QuerySet[ApiKey]:
+    """The valid key that has the secret with this digest."""
+    return _valid().filter(Q(key_digest=digest) | Q(former_digest=digest, former_until__gt=Now()))
+
+
+def _valid() -> QuerySet[ApiKey]:
+    """The keys that are neither revoked nor expired."""
+    return ApiKey.objects.filter(Q(expires_at=None) | Q(expires_at__gt=Now()), revoked_at=None)
+
+
+def revoke_api_key(key: ApiKey, *, actor: str = "") -> None:
+    """Revoke the key from now on; does nothing if it is already revoked."""
+    with own_or_joined():
+        if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
+            _record("key-revoked", key, actor)
+
+
+def _record(action: str, key: ApiKey, actor: str, details: str = "") -> None:
+    staff_log.record(None, action, about=f"key {key.name}", details=details, actor=actor or None)
+
+
+def includes_scope(scopes: Collection[str], scope: str) -> bool:
+    """Return whether these scopes include that one: `ledger:admin` includes every `ledger:` scope."""
+    return scope in scopes or ("ledger:admin" in scopes and scope.startswith("ledger:"))
+
+
+def key_digest(text: str) -> bytes:
+    """Return what is stored of a secret."""
+    return hashlib.sha256(text.encode()).digest()

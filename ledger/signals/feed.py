@@ -1,0 +1,327 @@
+"""The feed: makes signals of new entries, and deliveries of signals. One session at a time, on whichever machine.
+
+Note [No entry is passed over]
+    The entries are the outbox: each was written in the transaction of its cause. An account's numbers have no gaps, and its
+    entries become visible in their order, because each is written under the holder's lock. So the feed keeps for each account up
+    to which number it has read, and reads on from there; what commits late is the next number, never one that was passed.
+    Which accounts have new entries is only looked for by time, again and again from an instant before which no entry can appear
+    any more: the end of the feed of entries (`ledger.reads.all_entries.feed`, docs/adr/0070). A clock that is set back could hide
+    an account from that look until its next entry; once a day all accounts are looked at. Neither can lose or repeat an entry:
+    the number decides.
+    All accounts of a holder are read in one statement, so their entries are in the order of their times, which are read under
+    one lock.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.db import connection, transaction
+
+from ledger.database.lock_names import SIGNAL_FEED
+from ledger.database.locks import try_advisory_lock
+from ledger.database.statements import fetch_rows, fetch_value
+from ledger.entries.rows import READ_COLUMNS, entry_from_row
+from ledger.errors import FeedUnavailable
+from ledger.reads.all_entries.feed import feed_end
+from ledger.rules import Entry
+from ledger.rules.instants import from_us, to_text
+from ledger.signals.types import types_of
+from ledger.totals.counting import horizon
+
+PATIENCE_SECONDS: Final = 1.0
+"""How long a cluster waits for transactions that may still write an earlier entry."""
+SLOTS_WITH: Final = 5_000
+"""About how many entries one round looks at for accounts."""
+ENTRIES_AT_ONCE: Final = 2_000
+"""How many entries of an account one round reads."""
+SPREAD_AT_ONCE: Final = 5_000
+
+# The types that somebody gets, and since when. A webhook that is disabled still collects; one that was removed does not.
+WANTED: Final = """
+    SELECT coalesce(jsonb_agg(DISTINCT type), '[]')::text, min(w.created_at)
+    FROM ledger_webhook AS w CROSS JOIN LATERAL jsonb_array_elements_text(w.types) AS type
+    WHERE w.removed_at IS NULL
+"""
+# A hint: without it, all entries since the first webhook are looked at.
+LOOKED_UNTIL: Final = "SELECT coalesce(max(looked_until), '2000-01-01Z') FROM ledger_signal_feed"
+# The slot in which about that many entries after `since` end; null where there are fewer. Refusals have a separate index.
+SLICE_END: Final = """
+    SELECT min(slot) + interval '5 seconds' FROM (
+        (SELECT ledger_slot(recorded_at) AS slot FROM ledger_entry
+         WHERE kind <> 'refusal' AND ledger_slot(recorded_at) >= ledger_slot(%(since)s)
+         ORDER BY ledger_slot(recorded_at) OFFSET %(most)s LIMIT 1)
+        UNION ALL
+        (SELECT ledger_slot(recorded_at) FROM ledger_entry
+         WHERE kind = 'refusal' AND ledger_slot(recorded_at) >= ledger_slot(%(since)s)
+         ORDER BY ledger_slot(recorded_at) OFFSET %(most)s LIMIT 1)
+    ) AS found
+"""
+HOLDERS: Final = """
+    SELECT DISTINCT holder_id FROM (
+        SELECT holder_id FROM ledger_entry
+        WHERE kind <> 'refusal' AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(since)s) AND ledger_slot(%(until)s)
+        UNION ALL
+        SELECT holder_id FROM ledger_entry
+        WHERE kind = 'refusal' AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(since)s) AND ledger_slot(%(until)s)
+    ) AS found
+    ORDER BY holder_id
+"""
+POSITIONS: Final = "SELECT credit_type, sequence FROM ledger_signal_position WHERE holder_id = %s"
+ACCOUNTS: Final = """
+    SELECT credit_type, ledger_sequence_at(holder_id, credit_type, %(since)s::timestamptz - interval '1 microsecond')
+    FROM ledger_entry WHERE holder_id = %(holder)s AND sequence = 1 AND NOT credit_type = ANY(%(known)s)
+"""
+# One statement, so one snapshot: see Note [No entry is passed over]. An account without a position is newer than they.
+ENTRIES: Final = f"""
+    SELECT {READ_COLUMNS} FROM (
+        SELECT e.*
+        FROM ledger_entry AS first
+        CROSS JOIN LATERAL (
+            SELECT * FROM ledger_entry AS own
+            WHERE own.holder_id = first.holder_id AND own.credit_type = first.credit_type
+                AND own.sequence > COALESCE((%(positions)s::jsonb ->> first.credit_type)::bigint, 0)
+            ORDER BY own.sequence
+            LIMIT %(most)s
+        ) AS e
+        WHERE first.holder_id = %(holder)s AND first.sequence = 1
+    ) AS found
+"""
+MOVE: Final = """
+    INSERT INTO ledger_signal_position AS known (holder_id, credit_type, sequence)
+    SELECT %s, moved.key, moved.value::bigint FROM jsonb_each_text(%s::jsonb) AS moved
+    ON CONFLICT (holder_id, credit_type) DO UPDATE SET sequence = EXCLUDED.sequence
+"""
+TELL: Final = """
+    INSERT INTO ledger_signal (type, stream, holder_id, credit_type, sequence, occurred_at)
+    SELECT told.type, told.holder_id, told.holder_id, told.credit_type, told.sequence, told.occurred_at
+    FROM jsonb_to_recordset(%s::jsonb)
+        AS told (place bigint, type text, holder_id text, credit_type text, sequence bigint, occurred_at timestamptz)
+    ORDER BY told.place
+    ON CONFLICT (holder_id, credit_type, sequence, type) WHERE sequence IS NOT NULL DO NOTHING
+"""
+# Streams in their order, in which a round of a worker locks them, too.
+SPREAD: Final = """
+    WITH fresh AS (
+        SELECT number, type, stream, holder_id, webhook_id, occurred_at FROM ledger_signal
+        WHERE NOT is_spread ORDER BY number LIMIT %s
+    ), made AS (
+        INSERT INTO ledger_delivery (webhook_id, signal, stream)
+        SELECT w.id, s.number, s.stream
+        FROM fresh AS s JOIN ledger_webhook AS w
+            ON w.removed_at IS NULL
+            AND CASE WHEN s.webhook_id IS NULL
+                THEN w.types ? s.type AND (w.holder_id IS NULL OR w.holder_id = s.holder_id) AND s.occurred_at >= w.created_at
+                ELSE w.id = s.webhook_id END
+        ON CONFLICT (webhook_id, signal) DO NOTHING
+        RETURNING webhook_id, stream
+    ), woken AS (
+        INSERT INTO ledger_delivery_stream AS known (webhook_id, stream, due_at)
+        SELECT DISTINCT webhook_id, stream, statement_timestamp() FROM made ORDER BY webhook_id, stream
+        ON CONFLICT (webhook_id, stream) DO UPDATE SET due_at = COALESCE(known.due_at, EXCLUDED.due_at)
+    )
+    UPDATE ledger_signal AS s SET is_spread = true FROM fresh WHERE s.number = fresh.number
+"""
+MOVE_FEED: Final = "UPDATE ledger_signal_feed SET looked_until = greatest(looked_until, %s)"
+ALL_HOLDERS: Final = """
+    SELECT DISTINCT holder_id FROM (
+        SELECT holder_id FROM ledger_entry WHERE sequence = 1 AND holder_id > %s ORDER BY holder_id LIMIT %s
+    ) AS page
+    ORDER BY holder_id
+"""
+HOLDERS_AT_ONCE: Final = 500
+
+
+@dataclass(slots=True)
+class Fed:
+    """What a run of the feed did: how many entries it read, of how many holders."""
+
+    entries: int = 0
+    holders: int = 0
+
+
+def feed() -> Fed:
+    """Make signals of all entries that are visible, and deliveries of all signals. Costs nothing where no webhook is.
+
+    Raises:
+        LockBusy: another session feeds; what it does, it does for all.
+    """
+    fed = Fed()
+    if _wanted() is None:
+        return fed
+    until = _end()
+    place: datetime | None = None
+    is_over = False
+    while not is_over:
+        with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
+            wanted = _wanted()
+            if wanted is not None:
+                place, is_over = _feed_slice(fed, wanted, place, until)
+            _spread_all()
+        is_over = is_over or wanted is None
+    return fed
+
+
+def feed_all_accounts() -> Fed:
+    """Make signals of entries that the look by time did not find; see Note [No entry is passed over].
+
+    Raises: as `feed`.
+    """
+    fed = Fed()
+    after: str | None = ""
+    while after is not None:
+        with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
+            wanted = _wanted()
+            holders = fetch_rows(str, ALL_HOLDERS, [after, HOLDERS_AT_ONCE]) if wanted is not None else []
+            if wanted is not None:
+                for holder in holders:
+                    _feed_holder(fed, holder, wanted)
+            _spread_all()
+        after = holders[-1] if holders else None
+    return fed
+
+
+def _end() -> datetime | None:
+    """The instant before which no entry can appear any more; None where a writer on some node of a cluster goes on."""
+    try:
+        return from_us(feed_end().recorded_us)
+    except FeedUnavailable:
+        return horizon(PATIENCE_SECONDS)
+
+
+class Wanted(NamedTuple):
+    """Of which types signals are made, and from which instant on."""
+
+    types: frozenset[str]
+    since: datetime
+
+
+def _wanted() -> Wanted | None:
+    """What webhooks want; None where there is no webhook."""
+    [(names, since)] = fetch_rows(lambda *row: row, WANTED)
+    return None if since is None else Wanted(frozenset(json.loads(names)), since)
+
+
+def _feed_slice(fed: Fed, wanted: Wanted, place: datetime | None, until: datetime | None) -> tuple[datetime, bool]:
+    """Look at the next stretch of time, move the feed as far as no earlier entry can appear, and say whether it was the last one.
+
+    Args:
+        place: where the stretch begins; None: where the feed is.
+        until: the instant before which no entry can appear any more; None: unknown, and the feed stays where it is.
+    """
+    begin = max(place or fetch_value(_as_it_is, LOOKED_UNTIL), wanted.since)
+    now = fetch_value(_as_it_is, "SELECT clock_timestamp()")
+    full_at = fetch_value(_as_it_is, SLICE_END, {"since": begin, "most": SLOTS_WITH})
+    end = min(full_at or now, now)
+    for holder in fetch_rows(str, HOLDERS, {"since": begin, "until": end}):
+        _feed_holder(fed, holder, wanted)
+    if until is not None:
+        with connection.cursor() as cursor:
+            cursor.execute(MOVE_FEED, [min(end, until)])
+    return end, end == now
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _feed_holder(fed: Fed, holder: str, wanted: Wanted) -> None:
+    """Read all of the holder's entries behind the positions."""
+    fed.holders += 1
+    read = ENTRIES_AT_ONCE
+    while read >= ENTRIES_AT_ONCE:
+        read = _feed_piece(holder, wanted)
+        fed.entries += read
+
+
+def _feed_piece(holder: str, wanted: Wanted) -> int:
+    """Read a piece of them; return how many entries that were, fewer than ENTRIES_AT_ONCE at the end."""
+    positions = dict(fetch_rows(_row, POSITIONS, [holder]))
+    positions |= dict(fetch_rows(_row, ACCOUNTS, {"holder": holder, "since": wanted.since, "known": list(positions)}))
+    parameters = {"holder": holder, "positions": json.dumps(positions), "most": ENTRIES_AT_ONCE}
+    entries = _up_to_the_first_end(fetch_rows(lambda *row: entry_from_row(row), ENTRIES, parameters))
+    if entries:
+        moved = {entry.credit_type: entry.sequence for entry in entries}
+        told = [
+            {
+                "place": place,
+                "type": name,
+                "holder_id": holder,
+                "credit_type": entry.credit_type,
+                "sequence": entry.sequence,
+                "occurred_at": to_text(entry.recorded_us),
+            }
+            for place, (entry, name) in enumerate(_causes(entries, wanted.types))
+        ]
+        with connection.cursor() as cursor:
+            cursor.execute(MOVE, [holder, json.dumps(moved)])
+            if told:
+                cursor.execute(TELL, [json.dumps(told)])
+    return len(entries)
+
+
+def _row(*row: Any) -> tuple[Any, ...]:
+    return row
+
+
+def _causes(entries: Sequence[Entry], wanted: frozenset[str]) -> Iterator[tuple[Entry, str]]:
+    return ((entry, name) for entry in entries for name in types_of(entry) if name in wanted)
+
+
+def _up_to_the_first_end(entries: list[Entry]) -> list[Entry]:
+    """Return a holder's entries in the order in which they were recorded, up to where those of one account may go on unread."""
+    by_type: dict[str, list[Entry]] = {}
+    for entry in entries:
+        by_type.setdefault(entry.credit_type, []).append(entry)
+    ends = [of_type[-1].recorded_us for of_type in by_type.values() if len(of_type) == ENTRIES_AT_ONCE]
+    in_order = sorted(entries, key=lambda entry: (entry.recorded_us, entry.credit_type, entry.sequence))
+    return [entry for entry in in_order if not ends or entry.recorded_us <= min(ends)]
+
+
+def _spread_all() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(SPREAD, [SPREAD_AT_ONCE])
+        while cursor.rowcount == SPREAD_AT_ONCE:
+            cursor.execute(SPREAD, [SPREAD_AT_ONCE])
+
+
+# What is over ----------------------------------------------------------------------------------------
+
+
+FORGET: Final = """
+    WITH old AS (
+        SELECT number FROM (SELECT number, occurred_at FROM ledger_signal ORDER BY number LIMIT %(most)s) AS first
+        WHERE occurred_at < %(before)s
+    ), gone AS (
+        DELETE FROM ledger_delivery AS d USING old WHERE d.signal = old.number RETURNING d.webhook_id, d.signal
+    ), attempts AS (
+        DELETE FROM ledger_delivery_attempt AS a USING gone WHERE a.webhook_id = gone.webhook_id AND a.signal = gone.signal
+    )
+    DELETE FROM ledger_signal AS s USING old WHERE s.number = old.number
+"""
+FORGET_STREAMS: Final = """
+    DELETE FROM ledger_delivery_stream AS s
+    WHERE s.due_at IS NOT NULL AND NOT EXISTS (
+        SELECT FROM ledger_delivery AS d WHERE d.webhook_id = s.webhook_id AND d.stream = s.stream AND d.state = 'pending'
+    )
+"""
+FORGOTTEN_AT_ONCE: Final = 2_000
+
+
+def forget(kept: timedelta) -> int:
+    """Delete signals that are older, with their deliveries and attempts; return how many there were.
+
+    Raises: as `feed`.
+    """
+    forgotten = 0
+    deleted = FORGOTTEN_AT_ONCE
+    while deleted == FORGOTTEN_AT_ONCE:
+        with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()), connection.cursor() as cursor:
+            cursor.execute(FORGET, {"most": FORGOTTEN_AT_ONCE, "before": datetime.now(UTC) - kept})
+            deleted = cursor.rowcount
+            if deleted:
+                cursor.execute(FORGET_STREAMS)
+        forgotten += deleted
+    return forgotten

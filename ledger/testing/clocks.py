@@ -1,0 +1,97 @@
+"""A stopped clock for tests: on the server, for one transaction, and in Python."""
+
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from typing import Any, Final
+from unittest import mock
+
+from django.db import DEFAULT_DB_ALIAS, connections
+
+from ledger.errors import NotInTransaction
+
+SCHEMA: Final = "ledger_test_clock"
+CLOCKS: Final = ("clock_timestamp", "statement_timestamp", "transaction_timestamp")
+"""The functions from which the ledger's SQL reads the time."""
+
+
+class FixedClock:
+    """Stop time at an instant, for a block inside a transaction such as that of a `TestCase`.
+
+    The ledger's decisions, its reads and `django.utils.timezone.now` see the instant, in the past or in the future; so lots
+    expire, holds end and months pass without waiting. Columns with a default in the database have the server's time. Python's
+    `datetime.now` continues: use time-machine or freezegun beside it if your own code calls that.
+
+    Raises:
+        NotInTransaction: the block is not inside a transaction.
+    """
+
+    def __init__(self, at: datetime) -> None:
+        if at.tzinfo is None:
+            raise ValueError("an instant needs a time zone")
+        self.at = at
+        self._cleanup = ExitStack()
+
+    def __enter__(self) -> "FixedClock":
+        """Stop time."""
+        self._cleanup.enter_context(mock.patch("django.utils.timezone.now", self._now))
+        try:
+            self.move_to(self.at)
+        except BaseException:
+            self._cleanup.close()
+            raise
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """Let time continue. In a transaction that an error has aborted, the server's clock continues with the rollback."""
+        self._cleanup.close()
+        if not connections[DEFAULT_DB_ALIAS].needs_rollback:
+            reset_server_clock()
+
+    def _now(self) -> datetime:
+        return self.at
+
+    def move_to(self, at: datetime) -> None:
+        """Stop time at another instant."""
+        set_server_clock(f"timestamptz '{at.isoformat()}'")
+        self.at = at
+
+    def advance(self, **by: float) -> None:
+        """Stop time later: `advance(days=31)`, with the arguments of `timedelta`."""
+        self.move_to(self.at + timedelta(**by))
+
+
+def set_server_clock(time: str) -> None:
+    """Give the open transaction another time of the server's clock, until it ends or `reset_server_clock`.
+
+    Args:
+        time: SQL of type timestamptz; `{clock}` in it is the function that reads the clock.
+
+    Raises:
+        NotInTransaction: there is no transaction.
+    """
+    database = connections[DEFAULT_DB_ALIAS]
+    if not database.in_atomic_block:
+        raise NotInTransaction(using=DEFAULT_DB_ALIAS)
+    with database.cursor() as cursor:
+        cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+        for clock in CLOCKS:
+            cursor.execute(
+                f"CREATE OR REPLACE FUNCTION {SCHEMA}.{clock}() RETURNS timestamptz LANGUAGE sql VOLATILE"
+                f" RETURN {time.format(clock=clock)}"
+            )
+        # What stands before pg_catalog in the search path is found before PostgreSQL's own.
+        cursor.execute(
+            f"SELECT set_config('search_path', '{SCHEMA}, pg_catalog, ' || path, true)"
+            " FROM current_setting('search_path') AS path WHERE path NOT LIKE %s",
+            [f"{SCHEMA}, %"],
+        )
+
+
+def reset_server_clock() -> None:
+    """Let the server's clock be right again for the open transaction."""
+    with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
+        cursor.execute(
+            "SELECT set_config('search_path', replace(current_setting('search_path'), %s, ''), true)",
+            [f"{SCHEMA}, pg_catalog, "],
+        )
+        cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")

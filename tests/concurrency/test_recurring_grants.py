@@ -1,0 +1,76 @@
+"""Two workers at one recurring grant, and other terms meanwhile: the holder's lock, and the keys of the table, keep it exact."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from ledger import rules, services
+from ledger.errors import LockBusy
+from ledger.services import recurring_grants
+from tests.concurrency.race_harness import NO_LOCK, RaceSchema
+
+MakeRaceSchema = Callable[..., RaceSchema]
+
+
+def recur(holder: str, key: str, **terms: Any) -> rules.Entry:
+    """100 a day, that never expire."""
+    named = {"recurring_grant": "daily", "interval": "day", "amount": 100, "expiry": "never"} | terms
+    return services.set_recurring_grant(holder_id=holder, idempotency_key=key, **named)
+
+
+def amounts(schema: RaceSchema, holder: str) -> list[int]:
+    """What was granted, in order."""
+    return [amount for _, kind, amount, _ in schema.entries(holder) if kind == "grant"]
+
+
+@pytest.mark.parametrize("broken", [None, NO_LOCK], ids=["with the lock", "without the lock, by the keys of the table"])
+def test_two_workers_grant_a_period_once(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str], broken: str | None
+) -> None:
+    schema, holder = make_race_schema(broken), new_holder()
+    recur(holder, "set")
+    work = partial(services.grant_due_period, holder_id=holder)
+    first, second = schema.race(work, work)
+    assert [entry.amount for entry in first] == [100]
+    assert second == []
+    assert (amounts(schema, holder), schema.is_sound(holder)) == ([100], True)
+
+
+def test_control_without_lock_and_keys_both_workers_grant(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str]
+) -> None:
+    schema, holder = make_race_schema(NO_LOCK, constrained=False), new_holder()
+    recur(holder, "set")
+    work = partial(services.grant_due_period, holder_id=holder)
+    first, second = schema.race(work, work)
+    assert [[entry.amount for entry in made] for made in (first, second)] == [[100], [100]]
+    assert (amounts(schema, holder), schema.is_sound(holder)) == ([100, 100], False)
+
+
+def test_a_worker_that_does_not_wait_leaves_a_busy_holder(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str]
+) -> None:
+    schema, holder = make_race_schema(None), new_holder()
+    recur(holder, "set")
+    first, second = schema.race(
+        partial(services.grant_due_period, holder_id=holder), partial(services.grant_due_period, holder_id=holder, wait=False)
+    )
+    assert (len(first), type(second)) == (1, LockBusy)
+    assert amounts(schema, holder) == [100]
+
+
+@pytest.mark.parametrize("comes_first", ["the worker", "the terms"])
+def test_other_terms_that_meet_a_worker_begin_with_the_next_period(
+    make_race_schema: MakeRaceSchema, new_holder: Callable[[], str], comes_first: str
+) -> None:
+    schema, holder = make_race_schema(None), new_holder()
+    recur(holder, "set", starts_at=timezone.now() - timedelta(hours=1))
+    work = partial(services.grant_due_period, holder_id=holder)
+    change = partial(recur, holder, "change", amount=7)
+    schema.race(*((work, change) if comes_first == "the worker" else (change, work)))
+    assert amounts(schema, holder) == [100]
+    assert recurring_grants.grant_due_period(holder_id=holder) == []

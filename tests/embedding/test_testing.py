@@ -1,0 +1,69 @@
+"""A project's own tests with `ledger.testing`, run by Django's runner."""
+
+from collections.abc import Callable
+
+from tests.embedding.installations import Project
+
+ROLLED_BACK = """
+from datetime import UTC, datetime
+
+from django.db import transaction
+from django.test import TestCase
+
+from ledger import services as credits
+from ledger.errors import InsufficientCredits
+from ledger.testing import FixedClock, SpendFactory, holder_with_credits
+
+class Orders(TestCase):
+    def test_an_order_spends(self):
+        holder = holder_with_credits(100)
+        with transaction.atomic():
+            assert credits.spend(holder_id=holder, amount=10, idempotency_key="order-1").balance == 90
+
+    def test_credits_expire(self):
+        with FixedClock(datetime(2026, 1, 1, tzinfo=UTC)) as clock:
+            holder = holder_with_credits(100, expires_at=datetime(2026, 2, 1, tzinfo=UTC))
+            clock.advance(days=31)
+            with self.assertRaises(InsufficientCredits):
+                SpendFactory(holder_id=holder)
+"""
+
+EMPTIED = """
+from django.test import TransactionTestCase
+
+from ledger.models import Entry
+from ledger.testing import allow_truncate, holder_with_credits
+
+class Committed(TransactionTestCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        allow_truncate()
+
+    def test_one(self):
+        holder_with_credits(100)
+        assert Entry.objects.count() == 1
+
+    def test_two(self):
+        holder_with_credits(100)
+        assert Entry.objects.count() == 1
+        with self.assertRaisesMessage(Exception, "ledger_entry is append-only: DELETE refused"):
+            Entry.objects.all()._raw_delete("default")
+"""
+
+
+def test_a_projects_tests_are_rolled_back(new_project: Callable[..., Project]) -> None:
+    project = new_project("ledger", extras=("testing",))
+    (project.folder / "tests.py").write_text(ROLLED_BACK)
+    assert "Ran 2 tests" in project.manage("test")
+
+
+def test_tests_that_commit_empty_the_tables_where_that_is_allowed(new_project: Callable[..., Project]) -> None:
+    """The control: without it, Django cannot empty the tables after the first of them."""
+    project = new_project("ledger", "billing", extras=("testing", "billing"))
+    (project.folder / "tests.py").write_text(EMPTIED)
+    assert "Ran 2 tests" in project.manage("test")
+    (project.folder / "tests.py").write_text(EMPTIED.replace("        allow_truncate()\n", ""))
+    assert "couldn't be flushed" in project.manage("test", succeeds=False)
+    with_real_data = "from ledger.testing import allow_truncate; allow_truncate()"
+    assert "is not a test database" in project.manage("shell", "--command", with_real_data, succeeds=False)

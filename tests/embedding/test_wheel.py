@@ -1,0 +1,155 @@
+"""The wheel: what is in it, what it requires, and that each part works with its extra alone."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Callable
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.embedding.installations import DRIVER, ROOT, run
+
+PACKAGES = ("ledger", "billing")
+
+LOAD = """
+import django, importlib, pkgutil, sys
+SENDERS = {"ledger.signals.sending", "ledger.signals.delivery"}
+from django.conf import settings
+apps, wanted, parts = (text.split(",") for text in sys.argv[1:])
+settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", *apps], USE_TZ=True)
+django.setup()
+for package in wanted:
+    for module in pkgutil.walk_packages([importlib.import_module(package).__path__[0]], f"{package}."):
+        if module.name.split(".")[1] not in parts and not ("senders" in parts and module.name in SENDERS):
+            importlib.import_module(module.name)
+            print(module.name)
+"""
+"""Imports every module of packages, beside those of some parts, and prints their names."""
+
+UNFOLD = "unfold,unfold.contrib.filters,django.contrib.admin,django.contrib.messages"
+
+
+def pyproject() -> dict[str, Any]:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return project
+
+
+def load(python: Path, apps: str, packages: str, without: str = "-", *, succeeds: bool = True) -> str:
+    """Import the modules of packages in an environment; without those of some parts."""
+    return run(python, "-c", LOAD, apps, packages, without, succeeds=succeeds)
+
+
+def test_the_wheel_has_every_file_of_the_two_packages_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        found = {name for name in archive.namelist() if not name.endswith("/") and ".dist-info/" not in name}
+    list_files = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *PACKAGES]
+    listed = subprocess.run(list_files, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found == {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    endings = {Path(name).suffix for name in found}
+    assert {".py", ".sql", ".html", ".css", ".js", ".typ"} <= endings
+
+
+def test_the_wheels_metadata_has_the_licence_and_the_extras(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    assert (metadata["Name"], metadata["License-Expression"], metadata["Requires-Python"]) == ("credit-ledger", "MIT", ">=3.11")
+    assert set(metadata.get_all("Provides-Extra") or ()) == {"api", "admin", "billing", "pdf", "server", "testing", "webhooks"}
+
+
+def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -> None:
+    """requirements.in pins what the extra `[server]`, and what it names, may be."""
+    project = pyproject()
+    extras = project["optional-dependencies"]
+    declared: dict[str, Requirement] = {}
+    for line in [*project["dependencies"], *(line for extra in extras if extra != "testing" for line in extras[extra])]:
+        requirement = Requirement(line)
+        if requirement.name == "credit-ledger":
+            assert requirement.extras == {"api", "admin", "billing", "pdf", "webhooks"}
+            continue
+        before = declared.setdefault(requirement.name, requirement)
+        before.extras |= requirement.extras
+        before.specifier &= requirement.specifier
+    lines = (line for line in (ROOT / "requirements.in").read_text().splitlines() if not line.startswith("#"))
+    pinned = {requirement.name: requirement for requirement in map(Requirement, lines)}
+    assert {name: each.extras for name, each in pinned.items()} == {name: each.extras for name, each in declared.items()}
+    for name, requirement in pinned.items():
+        (version,) = (each.version for each in requirement.specifier)
+        assert declared[name].specifier.contains(version), (name, version)
+
+
+@pytest.mark.parametrize(
+    ("extras", "apps", "packages", "without", "has"),
+    [
+        ([], "ledger", "ledger", "api,admin,testing,senders", "ledger.services.execute"),
+        (["webhooks"], "ledger", "ledger", "api,admin,testing", "ledger.signals.sending"),
+        (["api"], "ledger", "ledger", "admin,testing,senders", "ledger.api.urls"),
+        (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holders.page"),
+        (["testing"], "ledger", "ledger", "api,admin,senders", "ledger.testing.factories"),
+        (["billing"], "ledger,billing", "billing", "api,admin,testing", "billing.generator.run.generate"),
+        (["billing", "api"], "ledger,billing", "billing", "admin,testing", "billing.api.urls"),
+        (["billing", "admin"], f"{UNFOLD},ledger,billing", "billing", "api,testing", "billing.admin.documents.invoices"),
+        (["billing", "testing"], "ledger,billing", "billing", "api,admin", "billing.testing"),
+    ],
+)
+def test_each_part_is_imported_with_its_extra_alone(
+    extras: list[str], apps: str, packages: str, without: str, has: str, python_with: Callable[..., Path]
+) -> None:
+    modules = load(python_with(*extras), apps, packages, without).split()
+    assert has in modules
+    assert len(modules) > 20
+
+
+@pytest.mark.parametrize(
+    ("apps", "package", "missing"),
+    [
+        ("ledger", "ledger.api", "(rest_framework|drf_spectacular)"),
+        ("ledger", "ledger.admin.kit", "unfold"),
+        ("ledger", "ledger.testing", "factory"),
+        ("ledger,billing", "billing", "rest_framework"),
+    ],
+)
+def test_without_its_extra_a_part_is_not_imported(
+    apps: str, package: str, missing: str, python_with: Callable[..., Path]
+) -> None:
+    """The control: these environments have nothing of the tests' own."""
+    assert re.search(f"No module named '{missing}'", load(python_with(), apps, package, succeeds=False))
+
+
+def test_pdfs_are_set_with_their_extra_alone_and_are_no_calls_without_it(python_with: Callable[..., Path]) -> None:
+    code = """
+import datetime, django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "ledger"], USE_TZ=True)
+django.setup()
+from ledger.typesetting import typeset
+print(typeset.IS_INSTALLED, typeset.without_glyph("A") == "" if typeset.IS_INSTALLED else "")
+try:
+    from ledger.api.urls import urlpatterns
+except ImportError:
+    urlpatterns = []
+print(sum(str(each.pattern).endswith(".pdf") for each in urlpatterns), "of", len(urlpatterns) > 20)
+"""
+    assert run(python_with("pdf"), "-c", code).split() == ["True", "True", "0", "of", "False"]
+    assert run(python_with("api"), "-c", code).split() == ["False", "0", "of", "True"]
+    assert run(python_with("api", "pdf"), "-c", code).split() == ["True", "True", "1", "of", "True"]
+
+
+@pytest.mark.slow
+def test_pip_installs_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    python = tmp_path / "venv/bin/python"
+    run(sys.executable, "-m", "venv", tmp_path / "venv")
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run(*pip, "install", wheel, DRIVER)
+    installed = set(re.findall(r"^(\S+?)==", run(*pip, "freeze"), re.MULTILINE))
+    assert not {"djangorestframework", "django-unfold", "typst"} & {name.lower() for name in installed}
+    assert "ledger.services.execute" in load(python, "ledger", "ledger", "api,admin,testing,senders")
+    run(*pip, "install", f"{wheel}[api,admin,billing,pdf,testing,webhooks]")
+    apps = f"{UNFOLD},ledger,billing"
+    assert {"ledger.api.urls", "billing.admin.runs"} <= set(load(python, apps, "ledger,billing").split())

@@ -1,0 +1,112 @@
+"""Every form about a request has its fields from the declaration: a limit that changes there changes form, call and document."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from billing.admin.order_forms import amendments, coupons, customers, plans, subscriptions
+from ledger.admin.forms import operations, rates
+from ledger.admin.forms.credit_amounts import CreditNumberField
+from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
+from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
+from ledger.records import Shape, shape_of
+from ledger.values import Boolean, Choice, Integer, ListOf, MapOf, Number, Text, Time
+
+pytestmark = pytest.mark.django_db
+
+MODULES = (amendments, coupons, customers, operations, plans, rates, subscriptions)
+FORMS = {
+    each
+    for module in MODULES
+    for each in vars(module).values()
+    if isinstance(each, type) and issubclass(each, RequestForm) and hasattr(each, "declared")
+}
+
+
+def shape_of_form(form) -> Shape:
+    """The shape that the form's request is read by."""
+    return form.declared if isinstance(form.declared, Shape) else shape_of(form.declared)
+
+
+def declared_fields_of(form) -> Iterator[tuple[str, str, object]]:
+    """Name, pointer and type of each field that the form shows of its request."""
+    for name, shown in form.shows.items():
+        if isinstance(shown, Shown) and shown.value is None:
+            pointer = shown.at or f"/{name}"
+            yield name, pointer, declared_at(shape_of_form(form), pointer).value
+
+
+CASES = [
+    pytest.param(form, name, pointer, value, id=f"{form.__name__}-{name}")
+    for form in sorted(FORMS, key=lambda form: form.__name__)
+    for name, pointer, value in declared_fields_of(form)
+]
+
+
+def test_all_forms_about_requests_are_tested():
+    assert {form.__name__ for form in FORMS} == {
+        "AmendmentForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "CouponForm", "CustomerChangeForm", "CustomerForm",
+        "EndBudgetForm", "EndRecurringGrantForm", "FreezeForm", "GiveCouponForm", "GrantForm", "IncomingTransfersForm",
+        "OverdraftForm", "PlanForm", "RecurringGrantForm",
+        "PublishForm", "QuantitiesForm", "RefundForm", "ReissueForm", "ReleaseForm", "ReversalForm", "RevokeForm",
+        "SubscriptionForm", "TransferForm", "TrialForm", "VoidForm",
+    }  # fmt: skip
+    assert len(CASES) > 75
+
+
+@pytest.mark.parametrize(("form", "name", "pointer", "value"), CASES)
+def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(form, name, pointer, value, monkeypatch):
+    fixed = {} if "credit_type" in form.shows else {"credit_type": "credits"}
+    if isinstance(value, Time | Boolean):
+        assert isinstance(form(fixed=fixed).fields[name], UTCField | YesNoField), "these types have no limits of their own"
+        return
+    if isinstance(value, Choice):
+        monkeypatch.setattr(value, "choices", ("other",))
+        typed, given, limit = "another", "another", "other"
+    elif isinstance(value, ListOf | MapOf):
+        limited = value.child
+        monkeypatch.setattr(limited, "most", 3)
+        typed, given = ("abcd", ["abcd"]) if isinstance(value, ListOf) else ("seats 4", {"seats": "4"})
+        limit = 3
+    else:
+        assert isinstance(value, Text | Integer | Number)
+        limited = value
+        monkeypatch.setattr(limited, "most", 3)
+        monkeypatch.setattr(limited, "least", 0)
+        typed, given, limit = (
+            ("abcd", "abcd", 3) if isinstance(value, Text) else ("4", 4 if isinstance(value, Integer) else "4", 3)
+        )
+
+    # The call.
+    errors = []
+    value.take(given, pointer, errors)
+    [error] = errors
+    assert str(limit) in error.detail
+    # The document.
+    if not isinstance(value, Number | MapOf):
+        assert str(limit) in str(value.openapi())
+    # The form shows it, and refuses what is beyond, in the same words.
+    # Terms of credits count only together with how many or how much.
+    beside = {"grants": "1", "unit_value": "1"} if name == "credit_type" else {}
+    sent = form({**beside, name: typed, "idempotency_key": "k"}, fixed=fixed)
+    field = sent.fields[name]
+    if isinstance(value, Choice):
+        assert [choice for choice, _ in field.choices if choice] == ["other"]
+        assert "Select a valid choice" in sent.errors[name][0]
+    elif isinstance(field, CreditNumberField):
+        with pytest.raises(ValidationError, match="must be at most 3"):
+            field.validate(4)
+        assert "must be at most 3" in sent.errors[name][0]
+    else:
+        shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
+        assert str(shown) == str(limit) or isinstance(value, ListOf | MapOf)
+        assert sent.errors[name] == [sentence(error.detail)]
+
+
+def test_a_form_shows_every_error_that_the_declaration_finds(client):
+    address = "/admin/billing/coupon/add/"
+    values = {"code": "a b", "kind": "percentage", "value": "-1", "duration": "recurring", "periods": "0", "plans": "x, y z"}
+    response = client.post(address, values | {"idempotency_key": "k"})
+    assert response.status_code == 422
+    assert set(response.context_data["form"].errors) == {"code", "value", "periods", "plans"}

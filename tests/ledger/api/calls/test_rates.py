@@ -1,0 +1,131 @@
+"""Rate cards over REST: published in versions, quoted, and kept by the entries that they price."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ledger import services
+from ledger.models import Rate
+from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, nothing_written, rows_of
+
+RATE = {"ref": "gpt-4o.output", "price": 3, "per": 1000}
+
+
+@pytest.fixture
+def admin(make_api: Callable[..., ApiClient], holder: str) -> ApiClient:
+    """A client that may publish rates, beside a holder with 100 credits."""
+    return make_api("ledger:admin", name="prices")
+
+
+def test_a_rate_is_published_in_versions(admin: ApiClient) -> None:
+    first = json.loads(admin.post("/v1/rates", RATE | {"reason": "February"}).content)
+    assert TIME.fullmatch(first.pop("published_at"))
+    assert first == {
+        "ref": "gpt-4o.output",
+        "code": "gpt-4o.output",
+        "credit_type": "credits",
+        "version": 1,
+        "price": 3,
+        "per": 1000,
+        "published_by": "key:prices",
+        "reason": "February",
+    }
+    assert json.loads(admin.post("/v1/rates", RATE | {"price": 4}).content)["version"] == 2
+    listed = json.loads(admin.get("/v1/rates/gpt-4o.output").content)
+    assert [(rate["version"], rate["price"]) for rate in listed["results"]] == [(2, 4), (1, 3)]
+
+
+def test_the_same_publication_again_gets_the_same_bytes_and_makes_no_version(admin: ApiClient) -> None:
+    first = admin.post("/v1/rates", RATE, key="k")
+    services.publish_rate(code="gpt-4o.output", price=9, per=1000)
+    again = admin.post("/v1/rates", RATE, key="k")
+    assert (first.status_code, again.status_code, again.content) == (201, 201, first.content)
+    assert ("Idempotency-Replayed" in first, again["Idempotency-Replayed"]) == (False, "true")
+    assert Rate.objects.filter(code="gpt-4o.output").count() == 2
+
+
+@pytest.mark.parametrize("other", [{"price": 4}, {"per": 1}, {"credit_type": "sms"}, {"ref": "other"}, {"reason": "x"}])
+def test_the_key_of_another_publication_is_a_422(admin: ApiClient, other: dict[str, Any]) -> None:
+    admin.post("/v1/rates", RATE, key="k")
+    response = admin.post("/v1/rates", RATE | other, key="k")
+    assert (response.status_code, json.loads(response.content)["idempotency_key"]) == (422, "k")
+    assert Rate.objects.count() == 1
+
+
+def test_a_dry_run_says_which_version_it_would_be(admin: ApiClient) -> None:
+    response = admin.post("/v1/rates?dry_run=true", RATE, key=None)
+    assert (response.status_code, json.loads(response.content)["version"], Rate.objects.count()) == (200, 1, 0)
+
+
+def test_a_confined_key_publishes_nothing(make_api: Callable[..., ApiClient], holder: str) -> None:
+    response = make_api("ledger:admin", holder_id=holder).post("/v1/rates", RATE)
+    assert (response.status_code, Rate.objects.count()) == (404, 0)
+
+
+def test_rates_are_listed_in_their_newest_version_by_the_page(admin: ApiClient) -> None:
+    for code in ("b", "a", "c"):
+        for price in (1, 2):
+            services.publish_rate(code=code, price=price, per=10)
+    services.publish_rate(code="a", price=7, per=10, credit_type="sms")
+    seen: list[tuple[str, str, int]] = []
+    url = "/v1/rates?limit=2"
+    while url:
+        page = json.loads(admin.get(url).content)
+        seen += [(rate["credit_type"], rate["code"], rate["version"]) for rate in page["results"]]
+        url = page["next"]
+    assert seen == [("credits", "a", 2), ("credits", "b", 2), ("credits", "c", 2), ("sms", "a", 1)]
+    back = json.loads(admin.get(page["previous"]).content)
+    assert [rate["code"] for rate in back["results"]] == ["a", "b"]
+    only = json.loads(admin.get("/v1/rates?credit_type=sms").content)["results"]
+    assert [(rate["code"], rate["price"]) for rate in only] == [("a", 7)]
+
+
+@pytest.mark.parametrize("path", ["/v1/rates/nothing", "/v1/rates/gpt-4o.output?credit_type=sms", "/v1/rates/UPPER"])
+def test_a_rate_that_is_not_there_is_a_404(admin: ApiClient, path: str) -> None:
+    services.publish_rate(code="gpt-4o.output", price=3, per=1000)
+    assert admin.get(path).status_code == 404
+
+
+def test_versions_are_listed_by_the_page(admin: ApiClient) -> None:
+    for price in range(1, 6):
+        services.publish_rate(code="a", price=price, per=1)
+    first = json.loads(admin.get("/v1/rates/a?limit=2").content)
+    second = json.loads(admin.get(first["next"]).content)
+    back = json.loads(admin.get(second["previous"]).content)
+    assert [rate["version"] for rate in first["results"] + second["results"]] == [5, 4, 3, 2]
+    assert back["results"] == first["results"]
+
+
+def test_a_quote_needs_no_key_and_writes_nothing(make_api: Callable[..., ApiClient], admin: ApiClient, holder: str) -> None:
+    services.publish_rate(code="gpt-4o.output", price=3, per=1000)
+    with nothing_written(holder):
+        response = make_api("ledger:read").post("/v1/quotes", {"rate": "gpt-4o.output", "quantity": 1250}, key=None)
+    assert response.status_code == 200
+    assert response.content == b'{"amount":4,"rating":{"rate":"gpt-4o.output","version":1,"quantity":1250}}'
+
+
+@pytest.mark.parametrize(("path", "kind"), [("spends", "spend"), ("holds", "hold")])
+def test_a_rate_and_a_quantity_stand_for_an_amount(admin: ApiClient, holder: str, path: str, kind: str) -> None:
+    services.publish_rate(code="gpt-4o.output", price=3, per=1000)
+    body = {"rate": "gpt-4o.output", "quantity": 1250}
+    more = ["expires_at", "rating"] if kind == "hold" else ["rating"]
+    response = admin.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    entry = entry_of_201(response, *more)
+    assert (entry["kind"], entry["amount"]) == (kind, -4)
+    assert entry["rating"] == {"rate": "gpt-4o.output", "version": 1, "quantity": 1250}
+    services.publish_rate(code="gpt-4o.output", price=30, per=1000)
+    again = admin.post(f"/v1/holders/{holder}/{path}", body, key="k")
+    assert (again.content, again["Idempotency-Replayed"]) == (response.content, "true")
+
+
+def test_what_has_no_price_is_refused_on_record(admin: ApiClient, holder: str) -> None:
+    response = admin.post(f"/v1/holders/{holder}/spends", {"rate": "nothing", "quantity": 1})
+    found = json.loads(response.content)
+    assert (response.status_code, found["type"].rsplit("/", 1)[1]) == (409, "unknown-rate")
+    assert (found["rate"], found["credit_type"]) == ("nothing", "credits")
+    assert rows_of(holder) == (1, 1)
+    services.publish_rate(code="dear", price=2**53 - 1, per=1)
+    response = admin.post("/v1/quotes", {"rate": "dear", "quantity": 2}, key=None)
+    assert (response.status_code, json.loads(response.content)["type"].rsplit("/", 1)[1]) == (409, "amount-limit")

@@ -1,0 +1,307 @@
+"""The customer's page: what a link shows, what it hides, and that it opens nothing else."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import URLPattern, URLResolver, get_resolver
+from pytest_django import Settings
+
+from ledger import customer_page, services
+from ledger.customer_page import usage
+from ledger.customer_page.parts import _registered
+from ledger.models import CreditType
+from ledger.rules import MAX_AMOUNT
+from tests.asgi_client import AsgiClient
+
+pytestmark = pytest.mark.django_db
+
+ADDRESS = re.compile(r'href="(/[^"]*)"')
+
+
+@pytest.fixture
+def ada() -> str:
+    """A holder with lots, spends, a hold and a second credit type."""
+    now = datetime.now(UTC)
+    CreditType.objects.create(code="usd_cents", name="Money", unit="USD", scale=2)
+    give, who = services.grant, {"holder_id": "ada"}
+    give(**who, amount=70_001, expires_at=now + timedelta(days=3), idempotency_key="1", reason="internal: lost a bet")
+    give(**who, amount=8_002, source="promotional", idempotency_key="2")
+    services.spend(**who, amount=1_003, idempotency_key="3", metadata={"<script>": "<script>"}, reference="<script>alert(1)")
+    held = services.hold(**who, amount=204, idempotency_key="4")
+    services.capture(**who, hold=held.sequence, amount=105, idempotency_key="5")
+    services.refund(**who, spend=3, amount=6, idempotency_key="6")
+    services.hold(**who, amount=307, idempotency_key="7")
+    give(**who, amount=12_345, credit_type="usd_cents", idempotency_key="8")
+    return "ada"
+
+
+def path_of(url: str) -> str:
+    return url.removeprefix("http://testserver")
+
+
+def seen(client: Client, holder: str = "ada", more: str = "", **fields: Any) -> tuple[str, dict[str, Any]]:
+    """The page of a link as HTML and as JSON."""
+    made = customer_page.link(holder_id=holder, **fields)
+    html, data = client.get(made.url + more), client.get(made.data_url + more)
+    assert (html.status_code, data.status_code) == (200, 200)
+    return html.content.decode(), json.loads(data.content)
+
+
+def test_the_page_shows_balance_lots_usage_and_history(client: Client, ada: str) -> None:
+    html, data = seen(client)
+    assert [(each["credit_type"], each["available"], each["held"]) for each in data["accounts"]] == [
+        ("credits", 76_594, 307),
+        ("usd_cents", 12_345, 0),
+    ]
+    account = data["account"]
+    assert [(lot["amount"], lot["source"], lot["expires_at"] is None) for lot in account["lots"]] == [
+        (68_592, "purchased", False),
+        (8_002, "promotional", True),
+    ]
+    assert [(entry["kind"], entry["amount"]) for entry in account["history"]][:3] == [
+        ("hold", -307), ("refund", 6), ("capture", 0),
+    ]  # fmt: skip
+    assert len(account["usage"]) == usage.DAYS
+    assert sum(day["used"] for day in account["usage"]) == account["usage"][-1]["used"] == 1_003 + 105 - 6
+    for text in (
+        "76,594",
+        "307 reserved",
+        "68,592",
+        "−1,003",
+        "Held credits spent",
+        "1,102 credits used",
+        "Money",
+        "123.45",
+        "never",
+    ):
+        assert text in html, text
+    assert "lost a bet" not in html + json.dumps(data)
+    assert "<script" not in html
+
+
+def test_another_account_and_language_are_shown(client: Client, ada: str) -> None:
+    html, data = seen(client, more="&type=usd_cents", language="de")
+    assert data["account"]["credit_type"] == "usd_cents"
+    assert '<html lang="de">' in html
+    assert "+123,45" in html
+    assert "Gutschrift" in html
+    _, data = seen(client, more="&type=usd_cents", credit_types=["credits"])
+    assert [each["credit_type"] for each in data["accounts"]] == ["credits"]
+    assert data["account"]["credit_type"] == "credits"
+
+
+def test_a_holder_without_credits_has_a_page_too(client: Client) -> None:
+    html, data = seen(client, "nobody-yet")
+    assert "There are no credits yet." in html
+    assert (data["accounts"], data["account"]) == ([], None)
+
+
+def numbers_in(text: str) -> set[str]:
+    """The numbers of three or more digits in a text, without separators."""
+    return set(re.findall(r"\d{3,}", re.sub(r"(?<=\d)[,.](?=\d{2,3}\b)", "", text)))
+
+
+def test_hidden_amounts_are_nowhere(client: Client, ada: str) -> None:
+    html, data = seen(client)
+    amounts = {"76594", "307", "68592", "8002", "1003", "12345", "70001", "1102"}
+    assert amounts <= numbers_in(html)
+    for more in ("", "&type=usd_cents", "&before=5"):
+        html, data = seen(client, more=more, hide_amounts=True)
+        text = re.sub(r"link=[\w.-]+", "", html) + json.dumps(data)
+        assert not amounts & numbers_in(text)
+        assert "<svg" not in html
+        assert data["account"]["usage"] is None
+    assert "Amounts are hidden on this page." in html
+    values = [
+        value for row in (*data["accounts"], *data["account"]["lots"], *data["account"]["history"]) for value in row.items()
+    ]
+    named = ("available", "held", "owed", "amount", "balance")
+    assert {value for name, value in values if name in named} == {None}
+    # The link says so, not its reader.
+    shown, _ = seen(client, more="&hide_amounts=false&a=false", hide_amounts=True)
+    assert "76,594" not in shown
+
+
+def test_the_history_has_pages(client: Client) -> None:
+    services.grant(holder_id="bea", amount=1_000, idempotency_key="g")
+    for number in range(45):
+        services.spend(holder_id="bea", amount=1, idempotency_key=f"s{number}")
+    made = customer_page.link(holder_id="bea")
+    found, before = [], ""
+    for _ in range(3):
+        data = json.loads(client.get(made.data_url + before).content)
+        found += [entry["number"] for entry in data["account"]["history"]]
+        before = f"&before={data['account']['older_than']}"
+    assert found == list(range(46, 0, -1))
+    assert before == "&before=None"
+    html = client.get(made.url).content.decode()
+    older = next(link for link in ADDRESS.findall(html) if "before=27" in link).replace("&amp;", "&")
+    html = client.get(older).content.decode()
+    assert "Newest" in html
+    assert client.get(f"{made.url}&before=nonsense").status_code == 200
+    assert client.get(f"{made.url}&before={'9' * 18}").status_code == 200
+
+
+def test_the_number_of_statements_does_not_grow(client: Client, ada: str, django_assert_num_queries: Any) -> None:
+    made = customer_page.link(holder_id="ada")
+    client.get(made.url)
+    from django.db import connection
+
+    with CaptureQueriesContext(connection) as first:
+        client.get(made.url)
+    for number in range(30):
+        services.spend(holder_id="ada", amount=1, idempotency_key=f"more-{number}")
+        services.grant(holder_id="ada", amount=1, idempotency_key=f"grant-{number}")
+    with CaptureQueriesContext(connection) as then:
+        client.get(made.url)
+    assert len(first) == len(then) <= 6
+    assert not [each["sql"] for each in then if "lock" in each["sql"].lower()]
+
+
+def test_usage_is_that_of_the_zones_days_and_reads_a_bounded_number_of_entries(ada: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    zone, now = usage.ZoneInfo("Pacific/Kiritimati"), datetime.now(UTC)
+    days = usage.usage_by_day("ada", "credits", zone=zone, now=now)
+    assert days[-1] == (now.astimezone(zone).date(), 1_102)
+    assert [day.used for day in days[:-1]] == [0] * 29
+    monkeypatch.setattr(usage, "BY_DAY", usage.BY_DAY.replace("LIMIT 10000", "LIMIT 3"))
+    monkeypatch.setattr(usage, "MOST_ENTRIES", 3)
+    assert usage.usage_by_day("ada", "credits", zone=zone, now=now) == []
+
+
+def test_amounts_that_readers_round_are_strings_too_and_sums_may_exceed_a_bigint(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        services.grant(holder_id="cleo", amount=MAX_AMOUNT, idempotency_key=f"g{number}")
+    services.spend(holder_id="cleo", amount=MAX_AMOUNT, idempotency_key="s")
+    monkeypatch.setattr(usage, "BY_DAY", usage.BY_DAY.replace("-(amount)", "-(amount::numeric) * 2000"))
+    html, data = seen(client, "cleo")
+    assert data["accounts"][0]["exact_integers"] == {"available": str(2 * MAX_AMOUNT)}
+    assert data["account"]["usage"][-1]["exact_integers"] == {"used": str(2_000 * MAX_AMOUNT)}
+    assert f"{2_000 * MAX_AMOUNT:,}" in html
+
+
+# Headers, and what is refused ------------------------------------------------------------------------
+
+
+def addresses(holder: str = "ada") -> list[str]:
+    """All addresses of a page."""
+    made = customer_page.link(holder_id=holder)
+    return [made.url, made.data_url, made.url.replace("/c/?", "/c/documents/invoice-1.pdf?")]
+
+
+@pytest.mark.parametrize("origins", [[], ["https://shop.example", "http://localhost:3000"]])
+def test_no_cache_search_engine_or_other_page_keeps_it(client: Client, ada: str, settings: Settings, origins: list[str]) -> None:
+    settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_FRAMED_BY": [*origins, "https://a; b"][: len(origins) + bool(origins)]}
+    for address in [*addresses(), "/c/", "/c/data?link=wrong"]:
+        response = client.get(address)
+        policy = response["Content-Security-Policy"]
+        assert f"frame-ancestors {' '.join(origins) or chr(39) + 'none' + chr(39)}" in policy.split("; ")
+        assert policy.startswith("default-src 'none'; style-src 'self'; ")
+        assert "script-src" not in policy
+        assert response.get("X-Frame-Options") == (None if origins else "DENY")
+        assert response["Cache-Control"] == "no-store"
+        assert response["Referrer-Policy"] == "no-referrer"
+        assert response["X-Robots-Tag"].startswith("noindex")
+        assert not response.cookies
+        assert " style=" not in response.content.decode()
+        assert "<script" not in response.content.decode()
+
+
+def test_other_methods_are_refused(ada: str) -> None:
+    client = Client(enforce_csrf_checks=True)
+    for address in addresses():
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
+            response = client.generic(method, address)
+            assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
+        assert client.head(address).content == b""
+
+
+def test_a_wrong_or_expired_link_says_nothing_of_the_holder_and_reads_nothing(
+    client: Client, ada: str, django_assert_num_queries: Any
+) -> None:
+    with time_machine.travel(datetime.now(UTC) - timedelta(hours=1), tick=False):
+        expired = [*addresses(), *addresses("nobody")]
+    wrong = [address[:-1] + ("A" if address[-1] != "A" else "B") for address in addresses()]
+    with django_assert_num_queries(0):
+        found = [client.get(address) for address in [*expired, *wrong, "/c/", "/c/?link=", "/c/data?link=%00"]]
+    assert {response.status_code for response in found} == {410}
+    assert len({response.content for response in found}) == 1
+    assert b"This link has expired" in found[0].content
+
+
+def routes(patterns: list[Any], prefix: str = "/") -> Iterator[str]:
+    """An address for each view of the project, with 1 in each place."""
+    for pattern in patterns:
+        route = prefix + re.sub(r"<[^>]*>", "1", re.sub(r"[\^$\\]|\(\?.*", "", str(pattern.pattern)))
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
+            yield route
+
+
+def test_the_link_opens_nothing_else(client: Client, ada: str) -> None:
+    token = customer_page.link(holder_id="ada").url.partition("link=")[2]
+    others = [route for route in routes(get_resolver().url_patterns) if not route.startswith(("/c/", "/docs"))]
+    assert len(others) > 200
+
+    def outcome(response: HttpResponse) -> Any:
+        return response.status_code, response.headers.get("Location", "").partition("?")[0]
+
+    opened = [
+        route for route in others if outcome(client.get(f"{route}?link={token}")) != outcome(client.get(f"{route}?link=wrong"))
+    ]
+    assert opened == []
+    answer = AsgiClient().get("/v1/holders/ada/balance", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 401
+
+
+def test_the_page_names_no_address_but_its_own(client: Client, ada: str) -> None:
+    html, _ = seen(client)
+    assert not re.search(r'(?:href|src)="(?!/c/\?|/static/|data:,)', html)
+    assert not re.search(r"https?://", html)
+
+
+def test_a_part_that_is_registered_is_escaped(client: Client, ada: str) -> None:
+    from ledger.customer_page.parts import Cell, Section, register
+
+    class Hostile:
+        name, language, time_zone = "<script>alert(1)</script>", "en", "Mars/Olympus"
+
+        def sections(self, shown: Any) -> list[Section]:
+            evil = "<script>alert(2)</script>"
+            cells = [[Cell(evil, 'x"><script>')]]
+            return [Section(name="evil", title=evil, empty=evil, headers=[Cell(evil)], cells=cells, rows=[{"x": evil}])]
+
+        def document(self, name: str) -> None:
+            return None
+
+    register(lambda holder: Hostile())
+    try:
+        html, data = seen(client)
+    finally:
+        _registered.pop()
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(2)" in html
+    assert data["time_zone"] == "UTC"
+    assert data["evil"] == [{"x": "<script>alert(2)</script>"}]
+
+
+def test_no_log_has_the_token(ada: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    token = customer_page.link(holder_id="ada").url.partition("link=")[2]
+    for path in ("/c/", "/c/data", "/c/documents/invoice-1.pdf", "/c/nowhere"):
+        AsgiClient().get(f"{path}?link={token}")
+        AsgiClient().get(f"{path}?link={token}x")
+        Client().get(f"{path}?link={token}x")
+    requests = [record.getMessage() for record in caplog.records if record.name == "ledger.requests"]
+    assert "GET /c/" in requests
+    assert [record for record in caplog.records if token[:40] in f"{record.getMessage()} {vars(record).get('facts')}"] == []

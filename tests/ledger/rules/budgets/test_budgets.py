@@ -1,0 +1,380 @@
+"""Budgets against an independent model: a list of what was spent, each with its instant, counted anew for every request."""
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from ledger import rules
+from ledger.errors import BudgetExceeded, BudgetLimit, BudgetNotFound, Invalid
+from ledger.rules.budgets import Budget, decode_budgets, encode_budgets
+from ledger.rules.instants import from_us, to_text, to_us
+from ledger.rules.texts.explanations import explain
+from tests.ledger.random_histories import HOUR_US, RulesLedger
+
+MEMBERS = ("ann", "ben", "")
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"budget": "day", "limit": 60, "window": "day", "time_zone": "Europe/Berlin"},
+    {"budget": "each", "limit": 35, "window": "week", "time_zone": "America/New_York", "by": "label", "label": "member"},
+    {"budget": "key", "limit": 45, "window": "rolling", "hours": 24, "by": "actor"},
+    {
+        "budget": "ann", "limit": 90, "window": "month", "time_zone": "Asia/Kathmandu", "by": "label", "label": "member",
+        "subject": "ann",
+    },
+    {"budget": "project", "limit": 80, "window": "rolling", "hours": 100, "by": "reference", "subject": "p1"},
+    {"budget": "soft", "limit": 1, "window": "month", "mode": "soft"},
+)  # fmt: skip
+
+
+@dataclass
+class Use:
+    """What one request used: `amount` shrinks when its hold gives something back."""
+
+    at_us: int
+    actor: str
+    reference: str
+    member: str
+    amount: int
+
+
+@dataclass
+class Model:
+    """All that was ever used. It knows nothing of steps, counters and shares."""
+
+    uses: list[Use] = field(default_factory=list)
+
+    def used(self, settings: dict[str, Any], by: Use, now_us: int, since_us: int = 0) -> int:
+        """What counts against the use, by the calendar, or at least within the hours and at most within a 24th more."""
+        return sum(use.amount for use in self.uses if self.is_counted(settings, use, by, now_us, since_us))
+
+    @staticmethod
+    def is_counted(settings: dict[str, Any], use: Use, by: Use, now_us: int, slack_us: int) -> bool:
+        match settings.get("by", "holder"):
+            case "label":
+                same = use.member == by.member and settings.get("subject") in (None, use.member)
+            case "actor":
+                same = use.actor == by.actor
+            case "reference":
+                same = use.reference == by.reference == settings["subject"]
+            case _:
+                same = True
+        if settings["window"] == "rolling":
+            return same and use.at_us > now_us - settings["hours"] * HOUR_US - slack_us
+        zone = ZoneInfo(settings.get("time_zone", "UTC"))
+        then, now = (from_us(each).astimezone(zone).date() for each in (use.at_us, now_us))
+        if settings["window"] == "week":
+            then, now = (each - timedelta(days=each.weekday()) for each in (then, now))
+        if settings["window"] == "month":
+            then, now = (each.replace(day=1) for each in (then, now))
+        return same and then == now
+
+    def may_use(self, settings: dict[str, Any], by: Use, now_us: int, slack_us: int = 0) -> bool:
+        if settings.get("mode") == "soft" or not self.is_counted(settings, by, by, now_us, 0):
+            return True
+        return self.used(settings, by, now_us, slack_us) + by.amount <= settings["limit"]
+
+
+class BudgetHistory:
+    """Random spends, holds, captures and releases of a ledger with budgets, each compared with the model."""
+
+    def __init__(self, seed: int, start: datetime) -> None:
+        self.chance = random.Random(seed)
+        self.ledger, self.model = RulesLedger(), Model()
+        self.ledger.now_us = to_us(start)
+        self.holds: dict[int, tuple[Use, int, int]] = {}
+        self.keys = 0
+        self.refused = self.accepted = 0
+        self.run(rules.GrantRequest, amount=10**9)
+        for settings in SETTINGS:
+            self.run(rules.BudgetRequest, **settings)
+
+    def run(self, kind: type[rules.Request], **fields: Any) -> rules.Entry:
+        self.keys += 1
+        entries = self.ledger.execute(kind(holder_id="ada", idempotency_key=str(self.keys), **fields))
+        return next(entry for entry in entries if entry.idempotency_key == str(self.keys))
+
+    def tried(self, kind: type[rules.Request], **fields: Any) -> tuple[rules.Entry | None, Any]:
+        try:
+            return self.run(kind, **fields), None
+        except BudgetExceeded as refusal:
+            return None, refusal
+
+    def step(self) -> None:
+        chance = self.chance
+        self.ledger.now_us += chance.choice((1, HOUR_US // 7, HOUR_US, 5 * HOUR_US, 30 * HOUR_US))
+        for sequence in [each for each, (_, _, expires_us) in self.holds.items() if expires_us <= self.ledger.now_us]:
+            use, held, _ = self.holds.pop(sequence)
+            use.amount -= held
+        if self.holds and chance.random() < 0.4:
+            self.close(chance.choice(list(self.holds)))
+        else:
+            self.use(chance.choice((rules.SpendRequest, rules.HoldRequest)))
+
+    def use(self, kind: type[rules.Request]) -> None:
+        chance, now_us = self.chance, self.ledger.now_us
+        member = chance.choice(MEMBERS)
+        use = Use(now_us, chance.choice(("key:a", "key:b")), chance.choice(("p1", "p2")), member, chance.randint(1, 25))
+        more: dict[str, Any] = {}
+        if kind is rules.HoldRequest:
+            more["expires_at"] = from_us(now_us + chance.choice((HOUR_US, 40 * HOUR_US)))
+        asked = {
+            "amount": use.amount, "actor": use.actor, "reference": use.reference,
+            "metadata": {"member": member} if member else {},
+        }  # fmt: skip
+        fits = all(self.model.may_use(each, use, now_us) for each in SETTINGS)
+        surely_fits = all(self.model.may_use(each, use, now_us, each.get("hours", 0) * HOUR_US // 24) for each in SETTINGS)
+        entry, refusal = self.tried(kind, **asked, **more)
+        if entry is None:
+            assert not surely_fits
+            self.refused += 1
+            self.check_facts(refusal, use)
+            return
+        assert fits, (asked, entry)
+        self.accepted += 1
+        self.model.uses.append(use)
+        if kind is rules.HoldRequest:
+            self.holds[entry.sequence] = (use, use.amount, to_us(more["expires_at"]))
+
+    def close(self, sequence: int) -> None:
+        use, held, expires_us = self.holds.pop(sequence)
+        taken = self.chance.randint(0, held)
+        if taken == 0:
+            self.run(rules.ReleaseRequest, hold=sequence)
+            use.amount -= held
+        elif taken < held and self.chance.random() < 0.5:
+            self.run(rules.CaptureRequest, hold=sequence, amount=taken, final=False)
+            self.holds[sequence] = (use, held - taken, expires_us)
+        else:
+            self.run(rules.CaptureRequest, hold=sequence, amount=taken)
+            use.amount -= held - taken
+
+    def check_facts(self, refusal: BudgetExceeded, use: Use) -> None:
+        """The facts are those of the model; at `resets_at` there is room, and just before it there is not."""
+        settings = next(each for each in SETTINGS if each["budget"] == refusal.budget)
+        now_us, facts = self.ledger.now_us, refusal.facts
+        least = self.model.used(settings, use, now_us)
+        most = self.model.used(settings, use, now_us, settings.get("hours", 0) * HOUR_US // 24)
+        assert least <= facts["used"] <= most
+        assert facts["remaining"] == settings["limit"] - facts["used"] < use.amount == facts["requested"]
+        resets_us = to_us(datetime.fromisoformat(facts["resets_at"]))
+        assert now_us < resets_us
+        assert self.model.may_use(settings, use, resets_us)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_requests_never_exceed_a_budget_and_are_refused_for_no_other_reason(seed: int) -> None:
+    starts = ("2026-03-20", "2026-10-20", "2028-02-20", "2026-12-20", "2027-03-10", "2026-06-01")
+    history = BudgetHistory(seed, datetime.fromisoformat(f"{starts[seed]}T05:00:00+00:00"))
+    for _ in range(300):
+        history.step()
+        state = history.ledger.account("ada").budgets
+        assert decode_budgets(encode_budgets(state)) == state
+    assert history.refused > 30
+    assert history.accepted > 100
+
+
+# One by one ------------------------------------------------------------------------------------------
+
+
+def ledger_with(**settings: Any) -> BudgetHistory:
+    """A ledger with 1,000 credits and one budget of 10 a day."""
+    history = BudgetHistory.__new__(BudgetHistory)
+    history.ledger, history.keys = RulesLedger(), 0
+    history.run(rules.GrantRequest, amount=1_000)
+    history.run(rules.BudgetRequest, **{"budget": "b", "limit": 10, "window": "day"} | settings)
+    return history
+
+
+def budget(history: BudgetHistory) -> Budget:
+    return history.ledger.account("ada").budgets[0]
+
+
+def test_a_spend_up_to_the_limit_is_taken_and_one_more_is_refused_until_the_window_ends() -> None:
+    history = ledger_with()
+    history.run(rules.SpendRequest, amount=10)
+    before = history.ledger.account("ada")
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.SpendRequest, amount=1)
+    assert refused.value.facts == {
+        "budget": "b", "subject": None, "requested": 1, "resets_at": "2025-01-02T00:00:00.000000Z", "limit": 10, "used": 10,
+        "remaining": 0,
+    }  # fmt: skip
+    after = history.ledger.account("ada")
+    assert (after.budgets, after.balance, after.sequence) == (before.budgets, before.balance, before.sequence + 1)
+    history.ledger.now_us += 24 * HOUR_US
+    assert history.run(rules.SpendRequest, amount=10).balance == 980
+
+
+def test_a_partial_spend_takes_what_the_budget_has_left() -> None:
+    history = ledger_with()
+    entry = history.run(rules.SpendRequest, amount=500, partial=True)
+    assert (entry.amount, entry.requested) == (-10, 500)
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.SpendRequest, amount=500, partial=True)
+    assert (refused.value.requested, refused.value.remaining) == (500, 0)
+
+
+def test_a_hold_counts_once_and_what_is_released_is_given_back_to_its_day() -> None:
+    history = ledger_with()
+    expires_at = from_us(history.ledger.now_us + 40 * HOUR_US)
+    hold = history.run(rules.HoldRequest, amount=8, expires_at=expires_at).sequence
+    with pytest.raises(BudgetExceeded):
+        history.run(rules.SpendRequest, amount=3)
+    history.run(rules.CaptureRequest, hold=hold, amount=5, final=False)
+    assert budget(history).used("") == 8
+    history.run(rules.ReleaseRequest, hold=hold)
+    assert (budget(history).used(""), budget(history).shares) == (5, ())
+    late = history.run(rules.HoldRequest, amount=5, expires_at=expires_at).sequence
+    history.ledger.now_us += 24 * HOUR_US
+    history.run(rules.SpendRequest, amount=10)
+    history.run(rules.ReleaseRequest, hold=late)
+    assert budget(history).used("") == 10  # the day of the hold is over: its release gives the next day nothing
+
+
+def test_an_expired_hold_gives_back_without_a_job() -> None:
+    history = ledger_with()
+    history.run(rules.HoldRequest, amount=10)
+    history.ledger.now_us += HOUR_US
+    assert history.run(rules.SpendRequest, amount=10).budgets[0].used("") == 10
+
+
+def test_a_capture_beyond_its_hold_counts_for_the_member_of_the_hold() -> None:
+    history = ledger_with(by="label", label="member")
+    hold = history.run(rules.HoldRequest, amount=4, metadata={"member": "ann"}).sequence
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.CaptureRequest, hold=hold, amount=11, over_capture="if_available")
+    assert (refused.value.subject, refused.value.used, refused.value.requested) == ("ann", 4, 7)
+    history.run(rules.CaptureRequest, hold=hold, amount=10, over_capture="if_available", metadata={"member": "ben"})
+    assert (budget(history).used("ann"), budget(history).used("ben"), budget(history).shares) == (10, 0, ())
+
+
+def test_a_transfer_counts_and_a_refund_gives_nothing_back() -> None:
+    history = ledger_with()
+    spend = history.run(rules.SpendRequest, amount=6).sequence
+    history.run(rules.RefundRequest, spend=spend)
+    assert budget(history).used("") == 6
+    with pytest.raises(BudgetExceeded):
+        history.run(rules.TransferRequest, to="bob", amount=5)
+    history.run(rules.TransferRequest, to="bob", amount=4)
+    assert budget(history).used("") == 10
+
+
+def test_what_pays_an_invoice_does_not_count() -> None:
+    history = ledger_with()
+    assert history.run(rules.SpendRequest, amount=50, actor="billing").budgets == history.ledger.account("ada").budgets
+    assert budget(history).counters == ()
+
+
+def test_a_soft_budget_counts_and_refuses_nothing() -> None:
+    history = ledger_with(mode="soft")
+    history.run(rules.SpendRequest, amount=25)
+    assert budget(history).used("") == 25
+
+
+def test_each_member_has_the_whole_limit_and_who_names_no_member_shares_one() -> None:
+    history = ledger_with(by="label", label="member")
+    for metadata in ({"member": "ann"}, {"member": "ben"}, {"member": 7}, {}):
+        history.run(rules.SpendRequest, amount=10, metadata=metadata)
+    assert [counter.subject for counter in budget(history).counters] == ["", "7", "ann", "ben"]
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.SpendRequest, amount=1, metadata={"other": "x"})
+    assert refused.value.subject == ""
+
+
+def test_a_budget_goes_on_counting_with_another_limit_and_begins_anew_with_another_window() -> None:
+    history = ledger_with()
+    history.run(rules.SpendRequest, amount=10)
+    assert history.run(rules.BudgetRequest, budget="b", limit=4, window="day", mode="soft").budgets[0].used("") == 10
+    assert history.run(rules.BudgetRequest, budget="b", limit=4, window="week").budgets[0].used("") == 0
+
+
+def test_an_explanation_names_the_budgets_that_an_entry_changed_and_not_those_whose_window_ended_before_it() -> None:
+    history = ledger_with(by="label", label="member")
+    hold = history.run(rules.HoldRequest, amount=8, metadata={"member": "ann"})
+    before = history.ledger.entries["ada"][1]
+    shown = explain(hold, before, booked_before=[], booked_after=[], referred=None)["budgets"]
+    assert [(each["subject"], each["used_before"], each["used"]) for each in shown] == [("ann", 0, 8)]
+    release = history.run(rules.ReleaseRequest, hold=hold.sequence)
+    shown = explain(release, hold, booked_before=[], booked_after=[], referred=hold)["budgets"]
+    assert [(each["subject"], each["used_before"], each["used"]) for each in shown] == [("ann", 8, 0)]
+    spend = history.run(rules.SpendRequest, amount=3, metadata={"member": "ann"})
+    history.ledger.now_us += 24 * HOUR_US
+    grant = history.run(rules.GrantRequest, amount=1)
+    assert explain(grant, spend, booked_before=[], booked_after=[], referred=None)["budgets"] == []
+
+
+def test_a_budget_ends_and_no_state_is_left() -> None:
+    history = ledger_with()
+    entry = history.run(rules.EndBudgetRequest, budget="b")
+    assert (entry.kind, entry.amount, entry.budgets, entry.budget, entry.accepts_transfers) == ("adjust", 0, (), "b", None)
+    with pytest.raises(BudgetNotFound):
+        history.run(rules.EndBudgetRequest, budget="b")
+    assert history.run(rules.SpendRequest, amount=500).budgets == ()
+
+
+def test_there_are_at_most_20_budgets_and_200_subjects() -> None:
+    history = ledger_with(by="label", label="member")
+    for number in range(19):
+        history.run(rules.BudgetRequest, budget=f"n{number}", limit=1_000, window="day")
+    with pytest.raises(BudgetLimit) as refused:
+        history.run(rules.BudgetRequest, budget="one.more", limit=1, window="day")
+    assert refused.value.facts == {"what": "budgets", "limit": 20}
+    for number in range(181):
+        history.run(rules.SpendRequest, amount=1, metadata={"member": str(number)})
+    with pytest.raises(BudgetLimit):
+        history.run(rules.SpendRequest, amount=1, metadata={"member": "one more"})
+    history.ledger.now_us += 24 * HOUR_US
+    assert len(history.run(rules.SpendRequest, amount=1, metadata={"member": "one more"}).budgets[0].counters) == 1
+
+
+def test_a_label_that_is_too_long_to_count_by_is_a_wrong_field() -> None:
+    history = ledger_with(by="label", label="member")
+    with pytest.raises(Invalid) as invalid:
+        history.run(rules.SpendRequest, amount=1, metadata={"member": "x" * 201})
+    assert (invalid.value.pointer, invalid.value.rule) == ("/metadata/member", "too-long")
+
+
+def test_of_several_exceeded_budgets_the_one_that_gets_room_last_is_named() -> None:
+    history = ledger_with()
+    history.run(rules.BudgetRequest, budget="month", limit=10, window="month")
+    history.run(rules.SpendRequest, amount=10)
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.SpendRequest, amount=1)
+    assert (refused.value.budget, refused.value.resets_at) == ("month", "2025-02-01T00:00:00.000000Z")
+
+
+def test_a_rolling_budget_frees_step_by_step() -> None:
+    history = ledger_with(window="rolling", hours=24)
+    for _ in range(5):
+        history.run(rules.SpendRequest, amount=2)
+        history.ledger.now_us += 2 * HOUR_US
+    with pytest.raises(BudgetExceeded) as refused:
+        history.run(rules.SpendRequest, amount=3)
+    assert refused.value.resets_at == to_text(history.ledger.now_us - 8 * HOUR_US + 25 * HOUR_US)
+    history.ledger.now_us += 17 * HOUR_US
+    assert history.run(rules.SpendRequest, amount=3).budgets[0].used("") == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "pointer"),
+    [
+        ({"window": "rolling"}, "/hours"),
+        ({"window": "day", "hours": 5}, "/hours"),
+        ({"window": "day", "by": "label"}, "/label"),
+        ({"window": "day", "label": "member"}, "/label"),
+        ({"window": "day", "by": "reference"}, "/subject"),
+        ({"window": "day", "subject": "x"}, "/subject"),
+        ({"window": "day", "time_zone": "Mars/Base"}, "/time_zone"),
+        ({"window": "year"}, "/window"),
+        ({"window": "rolling", "hours": 745}, "/hours"),
+        ({"window": "day", "limit": -1}, "/limit"),
+        ({"window": "day", "budget": "A b"}, "/budget"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused_by_field(settings: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(Invalid) as invalid:
+        rules.BudgetRequest(**{"holder_id": "ada", "idempotency_key": "k", "budget": "b", "limit": 1} | settings)
+    assert invalid.value.pointer == pointer

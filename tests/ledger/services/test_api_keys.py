@@ -1,0 +1,121 @@
+"""API keys get another secret, beside which the former one is valid for a while."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from ledger import services
+from ledger.errors import Invalid, KeyEnded, KeyRotating
+from ledger.models import ApiKey
+from ledger.testing import FixedClock
+
+pytestmark = pytest.mark.django_db
+
+PAST = datetime(2020, 1, 1, tzinfo=UTC)
+TOMORROW = timezone.now() + timedelta(days=1)
+
+
+def make(**more: Any) -> tuple[ApiKey, str]:
+    """A key and its secret."""
+    return services.create_api_key(**{"name": "shop", "scopes": ["ledger:read"]} | more)
+
+
+def test_without_an_overlap_the_former_secret_ends_at_once() -> None:
+    key, former = make()
+    rotated, secret = services.rotate_api_key(id=key.pk)
+    assert services.find_api_key(former) is None
+    assert services.find_api_key(secret) == key
+    assert (rotated.prefix, rotated.former_until) == (secret[:8], None)
+    assert rotated.rotated_at is not None
+
+
+def test_with_an_overlap_both_secrets_are_valid_until_the_chosen_instant() -> None:
+    with FixedClock(datetime(2026, 3, 1, tzinfo=UTC)) as clock:
+        key, former = make()
+        _, secret = services.rotate_api_key(id=key.pk, former_until=datetime(2026, 3, 2, tzinfo=UTC))
+        clock.advance(hours=23, minutes=59)
+        assert services.find_api_key(former) == services.find_api_key(secret) == key
+        clock.advance(minutes=1)
+        assert services.find_api_key(former) is None
+        assert services.find_api_key(secret) == key
+
+
+def test_a_key_keeps_what_it_may_and_how_long() -> None:
+    key, _ = make(holder_id="ada", expires_at=TOMORROW, requests_per_second=5, concurrent_requests=2)
+    rotated, _ = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    kept = ("name", "scopes", "holder_id", "expires_at", "requests_per_second", "concurrent_requests", "created_at")
+    assert [getattr(rotated, name) for name in kept] == [getattr(key, name) for name in kept]
+
+
+def test_a_second_rotation_with_an_overlap_has_to_wait_for_the_end_of_the_first() -> None:
+    key, first = make()
+    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    before = ApiKey.objects.values().get()
+    with pytest.raises(KeyRotating) as refused:
+        services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    assert refused.value.facts == {"former_until": f"{TOMORROW:%Y-%m-%dT%H:%M:%S.%fZ}"}
+    assert ApiKey.objects.values().get() == before
+    ApiKey.objects.update(former_until=PAST)
+    _, third = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    assert [services.find_api_key(secret) is not None for secret in (first, second, third)] == [False, True, True]
+
+
+def test_a_rotation_without_an_overlap_ends_every_earlier_secret() -> None:
+    key, first = make()
+    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    _, third = services.rotate_api_key(id=key.pk)
+    assert [services.find_api_key(secret) is not None for secret in (first, second, third)] == [False, False, True]
+
+
+def test_a_revoked_key_has_no_valid_secret_left() -> None:
+    key, first = make()
+    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    services.revoke_api_key(key)
+    assert services.find_api_key(first) is services.find_api_key(second) is None
+
+
+def test_an_expired_key_has_no_valid_secret_left() -> None:
+    key, first = make()
+    _, second = services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    ApiKey.objects.update(expires_at=PAST)
+    assert services.find_api_key(first) is services.find_api_key(second) is None
+
+
+@pytest.mark.parametrize("overlap", [None, TOMORROW])
+@pytest.mark.parametrize(("column", "how"), [("revoked_at", "revoked"), ("expires_at", "expired")])
+def test_a_key_that_has_ended_gets_no_other_secret(column: str, how: str, overlap: datetime | None) -> None:
+    key, _ = make()
+    ApiKey.objects.update(**{column: PAST})
+    before = ApiKey.objects.values().get()
+    with pytest.raises(KeyEnded) as refused:
+        services.rotate_api_key(id=key.pk, former_until=overlap)
+    assert refused.value.facts == {"how": how}
+    assert ApiKey.objects.values().get() == before
+
+
+def test_an_expired_key_with_an_overlap_is_refused_as_expired() -> None:
+    key, _ = make()
+    services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+    ApiKey.objects.update(expires_at=PAST)
+    with pytest.raises(KeyEnded):
+        services.rotate_api_key(id=key.pk, former_until=TOMORROW)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer", "rule"),
+    [
+        ({"former_until": PAST}, "/former_until", "past"),
+        ({"former_until": datetime(2120, 1, 1)}, "/former_until", "no-offset"),
+        ({"id": 0}, "/id", "too-small"),
+        ({"id": 2**62}, "/id", "unknown"),
+    ],
+)
+def test_a_wrong_rotation_changes_nothing(wrong: dict[str, Any], pointer: str, rule: str) -> None:
+    key, _ = make()
+    before = ApiKey.objects.values().get()
+    with pytest.raises(Invalid) as refused:
+        services.rotate_api_key(**{"id": key.pk} | wrong)
+    assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
+    assert ApiKey.objects.values().get() == before

@@ -1,0 +1,391 @@
+"""Recurring grants: each period is granted once, as of its start, however late and in whatever steps the worker runs."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledger import reads, rules, services
+from ledger.audit import audit
+from ledger.errors import IdempotencyKeyReused, Invalid, RecurringGrantNotFound
+from ledger.models import Entry
+from ledger.rules import AccountState
+from ledger.rules.instants import to_us
+from ledger.rules.recurring import RecurringGrant
+from ledger.services import recurring_grants
+from ledger.testing.clocks import FixedClock
+
+SEPTEMBER = datetime(2026, 9, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock(db: None) -> Iterator[FixedClock]:
+    """Time stands still, on 1 September."""
+    with FixedClock(SEPTEMBER) as clock:
+        yield clock
+
+
+def at(month: int, day: int, hour: int = 0) -> datetime:
+    """An instant of 2026."""
+    return datetime(2026, month, day, hour, tzinfo=UTC)
+
+
+_keys = count()
+
+
+def recur(holder: str = "ada", name: str = "monthly", **terms: Any) -> rules.Entry:
+    """Set a recurring grant: 100 a month, if the terms say nothing else."""
+    terms = {"interval": "month"} | ({} if "up_to" in terms else {"amount": 100}) | terms
+    return services.set_recurring_grant(holder_id=holder, recurring_grant=name, idempotency_key=f"set-{next(_keys)}", **terms)
+
+
+def work() -> recurring_grants.RecurringSummary:
+    """What the worker does."""
+    summary = services.grant_all_due()
+    assert (summary.busy, summary.failures) == (0, [])
+    return summary
+
+
+def lots(holder: str = "ada") -> list[tuple[int, str, str | None]]:
+    """The open lots, each with its rest, its start and its expiry."""
+    return [
+        (lot.remaining, f"{lot.effective_at:%m-%d}", lot.expires_at and f"{lot.expires_at:%m-%d}")
+        for lot in sorted(reads.balance(holder).lots, key=lambda lot: lot.effective_at)
+    ]
+
+
+def grants(holder: str = "ada") -> list[tuple[str, int, str]]:
+    """Kind, amount and the day from which it counts, of all entries but settings."""
+    entries = Entry.objects.filter(holder_id=holder).order_by("sequence")
+    return [
+        (entry.kind, entry.amount, f"{entry.effective_at or entry.recorded_at:%m-%d}")
+        for entry in entries
+        if entry.kind != "adjust"
+    ]
+
+
+def broken_laws() -> dict[str, int]:
+    """What the audit finds."""
+    from django.db import connection
+
+    return audit([connection.connection]).totals
+
+
+def test_each_period_is_granted_at_its_start_and_expires_with_it(clock):
+    recur()
+    assert work().granted_by_type == {"credits": 100}
+    assert (lots(), work().periods) == ([(100, "09-01", "10-01")], 0)
+    services.spend(holder_id="ada", amount=30, idempotency_key="s")
+    clock.move_to(at(10, 1))
+    work()
+    assert lots() == [(100, "10-01", "11-01")]
+    assert grants() == [("grant", 100, "09-01"), ("spend", -30, "09-01"), ("expire", -70, "10-01"), ("grant", 100, "10-01")]
+    entry = reads.entry("ada", "credits", 5)
+    assert entry is not None
+    assert (entry.actor, entry.reason) == ("ledger", "Monthly grant, period 1 Oct 2026 – 1 Nov 2026")
+    assert entry.idempotency_key == "recurring/credits/monthly/1/1"
+    assert broken_laws() == {}
+
+
+def test_a_late_run_grants_every_missed_period_and_what_has_expired_is_gone(clock):
+    recur()
+    clock.move_to(at(12, 5))
+    assert work().granted_by_type == {"credits": 400}
+    assert lots() == [(100, "12-01", "01-01")]
+    assert [kind for kind, *_ in grants()] == ["grant", "expire"] * 3 + ["grant"]
+    assert broken_laws() == {}
+
+
+def test_month_ends_clamp_to_the_day_of_the_start_in_its_zone(clock):
+    recur(starts_at=datetime(2027, 1, 31, 8, tzinfo=UTC), time_zone="Europe/Berlin", periods=4)
+    clock.move_to(datetime(2027, 12, 1, tzinfo=UTC))
+    work()
+    found = Entry.objects.filter(holder_id="ada", kind="grant").order_by("sequence").values_list("effective_at", flat=True)
+    # 9:00 in Berlin: 8:00 UTC in winter, 7:00 in summer.
+    assert [f"{each:%m-%d %H}" for each in found] == ["01-31 08", "02-28 08", "03-31 07", "04-30 07"]
+
+
+def test_up_to_fills_the_recurring_grants_own_lots_held_credits_included(clock):
+    services.grant(holder_id="ada", amount=1_000, idempotency_key="bought", priority=200)
+    recur(up_to=100, expiry="never")
+    work()
+    services.spend(holder_id="ada", amount=60, idempotency_key="s")
+    services.hold(holder_id="ada", amount=10, idempotency_key="h", expires_at=at(9, 20))
+    clock.move_to(at(9, 2))
+    assert work().periods == 0
+    clock.move_to(at(10, 1))
+    work()
+    # 30 are left in the first lot, and 10 that the hold gave back when it expired.
+    assert grants()[-1] == ("grant", 60, "10-01")
+    clock.move_to(at(11, 1))
+    work()
+    assert reads.balance("ada").available == 1_100
+    nothing = reads.entry("ada", "credits", Entry.objects.filter(holder_id="ada").latest("sequence").sequence)
+    assert nothing is not None
+    assert (nothing.kind, nothing.amount, nothing.recurring_grant) == ("adjust", 0, "monthly")
+    assert broken_laws() == {}
+
+
+def test_a_rollover_keeps_up_to_its_cap_and_revokes_the_oldest_first(clock):
+    """The worked example of the how-to."""
+    recur(expiry="rollover", rollover_cap=50)
+    work()
+    services.spend(holder_id="ada", amount=20, idempotency_key="s")
+    clock.move_to(at(10, 1))
+    work()
+    assert lots() == [(50, "09-01", None), (100, "10-01", None)]
+    services.spend(holder_id="ada", amount=30, idempotency_key="t")
+    clock.move_to(at(11, 1))
+    work()
+    assert lots() == [(50, "10-01", None), (100, "11-01", None)]
+    assert [entry for entry in grants() if entry[0] == "revoke"] == [
+        ("revoke", -30, "10-01"),
+        ("revoke", -20, "11-01"),
+        ("revoke", -50, "11-01"),
+    ]
+    assert broken_laws() == {}
+
+
+def test_credits_expire_after_days_on_the_clocks_of_the_zone(clock):
+    recur(expiry="after_days", expires_after_days=45, starts_at=at(9, 30), time_zone="Europe/Berlin")
+    clock.move_to(at(10, 30, 2))
+    work()
+    # 2:00 in Berlin is 0:00 UTC in summer, which ends on 25 October.
+    assert [lot.expires_at for lot in reads.balance("ada").lots] == [at(11, 14, 1), at(12, 14, 1)]
+
+
+def test_the_end_and_the_number_of_periods_end_it(clock):
+    recur("ada", periods=2, expiry="never")
+    recur("bob", ends_at=at(10, 15), expiry="never")
+    clock.move_to(at(12, 5))
+    work()
+    assert [len(lots(holder)) for holder in ("ada", "bob")] == [2, 2]
+    assert work().due == 0
+
+
+def test_a_start_in_the_past_grants_the_period_of_now_first(clock):
+    recur(starts_at=at(1, 15))
+    work()
+    assert lots() == [(100, "08-15", "09-15")]
+
+
+def test_other_terms_begin_when_the_present_period_is_over(clock):
+    recur()
+    work()
+    clock.move_to(at(9, 10))
+    recur(amount=7, interval="week")
+    work()
+    assert lots() == [(100, "09-01", "10-01")]
+    clock.move_to(at(10, 7))
+    work()
+    # Weeks from 1 September: the first that begins on 1 October or later begins on the 6th.
+    assert lots() == [(7, "10-06", "10-13")]
+    assert broken_laws() == {}
+
+
+def test_other_terms_and_an_end_come_after_the_grants_that_are_due(clock):
+    recur()
+    clock.move_to(at(9, 10))
+    recur(amount=7)
+    assert lots() == [(100, "09-01", "10-01")]
+    clock.move_to(at(10, 2))
+    services.end_recurring_grant(holder_id="ada", recurring_grant="monthly", idempotency_key="end")
+    assert lots() == [(7, "10-01", "11-01")]
+    clock.move_to(at(11, 2))
+    assert work().due == 0
+    with pytest.raises(RecurringGrantNotFound):
+        services.end_recurring_grant(holder_id="ada", recurring_grant="monthly", idempotency_key="again")
+    assert broken_laws() == {}
+
+
+def test_a_recurring_grant_that_is_set_again_after_its_end_grants_no_period_twice(clock):
+    recur()
+    work()
+    services.end_recurring_grant(holder_id="ada", recurring_grant="monthly", idempotency_key="end")
+    recur(starts_at=SEPTEMBER)
+    assert work().periods == 0
+    clock.move_to(at(10, 1))
+    work()
+    assert lots() == [(100, "10-01", "11-01")]
+
+
+def test_a_dry_run_and_a_repeated_request_write_nothing(clock):
+    recur(dry_run=True)
+    assert not Entry.objects.exists()
+    named = {"holder_id": "ada", "recurring_grant": "m", "amount": 1, "interval": "day", "idempotency_key": "k"}
+    first = services.set_recurring_grant(**named)
+    clock.advance(days=1)
+    work()
+    again = services.set_recurring_grant(**named)
+    assert (again.sequence, again.replayed, again.counterpart) == (first.sequence, True, first.counterpart)
+    assert work().periods == 0
+
+
+def test_a_frozen_holder_is_granted_to(clock):
+    recur()
+    services.freeze(holder_id="ada", frozen=True, idempotency_key="f")
+    work()
+    assert reads.balance("ada").balance == 100
+
+
+def test_a_period_that_ended_before_the_last_request_gets_nothing(clock):
+    recur(interval="day")
+    clock.move_to(at(9, 3, 12))
+    services.grant(holder_id="ada", amount=1, idempotency_key="g")
+    work()
+    assert [entry for entry in grants() if entry[1] == 100] == [("grant", 100, "09-03")]
+    assert broken_laws() == {}
+
+
+def test_a_key_that_another_request_took_is_reported_and_nothing_is_granted(clock):
+    recur()
+    services.grant(holder_id="ada", amount=1, idempotency_key="recurring/credits/monthly/1/0")
+    with pytest.raises(IdempotencyKeyReused):
+        services.grant_due_period(holder_id="ada")
+    summary = services.grant_all_due()
+    assert (summary.failed, summary.periods) == (1, 0)
+    assert summary.failures == ["ada/credits: IdempotencyKeyReused: idempotency_key='recurring/credits/monthly/1/0'"]
+    assert reads.balance("ada").balance == 1
+    with pytest.raises(IdempotencyKeyReused):
+        recur(amount=7)
+    services.end_recurring_grant(holder_id="ada", recurring_grant="monthly", idempotency_key="end")
+    assert (work().due, reads.balance("ada").balance, broken_laws()) == (0, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("terms", "pointer"),
+    [
+        ({"expiry": "after_days"}, "/expires_after_days"),
+        ({"expires_after_days": 3}, "/expires_after_days"),
+        ({"expiry": "rollover"}, "/rollover_cap"),
+        ({"rollover_cap": 3}, "/rollover_cap"),
+        ({"starts_at": SEPTEMBER, "ends_at": SEPTEMBER}, "/ends_at"),
+        ({"up_to": 5, "amount": 5}, "/up_to"),
+        ({"interval": "hour"}, "/interval"),
+        ({"interval_count": 0}, "/interval_count"),
+        ({"time_zone": "Mars/Base"}, "/time_zone"),
+    ],
+)
+def test_terms_that_do_not_fit_are_refused_by_field(clock, terms, pointer):
+    with pytest.raises(Invalid) as refused:
+        recur(**terms)
+    assert refused.value.facts["pointer"] == pointer
+    assert not Entry.objects.exists()
+
+
+# However late, in whatever steps ---------------------------------------------------------------------
+
+TERMS = st.fixed_dictionaries(
+    {
+        "interval": st.sampled_from(["day", "week"]),
+        "interval_count": st.integers(1, 3),
+        "how": st.sampled_from([{"amount": 100}, {"up_to": 100}]),
+        "expires": st.sampled_from(
+            [
+                {},
+                {"expiry": "never"},
+                {"expiry": "after_days", "expires_after_days": 5},
+                {"expiry": "rollover", "rollover_cap": 60},
+            ]
+        ),
+        "periods": st.none() | st.integers(1, 6),
+    }
+)
+
+
+class History:
+    """An account in memory, with two recurring grants; what a worker does with it, at the instants at which it runs."""
+
+    def __init__(self, terms: list[dict[str, Any]], spent: int, debt: int) -> None:
+        self.now_us = to_us(SEPTEMBER)
+        self.entries: list[rules.Entry] = []
+        self.state = AccountState("ada", "credits", self.now_us)
+        common = {"holder_id": "ada"}
+        self.run(rules.set_overdraft(self.state, rules.OverdraftRequest(**common, idempotency_key="o", limit=1_000)))
+        self.run(rules.grant(self.state, rules.GrantRequest(**common, idempotency_key="g", amount=50)))
+        self.run(rules.spend(self.state, rules.SpendRequest(**common, idempotency_key="s", amount=50 + debt)))
+        self.known: dict[str, RecurringGrant] = {}
+        for number, each in enumerate(terms):
+            declared = {name: each[name] for name in ("interval", "interval_count", "periods")} | each["how"] | each["expires"]
+            name = f"r{number}"
+            request = rules.RecurringGrantRequest(
+                **common, idempotency_key=name, recurring_grant=name, starts_at=SEPTEMBER + timedelta(hours=number), **declared
+            )
+            (entry,) = self.run(rules.set_recurring_grant(self.state, request, known=None))
+            self.known[name] = RecurringGrant.from_entries(name, entry.sequence, entry.counterpart or {}, None)
+        self.work()
+        spent = min(spent, self.state.own_available)
+        if spent:
+            self.run(rules.spend(self.state, rules.SpendRequest(**common, idempotency_key="t", amount=spent)))
+
+    def run(self, entries: list[rules.Entry]) -> list[rules.Entry]:
+        self.entries += entries
+        self.state = self.state.after_all(entries)
+        return entries
+
+    def work(self, steps: int = 10_000) -> None:
+        """Grant what is due, the oldest first, at most so many periods."""
+        for _ in range(steps):
+            due = [each for each in self.known.values() if each.is_due(self.state.now_us)]
+            if not due:
+                return
+            recurring = min(due, key=lambda each: (each.next_us, each.name))
+            own = {e.sequence for e in self.entries if e.kind == "grant" and e.metadata.get("recurring_grant") == recurring.name}
+            decided = [
+                to_us(datetime.fromisoformat(e.metadata["as_of"])) if "as_of" in e.metadata else e.recorded_us
+                for e in self.entries
+                if e.actor != "ledger" or "as_of" in e.metadata
+            ]
+            expired = [(e.effective_us, -e.amount) for e in self.entries if e.kind == "expire" and e.refers_to in own]
+            entries, after = rules.grant_period(self.state, recurring, lots=own, expired=expired, decided_from_us=decided[-1])
+            self.run(entries)
+            self.known[recurring.name] = after
+
+    def pass_to(self, instant_us: int, *, sweep: bool = False) -> None:
+        """Let time pass; the sweeper may book what has expired."""
+        self.state = self.state._replace(now_us=instant_us)
+        if sweep:
+            self.run(rules.settle_due(self.state)[0])
+
+    def at_the_end(self) -> tuple[Any, ...]:
+        """What is left, without the numbers of lots."""
+        open_lots = sorted((lot.remaining, lot.expires_us or 0, lot.source, lot.priority) for lot in self.state.settled.lots)
+        return open_lots, self.state.settled.owed, self.state.available, [each.next_us for each in self.known.values()]
+
+
+def boundaries(history: History, until_us: int) -> list[int]:
+    """All instants at which a run in time has something to do."""
+    found: set[int] = set()
+    for each in history.known.values():
+        found |= {each.terms.span(n).start_us for n in each.upcoming(60) if each.terms}
+    return sorted(instant for instant in found if instant <= until_us)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    terms=st.lists(TERMS, min_size=1, max_size=2),
+    spent=st.integers(0, 250),
+    debt=st.sampled_from([0, 0, 30, 500]),
+    days=st.integers(1, 40),
+    late=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 3), st.booleans()), max_size=5),
+)
+def test_late_interrupted_and_stepwise_runs_leave_what_a_run_in_time_leaves(terms, spent, debt, days, late):
+    end_us = to_us(SEPTEMBER + timedelta(days=days, hours=7))
+    in_time, once, in_steps = (History(terms, spent, debt) for _ in range(3))
+    for instant_us in boundaries(in_time, end_us):
+        in_time.pass_to(instant_us)
+        in_time.work()
+    in_time.pass_to(end_us)
+    once.pass_to(end_us)
+    once.work()
+    for day, steps, sweep in sorted(late):
+        in_steps.pass_to(min(end_us, to_us(SEPTEMBER + timedelta(days=day, hours=11))), sweep=sweep)
+        in_steps.work(steps)
+    in_steps.pass_to(end_us, sweep=True)
+    in_steps.work()
+    assert once.at_the_end() == in_time.at_the_end()
+    assert in_steps.at_the_end() == in_time.at_the_end()
