@@ -47,6 +47,18 @@ LEFT JOIN LATERAL (
 WHERE e.digest IS DISTINCT FROM decode(a.digest, 'hex')
 """
 NEVER_REGISTERED = "SELECT of_table, row_key FROM ledger_register WHERE NOT of_table = ANY (%s)"
+_IN_SLICE = "holder_id >= %(since)s AND holder_id <= %(upto)s AND sequence BETWEEN %(first)s AND %(last)s"
+MIDDLE = f"""
+SELECT count(*), percentile_disc(0.5) WITHIN GROUP (ORDER BY each)
+FROM (SELECT DISTINCT {{}} AS each FROM ledger_entry WHERE {_IN_SLICE}) AS every
+"""
+PLACE = f"""
+SELECT min(holder_id), CASE WHEN count(DISTINCT credit_type) = 1 THEN min(credit_type) END, min(sequence)
+FROM ledger_entry
+WHERE {_IN_SLICE}
+"""
+UNREADABLE = (psycopg.DataError, psycopg.errors.CardinalityViolation, psycopg.errors.FeatureNotSupported)
+"""What PostgreSQL raises for a value that the ledger never writes: of another type, out of range, or twice where there is one."""
 BELONGS_ON_SHARD = "get_shard_id_for_distribution_column('ledger_entry', a.holder_id)"
 
 
@@ -220,12 +232,52 @@ def _audit_slice(
 
 
 def broken(session: Session, check: str, part: Slice) -> list[Finding]:
+    """Return what breaks a check's laws in a slice.
+
+    A value that PostgreSQL cannot read as the check does is a finding: the slice is halved until the halves with such values are
+    one entry each, or one holder each for a check over all entries of a holder. The others are checked as usual.
+    """
+    try:
+        with session.transaction():
+            return _broken(session, check, part)
+    except UNREADABLE as error:
+        halves = _halves(session, part, by_entry=check in BY_ENTRY)
+        if not halves:
+            return [_unreadable(session, check, part, error)]
+    return [finding for half in halves for finding in broken(session, check, half)]
+
+
+def _broken(session: Session, check: str, part: Slice) -> list[Finding]:
     parameters = part.parameters | {"codes": list(RECORDED), "operations": sorted(REQUESTS)}
     rows = session.execute((BY_ENTRY | BY_HOLDER)[check], parameters).fetchall()
     return [
         Finding(law, holder_id, credit_type, sequence, found, expected or LAWS[law])
         for law, holder_id, credit_type, sequence, found, expected in rows
     ]
+
+
+def _halves(session: Session, part: Slice, *, by_entry: bool) -> Sequence[Slice]:
+    """Return the halves of a slice, by holders or for one holder by entries; none for a slice that is not cut any more."""
+    holders, middle_holder = _middle(session, part, "holder_id")
+    if holders > 1:
+        return part.cut_after_holder(middle_holder)
+    if not by_entry:
+        return ()
+    entries, middle_entry = _middle(session, part, "sequence")
+    return part.cut_after_entry(middle_entry) if entries > 1 else ()
+
+
+def _middle(session: Session, part: Slice, column: str) -> tuple[int, Any]:
+    """Return how many values a column has in a slice, and the middle one, which is never the last of several."""
+    [found] = session.execute(MIDDLE.format(column), part.parameters).fetchall()
+    return found
+
+
+def _unreadable(session: Session, check: str, part: Slice, error: psycopg.Error) -> Finding:
+    [(holder_id, credit_type, sequence)] = session.execute(PLACE, part.parameters).fetchall()
+    found = error.diag.message_primary or str(error)
+    law = check if check in LAWS else "form"
+    return Finding(law, holder_id, credit_type, sequence if check in BY_ENTRY else None, found, LAWS[law])
 
 
 def _merge(report: Report, counted: Counted, findings: list[Finding], sums: list[dict[str, Any]]) -> None:

@@ -1,7 +1,7 @@
 """Slices of the ledger, audited one at a time: ranges of holders, and for a long history ranges of sequence numbers."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 HIGHEST_TEXT = "\U0010ffff"
@@ -30,6 +30,12 @@ class Slice:
     def parameters(self) -> dict[str, Any]:
         """The parameters of the SQL."""
         return asdict(self)
+
+    def cut_after_holder(self, holder_id: str) -> tuple["Slice", "Slice"]:
+        return replace(self, upto=holder_id), replace(self, since=holder_id + LOWEST_ADDITION)
+
+    def cut_after_entry(self, sequence: int) -> tuple["Slice", "Slice"]:
+        return replace(self, last=sequence), replace(self, first=sequence + 1)
 
 
 EVERYTHING = Slice("", HIGHEST_TEXT, 0)

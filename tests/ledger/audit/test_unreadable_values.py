@@ -1,0 +1,73 @@
+"""A value in an entry's JSON that the audit's SQL cannot read is a finding of its entry or holder, and hides no other finding."""
+
+from itertools import repeat
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from ledger import rules
+from ledger.audit import audit, auditing
+from ledger.rules import Entry
+from tests.benchmarks.histories import store
+from tests.ledger.audit.tampering import execute, laws_broken
+from tests.ledger.random_histories import RulesLedger
+
+
+def history(holder_id: str) -> list[Entry]:
+    """1 grant, 2 budget, 3 spend, 4 hold, 5 release, 6 refund of 3, 7 transfer, 8 freeze; and the receipt of the transfer."""
+    ledger = RulesLedger()
+    of: dict[str, Any] = {"holder_id": holder_id}
+    execute(ledger, rules.GrantRequest, "1", **of, amount=100)
+    execute(ledger, rules.BudgetRequest, "2", **of, budget="b", limit=50, window="day")
+    execute(ledger, rules.SpendRequest, "3", **of, amount=4)
+    execute(ledger, rules.HoldRequest, "4", **of, amount=5)
+    execute(ledger, rules.ReleaseRequest, "5", **of, hold=4)
+    execute(ledger, rules.RefundRequest, "6", **of, spend=3, amount=1)
+    execute(ledger, rules.TransferRequest, "7", **of, to=f"{holder_id}-friend", amount=2)
+    execute(ledger, rules.FreezeRequest, "8", **of, frozen=True)
+    return ledger.in_order
+
+
+def forge(session: Connection, holder_id: str, sequence: int, column: str, value: str) -> None:
+    changed = f"UPDATE ledger_entry SET {column} = %s WHERE holder_id = %s AND sequence = %s"
+    assert session.execute(changed, [value, holder_id, sequence]).rowcount == 1
+
+
+def budgets(*, start: str = "0", zone: str = "UTC", shares: str = "") -> str:
+    return f'[["b",50,"day",null,"{zone}","holder",null,null,1,[["",[[{start},4]]]],[{shares}]]]'
+
+
+FORGED: dict[str, tuple[str, str, int, str, str]] = {
+    "budgets that are no array": ("budgets", "ada", 4, "budgets", "7"),
+    "a budget that is no array": ("budgets", "ada", 4, "budgets", "[7]"),
+    "budgets that are an object": ("budgets", "ada", 4, "budgets", '{"forged": 1}'),
+    "a start that is no number": ("budgets", "ada", 4, "budgets", budgets(start='"soon"')),
+    "a start beyond all numbers": ("budgets", "ada", 4, "budgets", budgets(start="1e30")),
+    "two shares of one hold": ("budgets", "ada", 4, "budgets", budgets(shares='[4,"",0,5],[4,"",0,5]')),
+    "a next period at no time": ("recurring", "ada", 2, "counterpart", '{"recurring_grant": "r", "next_at": "soon"}'),
+    "a transfer from an entry without a number": ("transfers", "ada-friend", 1, "counterpart", '{"sequence": "x"}'),
+    "drawn parts that are an object": ("refunds", "ada", 3, "drawn", '{"forged": 1}'),
+    "lots of credits that are no number": ("form", "ada", 3, "lots", '[[1,"x",0]]'),
+    "lots that are no array": ("form", "ada", 3, "lots", "7"),
+}
+"""By what is forged: the law that finds it; the entry, its column and the value."""
+
+
+@pytest.mark.parametrize(("what", "slice_entries"), [*zip(FORGED, repeat(1_000)), ("budgets that are no array", 2)])
+def test_a_value_that_cannot_be_read_is_found_and_hides_nothing(empty_ledger, monkeypatch, what, slice_entries):
+    law, *forged = FORGED[what]
+    for holder_id in ("ada", "bob", "cy"):
+        store(empty_ledger, history(holder_id))
+    assert laws_broken(empty_ledger) == {}
+    forge(empty_ledger, "cy", 3, "budgets", "[]")
+    before = set(audit([empty_ledger], slice_entries=slice_entries).findings)
+    forge(empty_ledger, *forged)
+    found = set(audit([empty_ledger], slice_entries=slice_entries).findings)
+    assert found > before
+    assert {each.holder_id for each in found - before} == {forged[0]}
+    assert law in {each.law for each in found - before}
+    monkeypatch.setattr(auditing, "UNREADABLE", ())
+    with pytest.raises(psycopg.Error), empty_ledger.transaction():
+        audit([empty_ledger], slice_entries=slice_entries)
