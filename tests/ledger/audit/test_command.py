@@ -13,6 +13,7 @@ from ledger.audit import Finding, Report, audit
 from ledger.audit.sessions import connector, one_snapshot
 from ledger.errors import InsufficientCredits
 from ledger.management.commands import audit_ledger
+from tests.conftest import on_fresh_database
 
 OF_ONE_SNAPSHOT = pytest.mark.one_node("there is no snapshot of all nodes; a cluster's audit reads shard by shard")
 
@@ -29,8 +30,19 @@ def run_audit(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def holder(committed_db, new_holder):
-    """A holder with a grant of 100, a spend of 30 and a refusal: 70 credits, 3 entries."""
-    holder = new_holder()
+    """See `with_entries`."""
+    return with_entries(new_holder())
+
+
+@pytest.fixture
+def only_holder(django_db_setup, django_db_blocker, new_holder):
+    """See `with_entries`; no other holder is in the database, so that all of it can be audited."""
+    with django_db_blocker.unblock(), on_fresh_database("_audit"):
+        yield with_entries(new_holder())
+
+
+def with_entries(holder: str) -> str:
+    """Give a holder a grant of 100, a spend of 30 and a refusal: 70 credits, 3 entries."""
     services.grant(holder_id=holder, amount=100, idempotency_key="g")
     services.spend(holder_id=holder, amount=30, idempotency_key="s")
     with pytest.raises(InsufficientCredits):
@@ -104,7 +116,8 @@ def test_an_unknown_holder_exits_2(committed_db, new_holder):
     assert refused.value.returncode == 2
 
 
-def test_an_anchor_is_written_and_checked(holder, tmp_path):
+def test_an_anchor_is_written_and_checked(only_holder, tmp_path):
+    holder = only_holder
     path = tmp_path / "anchor"
     code, output = run_audit("--anchor-write", str(path), "--format", "json")
     assert code == 0, output
