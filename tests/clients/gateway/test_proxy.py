@@ -1,5 +1,6 @@
-"""The callback inside LiteLLM's proxy, with its mock responses: a refusal is the gateway's 402, and an error releases."""
+"""The callback inside LiteLLM's proxy: a refusal is its 402, an error releases, and who vanishes pays for what was used."""
 
+import http.client
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from credit_ledger.client import Client
 from tests.clients.conftest import RunningServer
+from tests.clients.gateway.halting_provider import PROMPT_TOKENS, HaltingProvider, halting_provider
 from tests.ports import free_port
 
 HERE = Path(__file__).parent
@@ -47,10 +49,11 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class Gateway:
-    """A proxy that charges, and the ledger behind it."""
+    """A proxy that charges, the ledger behind it, and the provider of the model `halts`."""
 
     url: str
     ledger: Client
+    provider: HaltingProvider
 
     def request(self, holder: str, model: str, **more: object) -> httpx.Request:
         body = {"model": model, "messages": [{"role": "user", "content": "hello there"}], **more}
@@ -71,14 +74,24 @@ class Gateway:
 
 
 @pytest.fixture(scope="module")
-def gateway(programs: Path, running_server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """The proxy with a model that answers and one that fails."""
+def provider() -> Iterator[HaltingProvider]:
+    with halting_provider() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def gateway(
+    programs: Path, running_server: RunningServer, provider: HaltingProvider, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    """The proxy with a model that answers, one that fails, and one that halts."""
     folder = tmp_path_factory.mktemp("proxy")
     shutil.copy(HERE / "ledger_callback.py", folder)
     model_list = [
         {"model_name": name, "litellm_params": {"model": "gpt-4o", "api_key": "x", "mock_response": answer}}
         for name, answer in MODELS.items()
     ]
+    halting = {"model": "gpt-4o", "api_key": "x", "api_base": provider.url}
+    model_list.append({"model_name": "halts", "litellm_params": halting})
     settings = {
         "model_list": model_list,
         "litellm_settings": {"callbacks": ["ledger_callback.ledger"]},
@@ -98,7 +111,7 @@ def gateway(programs: Path, running_server: RunningServer, tmp_path_factory: pyt
         with httpx.Client(transport=transport) as client, Client(running_server.url, running_server.api_key) as ledger:
             while not _is_up(client, url):
                 assert process.poll() is None, (folder / "log").read_text()[-5000:]
-            yield Gateway(url, ledger)
+            yield Gateway(url, ledger, provider)
     finally:
         process.terminate()
         process.wait(60)
@@ -159,3 +172,54 @@ def test_an_error_of_the_model_releases_each_hold(gateway: Gateway, new_holder: 
     assert balance == 1000
     assert kinds == ["grant", *["hold", "release"] * (len(kinds) // 2)]
     assert len(kinds) >= 3
+
+
+# Callers who vanish ----------------------------------------------------------------------------------
+
+
+def used(gateway: Gateway, holder: str) -> dict[str, int]:
+    """The tokens on the only capture of a holder."""
+    (capture,) = gateway.ledger.entries(holder, kind="capture")
+    return capture["metadata"]
+
+
+@pytest.mark.slow
+def test_who_vanishes_in_the_middle_of_a_stream_pays_for_what_was_streamed(
+    gateway: Gateway, new_holder: Callable[[], str]
+) -> None:
+    jane = new_holder()
+    gateway.ledger.grant(jane, amount=1000)
+    gateway.provider.halt()
+    with httpx.Client(timeout=60) as client:
+        streamed = client.send(gateway.request(jane, "halts", stream=True, max_tokens=6), stream=True)
+        assert streamed.status_code == 200
+        heard = next(number for number, line in enumerate(filter(None, streamed.iter_lines()), 1) if "five" in line)
+        assert heard == 5
+        assert gateway.ledger.balance(jane)["held"] == PROMPT_TOKENS + 3 * 6
+        streamed.close()
+    # The provider still halts: nothing but the closed connection ends the call.
+    balance, kinds = gateway.settled(jane)
+    assert not gateway.provider.may_go_on.is_set()
+    assert balance == 1000 - PROMPT_TOKENS - 3 * 5
+    assert kinds == ["grant", "hold", "release", "capture"]
+    assert used(gateway, jane) == {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 5}
+
+
+@pytest.mark.slow
+def test_who_vanishes_without_a_stream_pays_for_the_whole_answer(gateway: Gateway, new_holder: Callable[[], str]) -> None:
+    jane = new_holder()
+    gateway.ledger.grant(jane, amount=1000)
+    gateway.provider.halt()
+    request = gateway.request(jane, "halts", max_tokens=6)
+    connection = http.client.HTTPConnection("127.0.0.1", request.url.port, timeout=60)
+    connection.request("POST", request.url.path, request.content, dict(request.headers))
+    assert gateway.provider.halts.wait(60)
+    connection.close()
+    # What comes after the end of the connection is answered, so the proxy has seen that end.
+    assert httpx.get(f"{gateway.url}/health/liveliness", timeout=60).status_code == 200
+    assert gateway.ledger.balance(jane)["held"] == PROMPT_TOKENS + 3 * 6
+    gateway.provider.may_go_on.set()
+    balance, kinds = gateway.settled(jane)
+    assert balance == 1000 - PROMPT_TOKENS - 3 * 6
+    assert kinds == ["grant", "hold", "capture"]
+    assert used(gateway, jane) == {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": 6}
