@@ -105,6 +105,12 @@ SIGNAL_DISABLED_AFTER_DAYS: Final = Setting(
 SIGNAL_KEPT_DAYS: Final = Setting(
     "SIGNAL_KEPT_DAYS", 30, "How long signals are kept, with their deliveries and attempts, whether delivered or not.", least=1
 )
+TEST_CLOCKS: Final = Setting(
+    "TEST_CLOCKS",
+    False,
+    "This is a deployment for tests: holders may have test clocks, and its API keys begin with `test_`; no other deployment "
+    "accepts such keys.",
+)
 CUSTOMER_PAGE_URL: Final = Setting(
     "CUSTOMER_PAGE_URL",
     "",

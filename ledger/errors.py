@@ -360,6 +360,29 @@ class HolderFrozen(Refused):
     holder_id: Annotated[str, Holder("The frozen holder; in a transfer, the sender or the receiver.")]
 
 
+class ClocksOff(Refused):
+    """The deployment is not for tests, so its holders have no test clocks. Not recorded."""
+
+    code = "test-clocks-off"
+    title = "This deployment has no test clocks"
+    answer = Answer(409, "Only a deployment for tests, with LEDGER_TEST_CLOCKS, has test clocks; here time is the server's.")
+    text = "this deployment has no test clocks."
+    passes = True
+
+
+class ClocksDiffer(Refused):
+    """The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded."""
+
+    code = "test-clocks-differ"
+    title = "The holders' test clocks differ"
+    answer = Answer(409, "{holder_id} and {to} do not have the same time. Move their test clocks to the same time first.")
+    text = "{holder_id} and {to} do not have the same time."
+    passes = True
+
+    holder_id: Annotated[str, Holder("The holder that the request names.")]
+    to: Annotated[str, Holder("The other holder.")]
+
+
 class LotLimit(Refused):
     """The account, or the receiver of a transfer, cannot have another open lot. Not recorded.
 

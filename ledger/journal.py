@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
-from ledger import errors
+from ledger import conf, errors
 from ledger.database import lock_names
 from ledger.database.load.pacing import in_pieces, with_pauses
 from ledger.database.locks import (
@@ -41,7 +41,7 @@ LOOKUPS_AT_ONCE: Final = 32
 """How many lookups go to the server at once from work that yields to other work."""
 OPEN = Statement(
     "open",
-    "SELECT * FROM ledger_open(%s, %s, %s, %s, %s)",
+    "SELECT * FROM ledger_open(%s, %s, %s, %s, %s, %s)",
     [
         boolean,
         instant_us,
@@ -54,6 +54,7 @@ OPEN = Statement(
         integer,
         bytes.decode,
         bytes.decode,
+        instant_us,
         boolean,
     ],
 )
@@ -204,6 +205,12 @@ class LockedAccounts:
             for account_ref, state in self._states.items():
                 if account_ref[0] == entry.holder_id:
                     self._states[account_ref] = state._replace(is_frozen=entry.freezes)
+        if entry.clock_us is not None:
+            for account_ref, state in self._states.items():
+                if account_ref[0] == entry.holder_id:
+                    # Also where they were opened before: the order of their times says what came after the move.
+                    server_us = max(state.server_us or state.now_us, entry.recorded_us)
+                    self._states[account_ref] = state._replace(now_us=entry.clock_us, server_us=server_us)
 
     def refuse(self, request: Request, refusal: Refused) -> None:
         """Complete the facts of a refusal, and collect its entry unless the request is a dry run."""
@@ -395,6 +402,7 @@ def _parameters(wait: bytes | None, lookups: Sequence[Lookup]) -> list[bytes | N
         array([lookup.holder_id for lookup in lookups]),
         array([lookup.credit_type for lookup in lookups]),
         array([lookup.key for lookup in lookups]),
+        b"t" if conf.TEST_CLOCKS.value else b"f",
     ]
 
 
@@ -414,9 +422,12 @@ def _opened(
 
 
 def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountState:
-    now_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets = row
+    server_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, clock_us = row
+    now_us = server_us if clock_us is None else clock_us
+    if clock_us is None:
+        server_us = 0
     if sequence is None:
-        return AccountState(holder_id, credit_type, now_us, is_frozen=freeze == FROZEN)
+        return AccountState(holder_id, credit_type, now_us, is_frozen=freeze == FROZEN, server_us=server_us)
     return AccountState(
         holder_id,
         credit_type,
@@ -432,6 +443,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         moved_by,
         freeze == FROZEN,
         () if budgets is None else decode_budgets(budgets),
+        server_us,
     )
 
 

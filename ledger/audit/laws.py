@@ -10,7 +10,7 @@ LAWS: dict[str, str] = {
     "canonical form.",
     "time": "recorded_at never goes back. An entry counts from its recorded_at, with four exceptions: a grant from any time, an "
     "expiry from the expiry of its lot or hold, a repayment from when it became possible, and an entry after the clock was set "
-    "back from the clock's time.",
+    "back from the clock's time. With a test clock, that is the time of a decision instead of recorded_at.",
     "future": "recorded_at is not beyond the server's clock.",
     "keys": "An entry made by a request has the request's key and digest. A key has one entry per holder.",
     "form": "Lots, drawn parts and holds are in their canonical form.",
@@ -34,6 +34,7 @@ LAWS: dict[str, str] = {
     "named twice. A reversal takes from the lot in which the credits arrived, and no more than arrived.",
     "frozen": "Nothing is spent, newly held or transferred while a holder is frozen. The entries that freeze a holder or end "
     "that are numbered.",
+    "clocks": "A test clock only goes forward, and its moves are numbered.",
     "incoming": "No transfer arrives in an account that refuses transfers; that changes only by an adjustment that a request "
     "asked for.",
     "refusals": "A refusal has a known code and operation, the facts behind it, the digest of its request, and the sequence of "
@@ -62,5 +63,5 @@ def sql(name: str) -> str:
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
 BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets")}
-BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "keys", "recurring")}
+BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

@@ -32,7 +32,7 @@ SETTINGS: Final = {
 """The functions and settings that the database of a cluster has instead of, or beside, those of one server."""
 DELEGATED: Final = {
     "ledger_lock(bigint, text, boolean)": "holder",
-    "ledger_open_at(text, bigint, boolean, text, text, text)": "home",
+    "ledger_open_at(text, bigint, boolean, text, text, text, boolean)": "home",
 }
 """Each with the parameter that determines its node: that of the holder's rows."""
 

@@ -12,7 +12,7 @@ CALL_SECONDS: Final = 0.01
 PAGE_OF_ACCOUNTS: Final = """
 SELECT *
 FROM ledger_page_of_accounts(
-    {is_after}, %(holder_id)s, %(credit_type)s, %(prefix)s, %(beyond)s, %(type)s, %(limit)s::integer
+    {is_after}, %(holder_id)s, %(credit_type)s, %(prefix)s, %(beyond)s, %(type)s, %(limit)s::integer, {by_clock}
 )
 """
 # On all nodes: a writer holds its lock on its holder's node, except for this session's part. A node that does not answer counts
@@ -36,9 +36,12 @@ WRITERS_OF_ALL_NODES: Final = """
 """
 
 SQL: Final = {
-    "accounts_after": PAGE_OF_ACCOUNTS.format(is_after=True),
-    "accounts_before": PAGE_OF_ACCOUNTS.format(is_after=False),
+    "accounts_after": PAGE_OF_ACCOUNTS.format(is_after=True, by_clock=False),
+    "accounts_before": PAGE_OF_ACCOUNTS.format(is_after=False, by_clock=False),
+    "accounts_after_by_clock": PAGE_OF_ACCOUNTS.format(is_after=True, by_clock=True),
+    "accounts_before_by_clock": PAGE_OF_ACCOUNTS.format(is_after=False, by_clock=True),
     "last_entries": "SELECT * FROM ledger_states(%s::text[], %s::text[])",
+    "last_entries_by_clock": "SELECT * FROM ledger_states(%s::text[], %s::text[], true)",
     # Citus sends the whole message of a SET LOCAL to other nodes, in a transaction that it began there: BEGIN precedes it.
     "begin with a statement": "BEGIN\n{}",
     # Each node gives the entries of its holders their time.

@@ -45,7 +45,7 @@ END $$;
 -- which took two thirds of its time. When the statement is prepared, it checks who is asking, because a session always works for the same
 -- client; the statement itself checks, under the lock, whether the shard is still here. If the shard moves away after that, the keys of the
 -- table refuse a write that relies on what was read, as they refuse a writer without the lock.
-CREATE OR REPLACE FUNCTION ledger_open_at(home text, number bigint, wait boolean, holder text, type text, key text)
+CREATE OR REPLACE FUNCTION ledger_open_at(home text, number bigint, wait boolean, holder text, type text, key text, clocks boolean)
 RETURNS TABLE (
     is_locked   boolean,
     now         timestamptz,
@@ -60,6 +60,7 @@ RETURNS TABLE (
     moved_by    bigint,
     freeze      text,
     budgets     json,
+    clock       timestamptz,
     is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE
@@ -89,12 +90,11 @@ BEGIN
             PERFORM ledger_shard_here(home);
             IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
                 EXECUTE format(
-                    'PREPARE %1$I (text, text, text) AS
+                    'PREPARE %1$I (text, text, text, boolean) AS
                     SELECT
                         EXISTS (SELECT FROM pg_dist_placement p WHERE p.shardid = %3$s AND p.groupid = %4$s),
                         e.recorded_at, e.sequence, e.balance, e.held, e.lots, e.holds, e.overdraft, e.digest,
                         CASE e.kind WHEN ''refusal'' THEN (e.refusal ->> ''after'')::bigint ELSE e.sequence END,
-                        e.budgets,
                         (
                             SELECT f.counterpart ->> ''holder''
                             FROM %2$I f
@@ -102,6 +102,14 @@ BEGIN
                             ORDER BY (f.counterpart ->> ''change'')::integer DESC
                             LIMIT 1
                         ),
+                        e.budgets,
+                        CASE WHEN $4 THEN (
+                            SELECT (t.counterpart ->> ''clock'')::timestamptz
+                            FROM %2$I t
+                            WHERE t.holder_id = $1 AND t.kind = ''adjust'' AND t.counterpart ->> ''tick'' IS NOT NULL
+                            ORDER BY (t.counterpart ->> ''tick'')::integer DESC
+                            LIMIT 1
+                        ) END,
                         (
                             SELECT true
                             FROM %2$I k
@@ -124,8 +132,8 @@ BEGIN
             END IF;
             PERFORM set_config(known, 'yes', false);
         END IF;
-        EXECUTE format('EXECUTE %I (%L, %L, %L)', look, holder, type, key)
-        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, is_used;
+        EXECUTE format('EXECUTE %I (%L, %L, %L, %L)', look, holder, type, key, clocks)
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, clock, is_used;
         IF NOT is_here THEN
             RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
         END IF;
@@ -134,7 +142,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 
-CREATE OR REPLACE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[])
+CREATE OR REPLACE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[], clocks boolean DEFAULT false)
 RETURNS TABLE (
     is_locked   boolean,
     now         timestamptz,
@@ -149,6 +157,7 @@ RETURNS TABLE (
     moved_by    bigint,
     freeze      text,
     budgets     json,
+    clock       timestamptz,
     is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE AS $$
@@ -156,14 +165,15 @@ DECLARE
     place integer;
 BEGIN
     FOR place IN 1 .. cardinality(lock_numbers) LOOP
-        RETURN QUERY EXECUTE 'SELECT * FROM ledger_open_at($1, $2, $3, $4, $5, $6)'
-            USING COALESCE(holders[place], lock_numbers[place]::text), lock_numbers[place], wait, holders[place], types[place], keys[place];
+        RETURN QUERY EXECUTE 'SELECT * FROM ledger_open_at($1, $2, $3, $4, $5, $6, $7)'
+            USING COALESCE(holders[place], lock_numbers[place]::text), lock_numbers[place], wait, holders[place], types[place], keys[place],
+                clocks;
     END LOOP;
 END $$;
 
 -- The states of accounts by their last entries, in the columns of an AccountRow (ledger/reads/account_state.py). Each account is a query of
 -- one holder: a query of several holders cannot find the last entry of each.
-CREATE OR REPLACE FUNCTION ledger_states(holders text[], types text[])
+CREATE OR REPLACE FUNCTION ledger_states(holders text[], types text[], clocks boolean DEFAULT false)
 RETURNS TABLE (
     holder_id       text,
     credit_type     text,
@@ -200,14 +210,14 @@ BEGIN
         WHERE g.holder_id = holder AND g.credit_type = type AND g.sequence = ANY (grants);
         holder_id := holder;
         credit_type := type;
-        now := statement_timestamp();
+        now := COALESCE(CASE WHEN clocks THEN ledger_clock(holder) END, statement_timestamp());
         RETURN NEXT;
     END LOOP;
 END $$;
 
 -- A page of accounts, as PAGE in ledger/reads/holder_list.py: the first entries of all shards, then each account's state.
 CREATE OR REPLACE FUNCTION ledger_page_of_accounts(
-    is_after boolean, holder text, type text, prefix text, beyond text, only_type text, many integer
+    is_after boolean, holder text, type text, prefix text, beyond text, only_type text, many integer, clocks boolean DEFAULT false
 )
 RETURNS TABLE (
     holder_id       text,
@@ -257,7 +267,7 @@ BEGIN
     )
     INTO holders, types
     USING holder, type, prefix, beyond, only_type, many;
-    RETURN QUERY SELECT * FROM ledger_states(COALESCE(holders, '{}'), COALESCE(types, '{}'));
+    RETURN QUERY SELECT * FROM ledger_states(COALESCE(holders, '{}'), COALESCE(types, '{}'), clocks);
 END $$;
 
 -- As in schema.sql, but Citus must not inline it: it cannot plan a set-returning function behind another.
@@ -360,6 +370,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Queries of one holder, which run on a shard, call both functions; the rows that these read are on the same node.
+-- Queries of one holder, which run on a shard, call these functions; the rows that these read are on the same node.
 ALTER FUNCTION ledger_sequence_at(text, text, timestamptz) SET citus.allow_nested_distributed_execution = on;
+ALTER FUNCTION ledger_clock(text) SET citus.allow_nested_distributed_execution = on;
+ALTER FUNCTION ledger_recorded_by(text, timestamptz) SET citus.allow_nested_distributed_execution = on;
 ALTER FUNCTION ledger_movements(text, text, bigint, bigint, integer, boolean) SET citus.allow_nested_distributed_execution = on;

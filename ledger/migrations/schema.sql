@@ -114,7 +114,7 @@ COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
 COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, [[subject, [[start µs, used]]]], [[hold, subject, start µs, held]]]; null if there are no budgets.';
-COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, or which budget or recurring grant it sets or ends, and for which period of a recurring grant nothing was due.';
+COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, which budget or recurring grant it sets or ends, to which time it moves the holder''s test clock, with the number of the move, and for which period of a recurring grant nothing was due.';
 COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, quantity.';
 COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
 COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that made this entry; null on entries that the ledger books by itself.';
@@ -159,6 +159,9 @@ CREATE INDEX ledger_entry_incoming ON ledger_entry (holder_id, credit_type, sequ
 -- Finds whether a holder is frozen, by the last change, which its number makes the only one even without the lock.
 CREATE UNIQUE INDEX ledger_entry_freeze ON ledger_entry (holder_id, ((counterpart ->> 'change')::integer))
     WHERE kind = 'adjust' AND counterpart ->> 'change' IS NOT NULL;
+-- Finds the test clock of a holder, by its last move; the number of a move makes it the only one even without the lock.
+CREATE UNIQUE INDEX ledger_entry_tick ON ledger_entry (holder_id, ((counterpart ->> 'tick')::integer))
+    WHERE kind = 'adjust' AND counterpart ->> 'tick' IS NOT NULL;
 -- Entries that count from another time than their recorded_at: back-dated and future grants, expiries. For balances by effective time.
 CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at;
 -- Finds grants of all holders that become effective later, for operators. It has no row for other entries.
@@ -351,13 +354,48 @@ RETURN CASE WHEN wait THEN pg_advisory_xact_lock(number) IS NOT NULL ELSE pg_try
 --     settings, which cost 0.3 µs a call, leave only plans that read one index in its order. The key is therefore searched as a range from
 --     its hash to its hash, in the order of the hash, which only the index of the keys has; for an equality, any index of the holder would do.
 
+-- Returns the time of the holder's test clock (docs/adr/0081), or null if the holder has none.
+CREATE FUNCTION ledger_clock(holder text) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT (t.counterpart ->> 'clock')::timestamptz
+        FROM ledger_entry t
+        WHERE t.holder_id = holder AND t.kind = 'adjust' AND t.counterpart ->> 'tick' IS NOT NULL
+        ORDER BY (t.counterpart ->> 'tick')::integer DESC
+        LIMIT 1
+    );
+END $$;
+
+-- Returns the recorded_at up to which the holder's entries had been made when its test clock showed a time: what was recorded before the
+-- clock moved beyond that time. Without a test clock, and for a time before its first move, that is the time itself.
+CREATE FUNCTION ledger_recorded_by(holder text, at timestamptz) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    move    record;
+    is_past boolean := false;
+BEGIN
+    FOR move IN
+        SELECT t.recorded_at, (t.counterpart ->> 'clock')::timestamptz AS shown
+        FROM ledger_entry t
+        WHERE t.holder_id = holder AND t.kind = 'adjust' AND t.counterpart ->> 'tick' IS NOT NULL
+        ORDER BY (t.counterpart ->> 'tick')::integer
+    LOOP
+        IF move.shown > at THEN
+            RETURN CASE WHEN is_past THEN move.recorded_at ELSE LEAST(at, move.recorded_at) END;
+        END IF;
+        is_past := true;
+    END LOOP;
+    RETURN CASE WHEN is_past THEN 'infinity' ELSE at END;
+END $$;
+
 -- Locks holders, and then reads their accounts and whether keys have been used: one row for each place of the arrays, in their order.
 -- wait: true waits for each lock; false tries the locks, and a row whose lock is busy has no other values; null if the transaction already
 -- has the locks. A place without a type reads no account, a place without a key checks no key, and a place without a holder only locks a
--- number. A key also counts as used if another key of the holder has the same hash: the code that replays its result compares the texts.
+-- number. clocks: whether holders may have test clocks; `clock` is the time of the holder's. A key also counts as used if another key of the holder has the same hash: the code that replays its result compares the texts.
 -- The function must be VOLATILE: each statement inside gets a new snapshot, so the read sees what was committed during the wait for
 -- the lock. STABLE, or locking and reading in one statement, would read with a snapshot older than the lock.
-CREATE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[])
+CREATE FUNCTION ledger_open(wait boolean, lock_numbers bigint[], holders text[], types text[], keys text[], clocks boolean DEFAULT false)
 RETURNS TABLE (
     is_locked   boolean,
     now         timestamptz,
@@ -372,6 +410,7 @@ RETURNS TABLE (
     moved_by    bigint,
     freeze      text,
     budgets     json,
+    clock       timestamptz,
     is_used     boolean
 )
 LANGUAGE plpgsql VOLATILE
@@ -437,7 +476,10 @@ BEGIN
         ORDER BY ledger_key_hash(e.idempotency_key)
         LIMIT 1;
         is_used := FOUND;
-        -- The rules decide by this time. It may lie before the last entry, if the clock was set back.
+        IF clocks THEN
+            clock := ledger_clock(holder);
+        END IF;
+        -- The rules decide by this time, or by that of the test clock. It may lie before the last entry, if the clock was set back.
         now := clock_timestamp();
         RETURN NEXT;
     END LOOP;

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol, TypeVar
 
-from ledger.database.statements import Statement, instant_us, parameter
+from ledger.database.statements import instant_us, parameter
+from ledger.entries.clocks import TimedStatement
 from ledger.rules import Budget
 from ledger.rules.budgets import decode_budgets
 from ledger.rules.budgets.states import given_back
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us
 
-BUDGETS = Statement(
+BUDGETS = TimedStatement(
     "budgets",
     """
 SELECT statement_timestamp(), COALESCE(budgets::text, '[]'), COALESCE(holds::text, '[]')
@@ -21,6 +22,7 @@ ORDER BY sequence DESC
 LIMIT 1
 """,
     [instant_us, decode_budgets, decode_holds],
+    holder="holder_id",
 )
 
 
@@ -51,7 +53,7 @@ class ShownBudget(NamedTuple):
 
 def budgets(holder_id: str, credit_type: str = "credits") -> list[ShownBudget]:
     """The budgets of an account by name, without a lock; expired holds withhold nothing, booked or not."""
-    row = BUDGETS.first([parameter(holder_id), parameter(credit_type)])
+    row = BUDGETS.present.first([parameter(holder_id), parameter(credit_type)])
     if row is None:
         return []
     now_us, found, holds = row

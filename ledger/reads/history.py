@@ -57,6 +57,7 @@ class ShownEntry(NamedTuple):
 
     accepts_transfers = Entry.accepts_transfers  # type: ignore[misc]  # mypy wants fields only
     freezes = Entry.freezes  # type: ignore[misc]
+    clock_us = Entry.clock_us  # type: ignore[misc]
     budget = Entry.budget  # type: ignore[misc]
     recurring_grant = Entry.recurring_grant  # type: ignore[misc]
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ledger.database.statements import Statement, instant_us, integer, parameter
+from ledger.entries.clocks import TimedStatement
 from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
 from ledger.rules.entries import FROZEN
 from ledger.rules.instants import from_us
@@ -51,16 +52,18 @@ CROSS JOIN LATERAL (
 ) AS e
 ORDER BY account.holder_id {{direction}}, account.credit_type {{direction}}
 """
-ACCOUNTS_AFTER = Statement(
+ACCOUNTS_AFTER = TimedStatement(
     "accounts_after",
     PAGE.format(comparison=">", direction="ASC"),
     ACCOUNT_LOADERS,
+    holder="account.holder_id",
     row=AccountRow._make,
 )
-ACCOUNTS_BEFORE = Statement(
+ACCOUNTS_BEFORE = TimedStatement(
     "accounts_before",
     PAGE.format(comparison="<", direction="DESC"),
     ACCOUNT_LOADERS,
+    holder="account.holder_id",
     row=AccountRow._make,
 )
 BEHIND_ALL_CHARACTERS = "\x7f"
@@ -109,6 +112,18 @@ LIMIT 1
     [bytes.decode, bytes.decode, integer, instant_us],
 )
 
+CLOCK = Statement(
+    "clock_read",
+    """
+SELECT (counterpart ->> 'clock')::timestamptz, credit_type, sequence, recorded_at
+FROM ledger_entry
+WHERE holder_id = %s AND kind = 'adjust' AND counterpart ->> 'tick' IS NOT NULL
+ORDER BY (counterpart ->> 'tick')::integer DESC
+LIMIT 1
+""",
+    [instant_us, bytes.decode, integer, instant_us],
+)
+
 
 def holders(
     *,
@@ -134,7 +149,7 @@ def holders(
         "limit": limit,
     }
     statement = ACCOUNTS_BEFORE if before is not None else ACCOUNTS_AFTER
-    rows: list[AccountRow] = statement.read({name: parameter(value) for name, value in values.items()})
+    rows: list[AccountRow] = statement.present.read({name: parameter(value) for name, value in values.items()})
     found = [balance_of(row, as_of_us=row.now_us) for row in rows]
     return found[::-1] if before is not None else found
 
@@ -196,6 +211,25 @@ def freeze(holder_id: str) -> Freeze:
         return Freeze(holder_id)
     [(word, credit_type, sequence, recorded_us)] = rows
     return Freeze(holder_id, word == FROZEN, credit_type, sequence, from_us(recorded_us))
+
+
+class HolderClock(NamedTuple):
+    """The holder's test clock, and which entry moved it last; all None if the holder has none."""
+
+    holder_id: str
+    now: datetime | None = None
+    credit_type: str | None = None
+    changed_by: int | None = None
+    changed_at: datetime | None = None
+
+
+def clock(holder_id: str) -> HolderClock:
+    """The test clock of the holder, which counts in all credit types."""
+    rows = CLOCK.read([parameter(holder_id)])
+    if not rows:
+        return HolderClock(holder_id)
+    [(now_us, credit_type, sequence, recorded_us)] = rows
+    return HolderClock(holder_id, from_us(now_us), credit_type, sequence, from_us(recorded_us))
 
 
 def is_known(holder_id: str) -> bool:

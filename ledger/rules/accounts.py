@@ -16,7 +16,8 @@ from ledger.rules.requests import Request
 class AccountState(NamedTuple):
     """The state after the last entry, and the time at which it is decided.
 
-    `now_us` is the server's clock after the lock was taken; every decision uses it. `recorded_us` is when the last entry was
+    `now_us` is the server's clock after the lock was taken, or the holder's test clock; every decision uses it.
+    `recorded_us` is when the last entry was
     recorded; it is later than `now_us` if the clock has been set back since. An account without entries has sequence 0.
     `overdraft` is None if the account never had an overdraft.
     """
@@ -37,6 +38,8 @@ class AccountState(NamedTuple):
     is_frozen: bool = False
     """Of the holder, in all credit types: nothing can be spent, held or transferred."""
     budgets: Budgets = ()
+    server_us: int = 0
+    """The server's clock, if `now_us` is the holder's test clock; otherwise 0."""
 
     @property
     def owed(self) -> int:
@@ -130,7 +133,7 @@ class AccountState(NamedTuple):
             None if request is None or keyless else request.idempotency_key,
             None if request is None or keyless else request.digest()[:REQUEST_DIGEST_BYTES],
             self.now_us if effective_us is None else effective_us,  # effective_us
-            max(self.now_us, self.recorded_us),  # recorded_us: it never goes back
+            max(self.server_us or self.now_us, self.recorded_us),  # recorded_us: it never goes back
             BY_THE_LEDGER if request is None else request.actor,
             reason if request is None else request.reason,
             "" if request is None else request.reference,
@@ -159,7 +162,8 @@ class AccountState(NamedTuple):
 
     def after(self, entry: Entry) -> "AccountState":
         """Return the account after `entry`, at the same time."""
-        return self._replace(
+        account = self if entry.clock_us is None else self._replace(now_us=entry.clock_us, server_us=entry.recorded_us)
+        return account._replace(
             sequence=entry.sequence,
             balance=entry.balance,
             held=entry.held,

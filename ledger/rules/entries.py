@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ledger.rules.budgets import Budgets, encode_budgets
 from ledger.rules.holds import Hold, Holds, encode_holds
-from ledger.rules.instants import from_us
+from ledger.rules.instants import from_us, us_of
 from ledger.rules.kinds import KINDS, taken_by
 from ledger.rules.lots import Drawn, Lots, encode, encode_drawn
 from ledger.values import encode_json
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
     @property
     def decided_us(self) -> int:
-        """The server's clock at the decision; before `recorded_us` if the clock had been set back."""
+        """The time of the decision: the server's, before `recorded_us` if that was set back, or the test clock's."""
         return self.recorded_us if KINDS[self.kind].has_own_time else self.effective_us
 
     @property
@@ -100,6 +100,17 @@ class Entry(NamedTuple):
         """Of an `adjust` that says so: whether the holder is frozen from then on."""
         word = None if self.kind != "adjust" or self.counterpart is None else self.counterpart.get("holder")
         return None if word is None else word == FROZEN
+
+    @property
+    def clock_us(self) -> int | None:
+        """Of an `adjust` that moves the holder's test clock: the time that it shows from then on."""
+        shown = None if self.kind != "adjust" or self.counterpart is None else self.counterpart.get("clock")
+        return None if shown is None else us_of(shown)
+
+    @property
+    def clock(self) -> datetime | None:
+        """As `clock_us`, in UTC."""
+        return None if self.clock_us is None else from_us(self.clock_us)
 
     @property
     def budget(self) -> str | None:

@@ -25,6 +25,11 @@ def to_text(instant_us: int) -> str:
     return f"{_second_text(second)}.{us:06}Z"
 
 
+def us_of(text: str | None) -> int | None:
+    """Return the instant of a stored text."""
+    return None if text is None else to_us(datetime.fromisoformat(text))
+
+
 @lru_cache(maxsize=1024)
 def _second_text(second: int) -> str:
     # The times of one request fall within a second or two, so few texts are needed.

@@ -413,6 +413,24 @@ class FreezeRequest(Request):
     frozen: Annotated[bool, Boolean("True freezes the holder; false unfreezes it.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClockRequest(Request):
+    """The time of the holder's test clock, in a deployment for tests.
+
+    From then on it is that time for the holder, in all credit types, until the clock is moved again. It only goes forward. Makes
+    an `adjust` entry of amount 0, in the account of the credit type that is named.
+
+    Raises: ClocksOff.
+    """
+
+    operation: ClassVar[str] = "test_clock"
+    in_batches: ClassVar[bool] = False
+
+    now: Annotated[
+        datetime, Time("The time of the holder from then on: after the present one, by at most 10 years, and before 2150.")
+    ]
+
+
 BETWEEN_HOLDERS: Final = (TransferRequest, ReversalRequest)
 """The requests that change the accounts of two holders; `to` names the other one."""
 

@@ -9,6 +9,7 @@ invoice. A function with an `a` in front is its twin for `async` code: `await se
 from ledger import records
 from ledger.database.locks import holder_lock
 from ledger.database.transactions import in_transaction
+from ledger.entries.clocks import clock_of, time_of
 from ledger.entries.previews import preview
 from ledger.services.api_keys import (
     ApiKeyRequest,
@@ -16,6 +17,7 @@ from ledger.services.api_keys import (
     create_api_key,
     find_api_key,
     includes_scope,
+    is_of_this_deployment,
     note_use,
     revoke_api_key,
     rotate_api_key,

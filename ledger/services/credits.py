@@ -11,6 +11,7 @@ from ledger.records import UseCase, check
 from ledger.rules import (
     BudgetRequest,
     CaptureRequest,
+    ClockRequest,
     EndBudgetRequest,
     Entry,
     ExtendRequest,
@@ -52,6 +53,7 @@ end_budget = UseCase(EndBudgetRequest, execute_once)
 set_overdraft = UseCase(OverdraftRequest, execute_once)
 set_incoming_transfers = UseCase(IncomingTransfersRequest, execute_once)
 freeze = UseCase(FreezeRequest, execute_once)
+set_clock = UseCase(ClockRequest, execute_once)
 
 
 def book_expirations(*, holder_id: str, credit_type: str = "credits", wait: bool = True) -> list[Entry]:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from django.db import connection
 
+from ledger import conf
 from ledger.database.locks import Lock, holder_key
 from ledger.database.statements import Statement, parameter
 from ledger.entries.previews import AccountRef
@@ -12,9 +13,8 @@ from ledger.entries.rows import READ_COLUMNS, entry_from_row
 from ledger.journal import ENTRY_BY_KEY, LockedAccount, LockedAccounts, fetch_entry
 from ledger.rules import Entry, Lot, RecurringGrant, debt_of
 from ledger.rules.entries import BY_THE_LEDGER
-from ledger.rules.instants import from_us, to_us
+from ledger.rules.instants import from_us, to_us, us_of
 from ledger.rules.lots import decode
-from ledger.rules.recurring.terms import us_of
 
 ENTRY_BY_SEQUENCE = f"SELECT {READ_COLUMNS} FROM ledger_entry WHERE holder_id = %s AND credit_type = %s AND sequence = %s"
 
@@ -117,6 +117,15 @@ ORDER BY (counterpart ->> 'change')::integer DESC
 LIMIT 1
 """
 
+# How many times the test clock of a holder was moved: the last move has its number.
+CLOCK_MOVES: Final = """
+SELECT (counterpart ->> 'tick')::integer
+FROM ledger_entry
+WHERE holder_id = %s AND kind = 'adjust' AND counterpart ->> 'tick' IS NOT NULL
+ORDER BY (counterpart ->> 'tick')::integer DESC
+LIMIT 1
+"""
+
 # The same for many accounts, for a batch.
 INCOMING_TRANSFERS_OF_MANY: Final = """
 SELECT DISTINCT ON (holder_id, credit_type) holder_id, credit_type, counterpart ->> 'incoming'
@@ -206,7 +215,7 @@ def arrivals(account: LockedAccount, transfer: Entry) -> list[Entry]:
     values: dict[str, Any] = {
         "holder_id": state.holder_id,
         "credit_type": state.credit_type,
-        "at": from_us(transfer.decided_us),
+        "at": from_us(min(transfer.decided_us, transfer.recorded_us)),
         "sender": transfer.holder_id,
         "sequence": str(transfer.sequence),
         "limit": len(transfer.drawn),
@@ -226,12 +235,24 @@ def reversed_of(account: LockedAccount, arrived: Sequence[int]) -> dict[int, int
 
 def freezes(account: LockedAccount) -> int:
     """Return how many entries of the account's holder, in any credit type, have frozen it or ended that."""
+    return _last_number(account, FREEZES) + sum(entry.freezes is not None for entry in _previewed(account))
+
+
+def clock_moves(account: LockedAccount) -> int:
+    """Return how many entries of the account's holder, in any credit type, have moved its test clock."""
+    return _last_number(account, CLOCK_MOVES) + sum(entry.clock_us is not None for entry in _previewed(account))
+
+
+def _last_number(account: LockedAccount, sql: str) -> int:
     state = account.stored_state()
-    previewed = sum(entry.freezes is not None for entry in account.among.previewed(state))
     with connection.cursor() as cursor:
-        cursor.execute(FREEZES, [state.holder_id])
+        cursor.execute(sql, [state.holder_id])
         row = cursor.fetchone()
-    return previewed + (0 if row is None else int(row[0]))
+    return 0 if row is None else int(row[0])
+
+
+def _previewed(account: LockedAccount) -> Sequence[Entry]:
+    return account.among.previewed(account.state)
 
 
 def accepts_transfers(account: LockedAccount) -> bool:
@@ -287,10 +308,19 @@ JOIN ledger_entry g ON g.holder_id = e.holder_id AND g.credit_type = e.credit_ty
 WHERE e.holder_id = %s AND e.credit_type = %s AND e.kind = 'expire' AND e.effective_at > %s
     AND g.kind = 'grant' AND g.actor = %s AND g.metadata ->> 'recurring_grant' = %s
 """
+# What the test clock showed when the entry was decided.
+CLOCK_THEN: Final = """(
+    SELECT t.counterpart ->> 'clock'
+    FROM ledger_entry t
+    WHERE t.holder_id = %(holder_id)s AND t.kind = 'adjust' AND t.counterpart ->> 'tick' IS NOT NULL
+        AND t.recorded_at < e.recorded_at
+    ORDER BY (t.counterpart ->> 'tick')::integer DESC
+    LIMIT 1
+)"""
 # Past what the ledger books by itself for lots and holds, which does not depend on when it is booked.
 LAST_DECISION: Final = """
-SELECT recorded_at, CASE WHEN actor = %(ledger)s THEN metadata ->> 'as_of' END
-FROM ledger_entry
+SELECT recorded_at, CASE WHEN actor = %(ledger)s THEN metadata ->> 'as_of' END, {clock}
+FROM ledger_entry e
 WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND kind <> 'refusal'
     AND (actor <> %(ledger)s OR metadata ->> 'as_of' IS NOT NULL)
 ORDER BY sequence DESC
@@ -345,9 +375,9 @@ def decided_us(account: LockedAccount) -> int:
     state = account.stored_state()
     named = {"holder_id": state.holder_id, "credit_type": state.credit_type, "ledger": BY_THE_LEDGER}
     with connection.cursor() as cursor:
-        cursor.execute(LAST_DECISION, named)
+        cursor.execute(LAST_DECISION.format(clock=CLOCK_THEN if conf.TEST_CLOCKS.value else "NULL"), named)
         row = cursor.fetchone()
     if row is None:
         return 0
-    recorded_at, as_of = row
-    return us_of(as_of) or to_us(recorded_at)
+    recorded_at, as_of, clock = row
+    return us_of(as_of) or us_of(clock) or to_us(recorded_at)

@@ -17,7 +17,7 @@ from ledger.database.cluster import on_cluster
 from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import in_transaction, when_committed
-from ledger.errors import AccountMovedOn, IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
 from ledger.services import earlier_entries
@@ -225,6 +225,10 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             return rules.extend(account.state, request, **_of_hold(account, request.hold))
         case rules.FreezeRequest():
             return rules.set_frozen(account.state, request, changes=earlier_entries.freezes(account))
+        case rules.ClockRequest():
+            if not conf.TEST_CLOCKS.value:
+                raise ClocksOff
+            return rules.set_clock(account.state, request, moves=earlier_entries.clock_moves(account))
         case rules.RecurringGrantRequest():
             known = earlier_entries.recurring_grant(account, request.recurring_grant)
             return rules.set_recurring_grant(account.state, request, known=known)

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import Error, connection, connections
 
+from ledger.entries.clocks import holders_time
 from ledger.errors import LedgerError, Misuse, Retryable
 from ledger.rules import Entry
 from ledger.services.credits import book_expirations
@@ -267,7 +268,10 @@ def _page(after: Place, *, late: timedelta = timedelta(0)) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(PAGE_END, parameters)
         last_holder_id, last_credit_type = cursor.fetchone() or BEHIND_ALL
-        cursor.execute(PAGE, parameters | {"last_holder_id": last_holder_id, "last_credit_type": last_credit_type})
+        cursor.execute(
+            holders_time(PAGE, holder="first.holder_id"),
+            parameters | {"last_holder_id": last_holder_id, "last_credit_type": last_credit_type},
+        )
         return cursor.fetchall()
 
 

@@ -15,6 +15,7 @@ from django.db import Error, connection
 from ledger import journal, rules
 from ledger.database.locks import holder_key
 from ledger.database.transactions import in_transaction
+from ledger.entries.clocks import holders_time
 from ledger.errors import IdempotencyKeyReused, LedgerError, LockBusy, LotLimit, Misuse, RecurringGrantDue, Retryable
 from ledger.records import UseCase, check
 from ledger.rules import EndRecurringGrantRequest, Entry, RecurringGrantRequest
@@ -176,7 +177,7 @@ def _due_accounts() -> Iterator[DueRecurringGrants]:
     last = ("", "")
     while True:
         with connection.cursor() as cursor:
-            cursor.execute(DUE, [*last, ACCOUNTS_PER_PAGE])
+            cursor.execute(holders_time(DUE, holder="holder_id"), [*last, ACCOUNTS_PER_PAGE])
             page = [DueRecurringGrants(*row) for row in cursor.fetchall()]
         yield from page
         if len(page) < ACCOUNTS_PER_PAGE:

@@ -48,6 +48,7 @@ CHECKS: tuple[Check, ...] = (
     work_checks.suspended,
     work_checks.signals,
     work_checks.recurring_grants,
+    work_checks.holder_clocks,
     work_checks.disk,
 )
 UNCHECKED = (Error, LedgerError, OSError, ValueError)

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from billing.metering.partitions import months_ahead
 from billing.models import Run, ScheduledTask
 from ledger.database.cluster import ask_all_nodes
+from ledger.entries.clocks import holders_time
 from ledger.errors import LedgerError
 from ledger.services.expiration import BEGINNING, count_overdue
 from ledger.telemetry.metrics import are_counts_written
@@ -52,7 +53,7 @@ WHERE w.removed_at IS NULL
 """
 RECURRING_GRANTS = f"""
 SELECT count(*) FROM (
-    SELECT FROM ledger_recurring_grant WHERE next_at < clock_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
+    SELECT FROM ledger_recurring_grant WHERE next_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
 ) AS overdue
 """
 CONNECTIONS = """
@@ -189,7 +190,7 @@ def _signals() -> Families:
 
 def _recurring_grants() -> Families:
     text = f"Recurring grants that have been due for more than an hour, up to {MOST_COUNTED:,}."
-    (overdue,) = _row(RECURRING_GRANTS)
+    (overdue,) = _row(holders_time(RECURRING_GRANTS, holder="holder_id"))
     yield _gauge("ledger_recurring_grants_overdue", text, overdue)
 
 

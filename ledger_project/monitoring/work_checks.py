@@ -13,8 +13,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from billing.metering.partitions import months_ahead
 from billing.models import ScheduledTask, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
+from ledger import conf
 from ledger.audit.anchors import AnchorUnreadable, check_seal, written_at
-from ledger.database.statements import fetch_rows
+from ledger.database.statements import fetch_rows, fetch_value
+from ledger.entries.clocks import holders_time
 from ledger.operators.additions import Attention
 from ledger.operators.permissions import VIEW_LOCKS
 from ledger.signals.webhooks import BY_REQUEST
@@ -166,13 +168,13 @@ def signals(connection: BaseDatabaseWrapper) -> CheckResult:
 OVERDUE_RECURRING_GRANTS = """
     SELECT count(*), min(next_at)
     FROM ledger_recurring_grant
-    WHERE next_at < clock_timestamp() - %s
+    WHERE next_at < statement_timestamp() - %s
 """
 
 
 def recurring_grants(connection: BaseDatabaseWrapper) -> CheckResult:
     """Whether a recurring grant has been due for an hour."""
-    [(overdue, since)] = fetch_rows(lambda *row: row, OVERDUE_RECURRING_GRANTS, [FAILING_LONG])
+    [(overdue, since)] = fetch_rows(lambda *row: row, holders_time(OVERDUE_RECURRING_GRANTS, holder="holder_id"), [FAILING_LONG])
     if overdue:
         noun = "recurring grant is" if overdue == 1 else "recurring grants are"
         return warning(
@@ -181,6 +183,24 @@ def recurring_grants(connection: BaseDatabaseWrapper) -> CheckResult:
             "Run `manage.py make_recurring_grants`: it names the accounts that fail, and why.",
         )
     return ok("Recurring grants", "None is overdue.")
+
+
+CLOCKS_EXIST = """
+    SELECT EXISTS (SELECT FROM ledger_entry WHERE kind = 'adjust' AND counterpart ->> 'tick' IS NOT NULL)
+"""
+
+
+def holder_clocks(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Whether holders have test clocks although this is no deployment for tests."""
+    if conf.TEST_CLOCKS.value:
+        return ok("Test clocks", "This is a deployment for tests: its API keys begin with test_.")
+    if fetch_value(bool, CLOCKS_EXIST):
+        return failed(
+            "Test clocks",
+            "Holders have test clocks, which nothing follows: LEDGER_TEST_CLOCKS is off.",
+            "Set LEDGER_TEST_CLOCKS=true if this is a deployment for tests; a database with test clocks serves no other.",
+        )
+    return ok("Test clocks", "No holder has one.")
 
 
 def disk(connection: BaseDatabaseWrapper) -> CheckResult:

@@ -56,7 +56,7 @@ COPY_OF_ENTRIES = "CREATE TABLE {0}.ledger_entry (LIKE public.ledger_entry)"
 DISTRIBUTE_COPY = "SELECT create_distributed_table('{0}.ledger_entry', 'holder_id', colocate_with => 'public.ledger_entry')"
 DELEGATE = """
 SELECT create_distributed_function(
-    '{0}.ledger_open_at(text, bigint, boolean, text, text, text)', 'home', 'public.ledger_entry', true
+    '{0}.ledger_open_at(text, bigint, boolean, text, text, text, boolean)', 'home', 'public.ledger_entry', true
 )
 """
 

@@ -54,6 +54,7 @@ def test_every_unique_index_of_a_distributed_table_contains_the_holder():
         ("ledger_entry", "ledger_entry_freeze", ["holder_id", "int4"]),
         ("ledger_entry", "ledger_entry_key", ["holder_id", "ledger_key_hash"]),
         ("ledger_entry", "ledger_entry_pkey", ["holder_id", "credit_type", "sequence"]),
+        ("ledger_entry", "ledger_entry_tick", ["holder_id", "int4"]),
         ("ledger_recurring_grant", "ledger_recurring_grant_pkey", ["holder_id", "credit_type", "name"]),
     ]
 
@@ -188,6 +189,8 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_entry_digest": "s",
         "ledger_key_hash": "i",
         "ledger_slot": "i",
+        "ledger_clock": "s",
+        "ledger_recorded_by": "s",
         "ledger_sequence_at": "s",
         "ledger_movements": "s",
         "ledger_recorded": "s",

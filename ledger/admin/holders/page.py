@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from ledger import reads
+from ledger import conf, reads
 from ledger.admin.holders import reads as holder_reads
 from ledger.admin.holders.reads import GrantOf, StateAt
 from ledger.admin.holders.statements import last_month
@@ -173,6 +173,8 @@ def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
         parts.append(f"overdraft limit {unit.number(account.overdraft)}")
     if reads.freeze(account.holder_id).frozen:
         parts.insert(0, "frozen: nothing can be spent, held or transferred")
+    if conf.TEST_CLOCKS.value and (clock := reads.clock(account.holder_id)).now is not None:
+        parts.insert(0, f"test clock at {when(clock.now, at=now)}")
     return f"{'; '.join(parts)}."
 
 

@@ -32,6 +32,8 @@ from ledger.api.writes import (
 from ledger.errors import (
     BudgetLimit,
     BudgetNotFound,
+    ClocksDiffer,
+    ClocksOff,
     LotClosed,
     LotLimit,
     NothingToVoid,
@@ -47,6 +49,7 @@ from ledger.errors import (
 )
 from ledger.rules import (
     BudgetRequest,
+    ClockRequest,
     EndBudgetRequest,
     EndRecurringGrantRequest,
     Entry,
@@ -64,6 +67,7 @@ from ledger.rules import (
     VoidRequest,
 )
 
+CLOCKS_DIFFER = ClocksDiffer(holder_id="customer-42", to="team-7")
 CREDITS = "Credits"
 BUDGETS = "Budgets"
 RECURRING = "Recurring grants"
@@ -282,6 +286,57 @@ class Freeze(Write):
         return json_response(response_schemas.FreezeBodySerializer.body(reads.freeze(holder)))
 
 
+class HolderClock(Write):
+    """The test clock of a holder."""
+
+    reads_quickly = True
+
+    put = write(
+        ClockRequest,
+        "setTestClock",
+        "Move a holder's test clock",
+        "Sets the time of the holder, in all credit types. From then on time stands still for the holder: lots and holds expire, "
+        "budgets begin anew and recurring grants come due by this clock, until another call moves it. It only goes forward. "
+        "`recorded_at` of entries remains the server's time. In deployments with LEDGER_TEST_CLOCKS alone.",
+        tag=CREDITS,
+        scope=LEDGER_ADMIN,
+        examples={"a month later": {"now": "2026-03-01T00:00:00Z"}},
+        response=examples.entry(
+            sequence=4,
+            kind="adjust",
+            amount=0,
+            balance=98,
+            idempotency_key="clock-1",
+            test_clock="2026-03-01T00:00:00.000000Z",
+        ),
+        problems=[ClocksOff()],
+    )
+
+    @operation(
+        "readTestClock",
+        "Read a holder's test clock",
+        "The time of the holder's test clock, and which entry moved it; null if the holder follows the server's time.",
+        tag=CREDITS,
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH],
+        responses={
+            200: ResponseBody(
+                response_schemas.HolderClockBodySerializer,
+                {
+                    "holder_id": "customer-42",
+                    "now": "2026-03-01T00:00:00.000000Z",
+                    "credit_type": "credits",
+                    "changed_by": 4,
+                    "changed_at": "2026-01-31T09:30:45.000000Z",
+                },
+                "The test clock.",
+            )
+        },
+    )
+    def get(self, request: HttpRequest, holder: str) -> Response:
+        return json_response(response_schemas.HolderClockBodySerializer.body(reads.clock(holder)))
+
+
 class Transfers(Write):
     """Moves credits to another holder."""
 
@@ -301,6 +356,7 @@ class Transfers(Write):
             FROZEN,
             *BUDGET_PROBLEMS,
             TransfersRefused(to="team-7"),
+            CLOCKS_DIFFER,
             LotLimit(open_lots=100, limit=100),
             BALANCE_LIMIT,
         ],
@@ -338,6 +394,7 @@ class Reversals(Write):
             NO_SUCH_ENTRY,
             NotReversible(sequence=1, kind="grant"),
             ReversalExceedsTransfer(sequence=4, reversible=3, requested=10),
+            CLOCKS_DIFFER,
             LOT_LIMIT,
         ],
     )

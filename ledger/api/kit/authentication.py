@@ -9,8 +9,8 @@ from datetime import datetime
 
 from django.http import HttpRequest
 
-from ledger import services
-from ledger.api.kit.request_errors import Unauthenticated
+from ledger import conf, services
+from ledger.api.kit.request_errors import KeyForTests, KeyNotForTests, Unauthenticated
 from ledger.database.load.queues import Queue
 
 LEDGER_READ = "ledger:read"
@@ -67,6 +67,14 @@ def secret_of(request: HttpRequest) -> str:
     if kind.lower() != "bearer" or not 1 <= len(secret) <= 255 or not secret.isascii():
         raise Unauthenticated
     return str(secret)
+
+
+def api_key_of(request: HttpRequest) -> str:
+    """As `secret_of`; a key of the other kind of deployment is an `Unauthenticated` that says so."""
+    secret = secret_of(request)
+    if not services.is_of_this_deployment(secret):
+        raise KeyNotForTests if conf.TEST_CLOCKS.value else KeyForTests
+    return secret
 
 
 # Looking keys up -------------------------------------------------------------------------------------

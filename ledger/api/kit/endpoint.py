@@ -22,7 +22,7 @@ from rest_framework.parsers import JSONParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.views import APIView
 
-from ledger.api.kit.authentication import LOOKUPS, Key, known_key, secret_of
+from ledger.api.kit.authentication import LOOKUPS, Key, api_key_of, known_key
 from ledger.api.kit.limits import admitted
 from ledger.api.kit.reading.bodies import read_whole
 from ledger.api.kit.reading.parsing import BODY_LIMIT_BYTES, read, read_body
@@ -244,7 +244,7 @@ class Endpoint(APIView):
         """
         handler = partial(self.begin(request), request, **path)
         if not self.is_public:
-            secret = secret_of(request)
+            secret = api_key_of(request)
             self.admit(known_key(secret) or await way.outcome(LOOKUPS, secret), path)
         with nullcontext() if self.is_public else admitted(self.key):
             self.ensure_query(request)

@@ -60,11 +60,26 @@ class IdempotencyKeyInvalid(RequestError):
 
 
 class Unauthenticated(RequestError):
-    """The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all."""
+    """The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all.
+
+    A key for tests gets another sentence where the deployment is not for tests, and the other way round.
+    """
 
     code = "unauthenticated"
     title = "The request needs a valid API key"
     answer = Answer(401, "Send `Authorization: Bearer <api key>` with a valid key.")
+
+
+class KeyForTests(Unauthenticated):
+    """The API key is for tests, and this deployment is not."""
+
+    answer = Answer(401, "This deployment does not accept API keys for tests, which begin with test_.")
+
+
+class KeyNotForTests(Unauthenticated):
+    """The deployment is for tests, and the API key is not."""
+
+    answer = Answer(401, "This deployment is for tests: it accepts only API keys that begin with test_.")
 
 
 class ScopeMissing(RequestError):

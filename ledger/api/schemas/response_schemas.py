@@ -134,6 +134,9 @@ class EntrySerializer(ResponseSchema):
         ),
         "freezes",
     )
+    test_clock = _time_of_us(
+        "clock_us", required=False, help_text="Of an adjustment that moves the holder's test clock: the time from then on."
+    )
     budget = serializers.CharField(required=False, help_text="Of an adjustment that sets or ends a budget: its name.")
     recurring_grant = serializers.CharField(
         required=False,
@@ -250,6 +253,16 @@ class FreezeBodySerializer(ResponseSchema):
     frozen = serializers.BooleanField(help_text="True if nothing can be spent, held or transferred, in any credit type.")
     credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
     changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
+    changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
+
+
+class HolderClockBodySerializer(ResponseSchema):
+    """The test clock of a holder."""
+
+    holder_id = serializers.CharField(help_text="Who owns the credits.")
+    now = _time(allow_null=True, help_text="The time of the holder; null if it has no test clock and follows the server's time.")
+    credit_type = serializers.CharField(allow_null=True, help_text="The credit type of the account with the last entry about it.")
+    changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that moved it; null if no entry did.")
     changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
 
 

@@ -6,10 +6,16 @@
 WITH clock AS (
     -- On a replica also the primary's clock, by the last replayed transaction: the replica's clock may be behind.
     SELECT GREATEST(clock_timestamp(), pg_last_xact_replay_timestamp()) AS now
+), move AS MATERIALIZED (
+    -- Of test clocks, which hardly any database has.
+    SELECT t.holder_id, t.credit_type, t.sequence, t.recorded_at, (t.counterpart ->> 'tick')::numeric AS number,
+        (extract(epoch FROM (t.counterpart ->> 'clock')::timestamptz) * 1000000)::bigint AS clock_us
+    FROM ledger_entry t
+    WHERE t.holder_id >= %(since)s AND t.holder_id <= %(upto)s AND t.kind = 'adjust' AND t.counterpart ->> 'tick' IS NOT NULL
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder') AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -41,6 +47,7 @@ WITH clock AS (
     WHERE NOT COALESCE(
         f.kind IN ('spend', 'refusal')
         AND f.sequence = f.p_sequence + 1
+        AND f.holder_id NOT IN (SELECT holder_id FROM move)
         AND f.balance = f.p_balance + f.amount
         AND f.balance >= 0
         AND f.digest_fits
@@ -89,7 +96,8 @@ WITH clock AS (
         d.lots_text,
         d.drawn::text AS drawn_text,
         d.holds::text AS holds_text,
-        (extract(epoch FROM d.recorded_at) * 1000000)::bigint AS recorded_us,
+        -- The time of the decision: the test clock's, or the server's.
+        COALESCE(shown.clock_us, (extract(epoch FROM d.recorded_at) * 1000000)::bigint) AS decided_us,
         (extract(epoch FROM COALESCE(d.effective_at, d.recorded_at)) * 1000000)::bigint AS effective_us,
         (d.idempotency_key IS NULL) = (d.request_digest IS NULL) AS key_has_its_request,
         d.p_sequence,
@@ -100,8 +108,17 @@ WITH clock AS (
         d.p_holds_text::json AS p_holds,
         d.p_recorded_at,
         -- After the clock was set back, an entry repeats the previous recorded_at and may count from an earlier time.
-        COALESCE(d.recorded_at = d.p_recorded_at AND d.effective_at < d.recorded_at, false) AS may_be_set_back
+        COALESCE(shown.clock_us IS NULL AND d.recorded_at = d.p_recorded_at AND d.effective_at < d.recorded_at, false) AS may_be_set_back
     FROM doubtful d
+    LEFT JOIN LATERAL (
+        -- In the account of the move the entries' numbers tell what came after it, in others their times.
+        SELECT m.clock_us
+        FROM move m
+        WHERE m.holder_id = d.holder_id
+            AND CASE WHEN m.credit_type = d.credit_type THEN m.sequence < d.sequence ELSE m.recorded_at <= d.recorded_at END
+        ORDER BY m.number DESC
+        LIMIT 1
+    ) AS shown ON true
 ), formed AS (
     SELECT
         t.*,
@@ -232,7 +249,7 @@ WITH clock AS (
                                     f.kind = 'grant'
                                     AND n.effective_us <> f.effective_us
                                     -- 0 means that the lot could be spent as soon as the entry was recorded.
-                                    AND NOT (n.effective_us = 0 AND f.effective_us <= f.recorded_us)
+                                    AND NOT (n.effective_us = 0 AND f.effective_us <= f.decided_us)
                                 )
                                 -- A lot of other terms has the effective time and the source of the lot that it replaces.
                                 OR (f.kind = 'reissue' AND NOT EXISTS (
@@ -362,24 +379,24 @@ WITH clock AS (
                     THEN 'overdraft' END,
                     CASE WHEN f.setting IS NOT NULL AND NOT (
                         f.kind = 'adjust'
-                        AND f.setting IN ('accepted', 'refused', 'frozen', 'thawed')
+                        AND (f.setting IN ('accepted', 'refused', 'frozen', 'thawed') OR f.setting LIKE 'moved%%')
                         AND f.idempotency_key IS NOT NULL
                         AND f.drawn_text = '[]'
                         AND f.overdraft IS NOT DISTINCT FROM f.p_overdraft
-                    ) THEN CASE WHEN f.setting IN ('frozen', 'thawed') THEN 'frozen' ELSE 'incoming' END END,
+                    ) THEN CASE WHEN f.setting IN ('frozen', 'thawed') THEN 'frozen' WHEN f.setting LIKE 'moved%%' THEN 'clocks' ELSE 'incoming' END END,
                     CASE WHEN CASE
                         WHEN f.kind = 'grant' THEN false
-                        WHEN f.kind = 'expire' THEN f.effective_us > f.recorded_us OR NOT EXISTS (
+                        WHEN f.kind = 'expire' THEN f.effective_us > f.decided_us OR NOT EXISTS (
                             SELECT FROM lot_before WHERE lot = f.refers_to AND expires_us = f.effective_us
                         )
-                        WHEN f.kind = 'release' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND NOT EXISTS (
+                        WHEN f.kind = 'release' THEN f.effective_us <> f.decided_us AND NOT f.may_be_set_back AND NOT EXISTS (
                             SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
-                                AND f.effective_us <= f.recorded_us
+                                AND f.effective_us <= f.decided_us
                         )
                         -- A repayment booked later counts from when a lot became effective, or from when a hold gave back credits.
-                        WHEN f.kind = 'adjust' THEN f.effective_us <> f.recorded_us AND NOT f.may_be_set_back AND (
+                        WHEN f.kind = 'adjust' THEN f.effective_us <> f.decided_us AND NOT f.may_be_set_back AND (
                             f.idempotency_key IS NOT NULL
-                            OR f.effective_us > f.recorded_us
+                            OR f.effective_us > f.decided_us
                             OR NOT (
                                 EXISTS (SELECT FROM lot_before WHERE effective_us = f.effective_us)
                                 OR EXISTS (
@@ -395,7 +412,7 @@ WITH clock AS (
                             )
                         )
                         WHEN f.kind IN ('spend', 'refund', 'revoke', 'reissue', 'hold', 'capture', 'transfer_in', 'transfer_out', 'refusal') THEN
-                            f.effective_us <> f.recorded_us AND NOT f.may_be_set_back
+                            f.effective_us <> f.decided_us AND NOT f.may_be_set_back
                     END IS NOT FALSE THEN 'time' END,
                     CASE WHEN f.refers_to IS NOT NULL AND (SELECT closed_kind IS NULL FROM facts) THEN 'orphans' END,
                     CASE WHEN (SELECT CASE

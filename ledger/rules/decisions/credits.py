@@ -4,6 +4,7 @@ Each function returns the entries in order; the entry with the request's key is 
 first, so that `balance` and `available` agree on every entry that a request makes.
 """
 
+from datetime import UTC, datetime
 from typing import Any
 
 from ledger.errors import (
@@ -22,7 +23,7 @@ from ledger.rules.accounts import AccountState
 from ledger.rules.decisions import budget_rules, insufficient
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import FROZEN, THAWED, Entry
-from ledger.rules.instants import to_us
+from ledger.rules.instants import DAY_US, to_text, to_us
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import (
     MAX_OPEN_LOTS,
@@ -39,6 +40,7 @@ from ledger.rules.lots import (
 )
 from ledger.rules.requests import (
     MAX_RECEIVED,
+    ClockRequest,
     FreezeRequest,
     GrantRequest,
     OverdraftRequest,
@@ -49,6 +51,11 @@ from ledger.rules.requests import (
     decides,
 )
 from ledger.values import MAX_AMOUNT
+
+MAX_CLOCK_MOVE_US = 3_653 * DAY_US
+"""How far one call moves a test clock: a daily grant that recurs has as many periods to make."""
+CLOCK_END_US = to_us(datetime(2150, 1, 1, tzinfo=UTC))
+"""A test clock stays before this, so that what follows it has times that can be read."""
 
 
 @decides(GrantRequest)
@@ -227,6 +234,27 @@ def set_frozen(account: AccountState, request: FreezeRequest, *, changes: int) -
     """
     booked, account = settle_due(account)
     counterpart = {"change": changes + 1, "holder": FROZEN if request.frozen else THAWED}
+    return [*booked, account.next_entry("adjust", 0, lots=account.lots, counterpart=counterpart, request=request)]
+
+
+@decides(ClockRequest)
+def set_clock(account: AccountState, request: ClockRequest, *, moves: int) -> Entries:
+    """Move the holder's test clock, by an `adjust` entry of 0; what is due at its present time is booked before.
+
+    Args:
+        moves: how many entries of the holder, in any credit type, did so before.
+
+    Raises:
+        Invalid: the time is not after the holder's present time, or too far ahead.
+    """
+    clock_us = to_us(request.now)
+    if clock_us <= account.now_us:
+        present = to_text(account.now_us)
+        raise Invalid(pointer="/now", rule="past", detail=f"must be after the holder's present time, {present}")
+    if clock_us > account.now_us + MAX_CLOCK_MOVE_US or clock_us >= CLOCK_END_US:
+        raise Invalid(pointer="/now", rule="too-far", detail="must be at most 10 years after the present time, and before 2150")
+    booked, account = settle_due(account)
+    counterpart = {"clock": to_text(clock_us), "tick": moves + 1}
     return [*booked, account.next_entry("adjust", 0, lots=account.lots, counterpart=counterpart, request=request)]
 
 

@@ -132,15 +132,17 @@ def grant_period(
     terms, n = recurring.terms, recurring.next_period
     span, now_us = terms.span(n), account.now_us
     as_of_us = max(span.start_us, min(decided_from_us, now_us))
-    # recorded_us makes `next_entry` record the present time.
-    account = account._replace(now_us=as_of_us, recorded_us=max(now_us, account.recorded_us))
+    # What is not as of then is decided now: by the test clock, or at the time that `next_entry` records.
+    recorded_us = max(account.server_us or now_us, account.recorded_us)
+    present_us = now_us if account.server_us else recorded_us
+    account = account._replace(now_us=as_of_us, recorded_us=recorded_us)
     following = n + 1 if terms.has(n + 1) else None
     after = recurring._replace(next_period=following, granted_until_us=span.end_us)
     request = _request(account, recurring, as_of_us=as_of_us, next_us=after.next_us)
 
     entries, account = settle_due(account)
     if terms.rollover_cap is not None:
-        revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap))
+        revoked = _revoked(account, request, _beyond_cap(account, lots, terms.rollover_cap), present_us)
         entries += revoked
         account = account.after_all(revoked)
     amount = _due_amount(account, terms, lots, _total_since(expired, as_of_us))
@@ -148,9 +150,7 @@ def grant_period(
     if amount == 0 or (expires_us is not None and expires_us <= as_of_us):
         nothing = {"recurring_grant": recurring.name, "period_start": to_text(span.start_us), "period_end": to_text(span.end_us)}
         entries.append(
-            account.next_entry(
-                "adjust", 0, lots=account.lots, counterpart=nothing, request=request, effective_us=account.recorded_us
-            )
+            account.next_entry("adjust", 0, lots=account.lots, counterpart=nothing, request=request, effective_us=present_us)
         )
         return GrantedPeriod(entries, after)
     made = GrantRequest(**_common(request), amount=amount, effective_at=from_us(span.start_us), source=terms.source,
@@ -219,7 +219,7 @@ def _beyond_cap(account: AccountState, lots: Collection[int], cap: int) -> tuple
     return split(tuple(own), excess)[0]
 
 
-def _revoked(account: AccountState, request: GrantRequest, parts: Collection[Lot]) -> Entries:
+def _revoked(account: AccountState, request: GrantRequest, parts: Collection[Lot], present_us: int) -> Entries:
     entries: Entries = []
     for part in parts:
         named = _common(request) | {"idempotency_key": f"{request.idempotency_key}/cap/{part.grant}"}
@@ -230,7 +230,7 @@ def _revoked(account: AccountState, request: GrantRequest, parts: Collection[Lot
             lots=remove(account.lots, part.grant, part.remaining),
             drawn=((part.grant, part.remaining),),
             refers_to=part.grant,
-            effective_us=account.recorded_us,
+            effective_us=present_us,
             request=RevokeRequest(**named, grant=part.grant, amount=part.remaining),
         )
         entries.append(entry)

@@ -6,6 +6,7 @@ Receipts of equal terms share a lot, so that an account with any number of recei
 from collections.abc import Iterator, Mapping, Sequence
 
 from ledger.errors import (
+    ClocksDiffer,
     EntryNotFound,
     HolderFrozen,
     Invalid,
@@ -53,12 +54,14 @@ def transfer(
         for each lot of the source. Each side names the other as its counterpart.
 
     Raises:
+        ClocksDiffer: the holders' test clocks do.
         HolderFrozen: the source or the target is frozen.
         InsufficientCredits: the source has fewer credits available.
         BudgetExceeded, BudgetLimit: of the source, as for `credits.spend`.
         TransfersRefused: the target refuses them.
         LotLimit, BalanceLimit: the target would exceed the limits of received credits.
     """
+    _check_clocks(source, target)
     if source.is_frozen:
         raise HolderFrozen(holder_id=source.holder_id)
     check_available(source, request.amount, source.own_available)
@@ -79,6 +82,11 @@ def transfer(
         request=request,
     )
     return [*given, entry], _arrivals(target, request, entry, parts_of(source.lots, drawn))
+
+
+def _check_clocks(one: AccountState, other: AccountState) -> None:
+    if (one.server_us or other.server_us) and one.now_us != other.now_us:
+        raise ClocksDiffer(holder_id=one.holder_id, to=other.holder_id)
 
 
 def _arrivals(target: AccountState, request: TransferRequest, out: Entry, parts: Lots) -> Entries:
@@ -133,6 +141,7 @@ def reverse(
     Raises:
         EntryNotFound, NotReversible: no transfer to another holder has this sequence.
         Invalid: another holder got it.
+        ClocksDiffer: the holders' test clocks do.
         ReversalExceedsTransfer: the other holder has less of it, or nothing, in open lots that have not expired.
         LotLimit: the account cannot have the lots that would open again.
     """
@@ -142,6 +151,7 @@ def reverse(
         raise NotReversible(sequence=transfer.sequence, kind=transfer.kind)
     if transfer.counterpart is None or transfer.counterpart["holder_id"] != request.to:
         raise Invalid(pointer="/to", rule="other", detail="must be the holder who got the credits")
+    _check_clocks(account, other)
     given, account = settle_due(account)
     taken, other = settle_due(other)
     parts = list(_reversible(other, arrivals, reversed_before, request.amount))

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from ledger.periods import Interval, IntervalUnit, Schedule, instant_of
-from ledger.rules.instants import from_us, to_text, to_us
+from ledger.rules.instants import from_us, to_text, to_us, us_of
 
 UNITS: Final = ("day", "week", "month", "year")
 PERIOD_END, AFTER_DAYS, NEVER, ROLLOVER = EXPIRIES = ("period_end", "after_days", "never", "rollover")
@@ -147,8 +147,3 @@ class RecurringGrant(NamedTuple):
         if self.terms is None or self.next_period is None:
             return []
         return [n for n in range(self.next_period, self.next_period + count) if self.terms.has(n)]
-
-
-def us_of(text: str | None) -> int | None:
-    """Return the instant of a stored text."""
-    return None if text is None else to_us(datetime.fromisoformat(text))

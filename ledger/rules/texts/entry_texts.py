@@ -56,6 +56,8 @@ def setting_text(counterpart: Mapping[str, Any], unit: CreditUnit) -> str:
         return setting_words(counterpart, unit.number)
     if counterpart.get("holder"):
         return "frozen: no spends, holds or transfers" if counterpart["holder"] == FROZEN else "no longer frozen"
+    if "clock" in counterpart:
+        return f"test clock at {counterpart['clock'][:19].replace('T', ' ')} UTC"
     return f"{'accepts' if counterpart.get('incoming') == 'accepted' else 'refuses'} transfers from others"
 
 

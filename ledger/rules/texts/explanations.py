@@ -252,6 +252,8 @@ def _set(entry: Entry) -> str:
         return f"account {setting_words(entry.counterpart, _credits)}"
     if entry.freezes is not None:
         return f"holder is {'' if entry.freezes else 'no longer '}frozen"
+    if entry.clock_us is not None:
+        return f"holder's test clock shows {to_text(entry.clock_us)}"
     return f"account {'accepts' if entry.accepts_transfers else 'refuses'} transfers from others"
 
 

@@ -7,6 +7,7 @@ from ledger.services.api_keys.keys import (
     create_api_key,
     find_api_key,
     includes_scope,
+    is_of_this_deployment,
     revoke_api_key,
     rotate_api_key,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "find_api_key",
     "give",
     "includes_scope",
+    "is_of_this_deployment",
     "note_use",
     "revoke_api_key",
     "revoke_by",

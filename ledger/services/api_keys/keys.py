@@ -15,6 +15,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from ledger import conf
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, KeyEnded, KeyNameTaken, KeyRotating, LedgerError
 from ledger.models import SCOPES, ApiKey
@@ -23,6 +24,12 @@ from ledger.records import Record, UseCase
 from ledger.rules.instants import to_text, to_us
 from ledger.values import MAX_ACTOR_CHARACTERS, MAX_SEQUENCE, MIN_KEY_CHARACTERS, Choice, Holder, Integer, ListOf, Text, Time
 
+TEST_PREFIX = "test_"
+"""How the keys of deployments for tests begin, and no others."""
+WRONG_DEPLOYMENT = {
+    True: f"must begin with {TEST_PREFIX}, because this is a deployment for tests",
+    False: f"must not begin with {TEST_PREFIX}, because this is not a deployment for tests",
+}
 MAX_REQUESTS_PER_SECOND = 1_000_000
 MAX_CONCURRENT_REQUESTS = 10_000
 
@@ -72,12 +79,15 @@ def _create(request: ApiKeyRequest) -> tuple[ApiKey, str]:
         The stored key, and its text, which can never be read again.
 
     Raises:
-        Invalid: a field is invalid, another key has this secret, or the key would have expired already.
+        Invalid: a field is invalid, another key has this secret, it is of the other kind of deployment, or the key would have
+            expired already.
         KeyNameTaken: another key has this name, perhaps one that is revoked.
     """
     if request.expires_at is not None and request.expires_at <= timezone.now():
         raise Invalid(pointer="/expires_at", rule="past", detail="must be in the future")
-    text = secrets.token_urlsafe(32) if request.key is None else request.key
+    text = _new_secret() if request.key is None else request.key
+    if not is_of_this_deployment(text):
+        raise Invalid(pointer="/key", rule="deployment", detail=WRONG_DEPLOYMENT[conf.TEST_CLOCKS.value])
     stored = key_of(request)
     stored.prefix, stored.key_digest = text[:8], key_digest(text)
     try:
@@ -90,6 +100,18 @@ def _create(request: ApiKeyRequest) -> tuple[ApiKey, str]:
             raise KeyNameTaken(resource="API key", ref=request.name) from error
         raise Invalid(pointer="/key", rule="unique", detail="another API key has this secret") from error
     return stored, text
+
+
+def _new_secret() -> str:
+    while True:
+        text = (TEST_PREFIX if conf.TEST_CLOCKS.value else "") + secrets.token_urlsafe(32)
+        if is_of_this_deployment(text):
+            return text
+
+
+def is_of_this_deployment(text: str) -> bool:
+    """Return whether a key with this secret is for tests, if the deployment is, and otherwise whether it is not."""
+    return text.startswith(TEST_PREFIX) is conf.TEST_CLOCKS.value
 
 
 def key_of(request: ApiKeyRequest) -> ApiKey:
@@ -128,7 +150,7 @@ def _rotate(request: RotationRequest) -> tuple[ApiKey, str]:
         KeyEnded: the key is revoked or has expired.
         KeyRotating: the request has an overlap while the previous secret is still valid.
     """
-    text = secrets.token_urlsafe(32)
+    text = _new_secret()
     with own_or_joined():
         # One statement decides and writes: it waits for a rotation or revocation of this key that is in progress, and then sees
         # it.

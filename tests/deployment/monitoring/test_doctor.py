@@ -68,7 +68,7 @@ def all_is_well(
 
 
 def test_a_deployment_that_keeps_the_promises_passes(all_is_well: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = tuple(check for check in examination.CHECKS if check.__name__ != "suspended")
+    others = tuple(check for check in examination.CHECKS if check.__name__ not in ("suspended", "holder_clocks"))
     monkeypatch.setattr(examination, "CHECKS", others)
     code, said = run_doctor("--format", "json")
     found = json.loads(said)

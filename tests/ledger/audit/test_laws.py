@@ -451,6 +451,7 @@ def test_every_law_has_a_test_that_breaks_it():
         "shared",
         "incoming",
         "frozen",
+        "clocks",
         "recurring",
     }  # see the tests of each
     # In test_register.py, test_budgets.py, and below.

@@ -27,7 +27,7 @@ def prepared_statements() -> set[str]:
 
 def opening(holder: str, key: str | None = None) -> list[bytes | None]:
     """The parameters of the statement that opens an account."""
-    return [b"t", array(["1"]), array([holder]), array(["credits"]), array([key])]
+    return [b"t", array(["1"]), array([holder]), array(["credits"]), array([key]), b"f"]
 
 
 def test_a_spend_keeps_two_statements_prepared(committed_db: None, new_holder: NewHolder) -> None:

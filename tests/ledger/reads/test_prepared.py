@@ -64,12 +64,12 @@ def test_a_read_is_planned_five_times_for_its_values_and_then_never_again(db: No
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
     services.spend(holder_id="ada", amount=1, idempotency_key="s")
     often: dict[Callable[[], object], Statement] = {
-        lambda: reads.balance("ada"): account_state.LAST_ENTRIES,
+        lambda: reads.balance("ada"): account_state.LAST_ENTRIES.present,
         lambda: reads.entries("ada"): history.page_statement("entries", None, "first"),
         lambda: reads.entries("ada", kind="spend"): history.page_statement("entries", "spend", "first"),
         lambda: reads.shown_entry("ada", "credits", 1): history.SHOWN_ENTRY,
         lambda: reads.seen("ada"): holder_list.SEEN,
-        lambda: reads.accounts("ada"): holder_list.ACCOUNTS_AFTER,
+        lambda: reads.accounts("ada"): holder_list.ACCOUNTS_AFTER.present,
         lambda: reads.explanation("ada", "credits", 2): explanations.WITH_THE_ONE_BEFORE,
     }
     for read in often:
@@ -141,7 +141,7 @@ def test_a_page_of_holders_reads_those_with_the_prefix_and_no_others(busiest: An
     prefix = reads.holders(limit=1)[0].holder_id
     values = {"holder_id": "", "credit_type": "", "prefix": prefix, "beyond": prefix + holder_list.BEHIND_ALL_CHARACTERS}
 
-    plan = plan_for_all_values(holder_list.ACCOUNTS_AFTER, **values, limit=51)
+    plan = plan_for_all_values(holder_list.ACCOUNTS_AFTER.present, **values, limit=51)
 
     assert "Seq Scan on ledger_entry" not in plan
     assert "Rows Removed" not in plan

@@ -51,6 +51,14 @@ def test_an_operation_of_a_batch_that_a_limit_refuses_may_succeed_later_by_its_o
 
 
 def test_each_refusal_is_recorded_or_is_a_limit_that_passes():
-    passing = {"lot-limit", "balance-limit", "hold-limit", "budget-limit", "recurring-grant-due"}
+    passing = {
+        "lot-limit",
+        "balance-limit",
+        "hold-limit",
+        "budget-limit",
+        "recurring-grant-due",
+        "test-clocks-off",
+        "test-clocks-differ",
+    }
     assert {code for code, refusal in REFUSALS.items() if refusal.passes} == passing
     assert set(RECORDED) == REFUSALS.keys() - passing

@@ -26,7 +26,15 @@ from ledger.rules import (
     SpendRequest,
     TransferRequest,
 )
-from ledger.rules.requests import REQUEST_OPTIONS, FreezeRequest, OverdraftRequest, ReissueRequest, ReversalRequest, VoidRequest
+from ledger.rules.requests import (
+    REQUEST_OPTIONS,
+    ClockRequest,
+    FreezeRequest,
+    OverdraftRequest,
+    ReissueRequest,
+    ReversalRequest,
+    VoidRequest,
+)
 from ledger.values import encode_json
 from tests.ledger.test_digest import NASTY
 
@@ -47,6 +55,7 @@ REQUESTS: list[Request] = [
     IncomingTransfersRequest(**COMMON, accepted=False),
     OverdraftRequest(**COMMON, limit=0),
     FreezeRequest(**COMMON, frozen=True),
+    ClockRequest(**COMMON, now=AT),
     VoidRequest(**COMMON),
     ReissueRequest(**COMMON, lot=1, expires_at=AT, priority=3),
     ReversalRequest(**COMMON, transfer=2, to="bob", amount=3),

@@ -546,6 +546,20 @@ class ServerUnavailable(Busy):
     SLUG = "server-unavailable"
 
 
+class TestClocksDiffer(Problem):
+    """The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded."""
+
+    SLUG = "test-clocks-differ"
+    holder_id: str
+    to: str
+
+
+class TestClocksOff(Problem):
+    """The deployment is not for tests, so its holders have no test clocks. Not recorded."""
+
+    SLUG = "test-clocks-off"
+
+
 class TooManyRequests(Busy):
     """The API key, or the address of a client that is not logged in, has sent too many requests."""
 
@@ -561,7 +575,9 @@ class TransfersRefused(Problem):
 
 
 class Unauthenticated(Problem):
-    """The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all."""
+    """The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. A key
+    for tests gets another sentence where the deployment is not for tests, and the other way round.
+    """
 
     SLUG = "unauthenticated"
 
@@ -666,6 +682,8 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "sequence-taken": SequenceTaken,
     "server-busy": ServerBusy,
     "server-unavailable": ServerUnavailable,
+    "test-clocks-differ": TestClocksDiffer,
+    "test-clocks-off": TestClocksOff,
     "too-many-requests": TooManyRequests,
     "transfers-refused": TransfersRefused,
     "unauthenticated": Unauthenticated,

@@ -20,6 +20,10 @@ export const CALLS = {
   freeze: {"id": "readFreeze", "method": "GET", "path": "/v1/holders/{holder}/freeze", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Freeze or unfreeze a holder. */
   freezeHolder: {"id": "freezeHolder", "method": "PUT", "path": "/v1/holders/{holder}/freeze", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a holder's test clock. */
+  testClock: {"id": "readTestClock", "method": "GET", "path": "/v1/holders/{holder}/test-clock", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Move a holder's test clock. */
+  setTestClock: {"id": "setTestClock", "method": "PUT", "path": "/v1/holders/{holder}/test-clock", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Transfer credits. */
   transfer: {"id": "transferCredits", "method": "POST", "path": "/v1/holders/{holder}/transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Reverse a transfer. */

@@ -375,6 +375,15 @@ export class ServerBusy extends Busy {
 /** The proxy (deploy/nginx) could not connect to any web server, and has not sent the request. */
 export class ServerUnavailable extends Busy {}
 
+/** The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded. */
+export class TestClocksDiffer extends Problem {
+  readonly holder_id = this.fact<string>("holder_id");
+  readonly to = this.fact<string>("to");
+}
+
+/** The deployment is not for tests, so its holders have no test clocks. Not recorded. */
+export class TestClocksOff extends Problem {}
+
 /** The API key, or the address of a client that is not logged in, has sent too many requests. */
 export class TooManyRequests extends Busy {
   readonly retry_after_seconds = this.fact<number>("retry_after_seconds");
@@ -385,7 +394,7 @@ export class TransfersRefused extends Problem {
   readonly to = this.fact<string>("to");
 }
 
-/** The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. */
+/** The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. A key for tests gets another sentence where the deployment is not for tests, and the other way round. */
 export class Unauthenticated extends Problem {}
 
 /** No rate has this name. */
@@ -477,6 +486,8 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "sequence-taken": SequenceTaken,
   "server-busy": ServerBusy,
   "server-unavailable": ServerUnavailable,
+  "test-clocks-differ": TestClocksDiffer,
+  "test-clocks-off": TestClocksOff,
   "too-many-requests": TooManyRequests,
   "transfers-refused": TransfersRefused,
   "unauthenticated": Unauthenticated,

@@ -177,6 +177,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/holders/{holder}/test-clock": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a holder's test clock
+         * @description The time of the holder's test clock, and which entry moved it; null if the holder follows the server's time.
+         *
+         *     Scope: `ledger:read`.
+         */
+        get: operations["readTestClock"];
+        /**
+         * Move a holder's test clock
+         * @description Sets the time of the holder, in all credit types. From then on time stands still for the holder: lots and holds expire, budgets begin anew and recurring grants come due by this clock, until another call moves it. It only goes forward. `recorded_at` of entries remains the server's time. In deployments with LEDGER_TEST_CLOCKS alone.
+         *
+         *     Scope: `ledger:admin`.
+         */
+        put: operations["setTestClock"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/holders/{holder}/transfers": {
         parameters: {
             query?: never;
@@ -2456,6 +2484,24 @@ export interface components {
              */
             previous: string | null;
         };
+        /** @description The time of the holder's test clock, in a deployment for tests. */
+        Clock: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: date-time
+             * @description The time of the holder from then on: after the present one, by at most 10 years, and before 2150.
+             */
+            now: string;
+        };
         /** @description What a budget counted of an entry. */
         Counted: {
             /** @description The budget. */
@@ -2890,6 +2936,11 @@ export interface components {
             accepts_transfers?: boolean;
             /** @description Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen. */
             frozen?: boolean;
+            /**
+             * Format: date-time
+             * @description Of an adjustment that moves the holder's test clock: the time from then on.
+             */
+            test_clock?: string;
             /** @description Of an adjustment that sets or ends a budget: its name. */
             budget?: string;
             /** @description Of an adjustment that sets or ends a recurring grant, or records a period that needed nothing: its name. */
@@ -3394,6 +3445,11 @@ export interface components {
             accepts_transfers?: boolean;
             /** @description Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen. */
             frozen?: boolean;
+            /**
+             * Format: date-time
+             * @description Of an adjustment that moves the holder's test clock: the time from then on.
+             */
+            test_clock?: string;
             /** @description Of an adjustment that sets or ends a budget: its name. */
             budget?: string;
             /** @description Of an adjustment that sets or ends a recurring grant, or records a period that needed nothing: its name. */
@@ -3555,6 +3611,28 @@ export interface components {
             last_seen_at: string;
             /** @description By credit type. */
             accounts: components["schemas"]["AccountBalance"][];
+        };
+        /** @description The test clock of a holder. */
+        HolderClockBody: {
+            /** @description Who owns the credits. */
+            holder_id: string;
+            /**
+             * Format: date-time
+             * @description The time of the holder; null if it has no test clock and follows the server's time.
+             */
+            now: string | null;
+            /** @description The credit type of the account with the last entry about it. */
+            credit_type: string | null;
+            /**
+             * Format: int64
+             * @description The last entry that moved it; null if no entry did.
+             */
+            changed_by: number | null;
+            /**
+             * Format: date-time
+             * @description When that entry was recorded.
+             */
+            changed_at: string | null;
         };
         /** @description Whether others may transfer credits into the account. */
         IncomingTransfers: {
@@ -7415,6 +7493,48 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded. */
+        TestClocksDiffer: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/test-clocks-differ";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The holder that the request names. */
+            holder_id: string;
+            /** @description The other holder. */
+            to: string;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The deployment is not for tests, so its holders have no test clocks. Not recorded. */
+        TestClocksOff: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/test-clocks-off";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+        } & {
+            [key: string]: unknown;
+        };
         /** @description The API key, or the address of a client that is not logged in, has sent too many requests. */
         TooManyRequests: {
             /**
@@ -7460,7 +7580,7 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
-        /** @description The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. */
+        /** @description The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. A key for tests gets another sentence where the deployment is not for tests, and the other way round. */
         Unauthenticated: {
             /**
              * @description discriminator enum property added by openapi-typescript
@@ -7611,9 +7731,13 @@ export interface components {
         /** @description The problems of this call. */
         FreezeHolderProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
-        TransferCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BalanceLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["BudgetLimit"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["HolderFrozen"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InsufficientCredits"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["TransfersRefused"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        ReadTestClockProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
-        ReverseTransferProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["NotReversible"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ReversalExceedsTransfer"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        SetTestClockProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TestClocksOff"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        TransferCreditsProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BalanceLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["BudgetLimit"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["HolderFrozen"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InsufficientCredits"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TestClocksDiffer"] | components["schemas"]["TooManyRequests"] | components["schemas"]["TransfersRefused"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReverseTransferProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["EntryNotFound"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["LotLimit"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["NotReversible"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ReversalExceedsTransfer"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TestClocksDiffer"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ReadIncomingTransfersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -9443,6 +9567,283 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["FreezeHolderFormerlyProblem"];
+                };
+            };
+        };
+    };
+    readTestClock: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The test clock. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HolderClockBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTestClockProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTestClockProblem"];
+                };
+            };
+        };
+    };
+    setTestClock: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+                /** @description The ETag of the balance that you read: the write needs an account without a later entry. `*` sets no condition. */
+                "If-Match"?: string;
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Clock"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The entry. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetTestClockProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description This deployment has no test clocks */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TestClocksOff"];
+                };
+            };
+            /** @description The account has a later entry */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AccountMovedOn"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetTestClockProblem"];
                 };
             };
         };

@@ -192,6 +192,8 @@ SENTENCES = {
     ),
     "budget-not-found": ({"budget": "daily"}, "the account has no budget daily."),
     "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; the limit is 500."),
+    "test-clocks-off": ({}, "this deployment has no test clocks."),
+    "test-clocks-differ": ({"holder_id": "ada", "to": "bob"}, "ada and bob do not have the same time."),
     "balance-limit": ({"limit": 5000}, "an account can have at most 5,000 credits that others sent."),
     "lot-closed": ({"sequence": 2}, "lot #2 has no credits left outside holds."),
     "not-reversible": (

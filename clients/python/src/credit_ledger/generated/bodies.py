@@ -460,6 +460,7 @@ class Entry(TypedDict):
     overdraft: NotRequired[int]
     accepts_transfers: NotRequired[bool]
     frozen: NotRequired[bool]
+    test_clock: NotRequired[str]
     budget: NotRequired[str]
     recurring_grant: NotRequired[str]
     exact_integers: NotRequired[dict[str, str]]
@@ -641,6 +642,7 @@ class Granted(TypedDict):
     overdraft: NotRequired[int]
     accepts_transfers: NotRequired[bool]
     frozen: NotRequired[bool]
+    test_clock: NotRequired[str]
     budget: NotRequired[str]
     recurring_grant: NotRequired[str]
     lot: Lot | None
@@ -682,6 +684,16 @@ class Holder(TypedDict):
     first_seen_at: str
     last_seen_at: str
     accounts: list[AccountBalance]
+
+
+class HolderClockBody(TypedDict):
+    """The test clock of a holder."""
+
+    holder_id: str
+    now: str | None
+    credit_type: str | None
+    changed_by: int | None
+    changed_at: str | None
 
 
 class IncomingTransfersBody(TypedDict):

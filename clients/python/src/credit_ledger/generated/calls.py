@@ -36,6 +36,7 @@ from credit_ledger.generated.bodies import (
     Granted,
     HoldBody,
     Holder,
+    HolderClockBody,
     IncomingTransfersBody,
     IntervalEnum,
     Invoice,
@@ -373,6 +374,56 @@ def freeze_holder(
             "reference": absent_if_none(reference),
             "metadata": absent_if_none(metadata),
             "frozen": frozen,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def test_clock(holder: str) -> Call[HolderClockBody]:
+    """Read a holder's test clock.
+
+    The time of the holder's test clock, and which entry moved it; null if the holder follows the server's time.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/test-clock", holder),
+    )
+
+
+def set_test_clock(
+    holder: str,
+    *,
+    now: datetime | str,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Move a holder's test clock.
+
+    Sets the time of the holder, in all credit types. From then on time stands still for the holder: lots and holds expire,
+    budgets begin anew and recurring grants come due by this clock, until another call moves it. It only goes forward.
+    `recorded_at` of entries remains the server's time. In deployments with LEDGER_TEST_CLOCKS alone.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/holders/{}/test-clock", holder),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+            "metadata": absent_if_none(metadata),
+            "now": now,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
