@@ -1,7 +1,7 @@
 """Billing's part of the customer's page: subscriptions, and invoices with their PDFs."""
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -13,6 +13,7 @@ from billing.rating.money import minor_digits
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.api.kit.writing.rendering import time_text
 from ledger.customer_page.parts import Cell, Document, Section, Shown
+from ledger.services import time_of
 from ledger.typesetting.languages import Language
 from ledger.typesetting.typeset import IS_INSTALLED
 
@@ -91,7 +92,7 @@ class CustomerOfHolder:
 
     def sections(self, shown: Shown) -> Sequence[Section]:
         """Return subscriptions and invoices, the newest first; drafts are no invoices yet."""
-        now = datetime.now(UTC)
+        now = time_of(self._customer.holder_id)
         subscriptions = reads.subscriptions(customer=self._customer.ref, limit=ROWS_SHOWN)
         invoices = self._invoices().order_by("-pk")[:ROWS_SHOWN]
         return [

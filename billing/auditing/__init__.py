@@ -23,8 +23,10 @@ from ledger.audit import cross_check
 from ledger.audit.chains import Chain
 from ledger.database.locks import lock_number
 from ledger.database.statements import fetch_rows
+from ledger.services import holders_time
 
 # The name of a finding and its query; each row is a finding in words.
+HOLDER_OF_INVOICE = "(SELECT customer.holder_id FROM billing_customer AS customer WHERE customer.id = i.customer_id)"
 CHECKS = {
     "hole in the numbering": f"""
         SELECT format('%s: %s numbers, the last is %s', series, count(*), max(series_value))
@@ -110,7 +112,7 @@ CHECKS = {
     """,
     "draft past its grace": """
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
-        WHERE i.state = 'draft' AND i.grace_ends_at <= clock_timestamp()
+        WHERE i.state = 'draft' AND i.grace_ends_at <= statement_timestamp()
     """,
     # The claim of a spend on usage names it, and so do the claims that continue it. Open claims of a spend have the credits that
     # the ledger has not given back; without open claims, the ledger has given back all of them.
@@ -246,7 +248,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
     for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS).items():
-        yield name, _found(sql)
+        yield name, _found(holders_time(sql, holder=HOLDER_OF_INVOICE))
     yield "digest of a document", _broken(DOCUMENTS, "{} {}")
     yield "digest of a transition", _broken(TRANSITIONS, "subscription {}, transition {}")
     yield "cursor is later than what is due", late_cursors()

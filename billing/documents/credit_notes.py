@@ -404,7 +404,8 @@ def _give_credits_back(invoice: Invoice, note: CreditNote, back: NoteSettlement)
 
 
 def _number(invoice: Invoice, note: CreditNote) -> None:
-    time_zone: Any = Customer.objects.filter(pk=invoice.customer_id).values_list("time_zone", flat=True).first()
-    issue_date = timezone.now().astimezone(ZoneInfo(time_zone or "UTC")).date()
+    customer: Any = Customer.objects.filter(pk=invoice.customer_id).values_list("time_zone", "holder_id").first()
+    time_zone, holder_id = customer or ("UTC", "")
+    issue_date = ledger.time_of(holder_id).astimezone(ZoneInfo(time_zone or "UTC")).date()
     with connection.cursor() as cursor:
         cursor.execute(NUMBER, {"id": note.pk, "series": CREDIT_NOTE.series, "issue_date": issue_date})

@@ -117,8 +117,9 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
     lock.ensure_held(invoice_key(draft.subscription_ref))
     notes_minor = _apply_notes(draft)
     credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
-    now = timezone.now()
-    return Settlement(draft, notes_minor, credits_minor, now.astimezone(ZoneInfo(draft.time_zone)).date(), now)
+    issued_at = ledger.time_of(draft.holder_id)
+    issue_date = issued_at.astimezone(ZoneInfo(draft.time_zone)).date()
+    return Settlement(draft, notes_minor, credits_minor, issue_date, timezone.now())
 
 
 def number_under(lock: Lock, settled: Settlement) -> str:

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 from django.db.models import Max
 from django.db.models.functions import Now
-from django.utils import timezone
 
 from billing.errors import AlreadyExists
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
@@ -28,6 +27,7 @@ from ledger.database.locks import Lock
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, Shape, UseCase, field_of
+from ledger.services import time_of
 from ledger.values import Amount, Boolean, MapOf, Number, Text, Time, Zone, pointer_part
 
 Quantities = dict[str, Decimal]
@@ -223,10 +223,16 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
 def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
     """Refuse to extend a trial that has ended: the time after its end may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
-    if subscription.trial_end is None or subscription.trial_end <= timezone.now():
+    if subscription.trial_end is None or subscription.trial_end <= present(subscription):
         raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
     if trial_end <= subscription.trial_end:
         raise Invalid(pointer="/trial_end", rule="later", detail="the new end of a trial must be after its current end")
+
+
+def present(subscription: Subscription) -> datetime:
+    """Return the time of the subscription: that of its holder's test clock, or the present one."""
+    holder_id = Customer.objects.values_list("holder_id", flat=True).filter(pk=subscription.customer_id).first()
+    return time_of(holder_id or "")
 
 
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:

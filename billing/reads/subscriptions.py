@@ -11,10 +11,12 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from billing.errors import NotFound
-from billing.models import Amendment, Charge, Subscription
+from billing.models import Amendment, Charge, Customer, Subscription
 from billing.models.columns import first_of
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
+from ledger import conf
+from ledger.services import time_of
 
 STATES: Final = ("scheduled", "active", "paused", "ended")
 
@@ -81,6 +83,9 @@ WHERE (%(plan)s::text IS NULL OR found.plan = %(plan)s)
 ORDER BY CASE WHEN %(after)s::bigint IS NULL THEN -id ELSE id END
 LIMIT %(limit)s
 """
+
+NOW_BY_CLOCK: Final = "COALESCE(ledger_clock(c.holder_id), %(now)s)"
+"""The subscription's time where its customer's holder may have a test clock."""
 
 ITEMS: Final = """
 SELECT i.price_key, p.code AS plan, p.version AS plan_version, v.quantity, v.starts_at, v.ends_at
@@ -180,10 +185,10 @@ def subscription(ref: str) -> SubscriptionDetail:
     Raises:
         NotFound: it does not exist.
     """
-    now = timezone.now()
-    rows = _rows(now, {"ref": ref}, 1)
+    rows = _rows(timezone.now(), {"ref": ref}, 1)
     if not rows:
         raise NotFound(resource="subscription", ref=ref)
+    now = time_of(Customer.objects.values_list("holder_id", flat=True).get(ref=rows[0].customer))
     with connection.cursor() as cursor:
         cursor.execute(ITEMS, [rows[0].id, now])
         items = [ItemRow(*row) for row in cursor.fetchall()]
@@ -191,10 +196,14 @@ def subscription(ref: str) -> SubscriptionDetail:
     return SubscriptionDetail(rows[0], now, items, changes)
 
 
+def _by_clocks(sql: str) -> str:
+    return sql.replace("%(now)s", NOW_BY_CLOCK) if conf.TEST_CLOCKS.value else sql
+
+
 def _rows(now: datetime, filters: Mapping[str, Any], limit: int) -> list[SubscriptionRow]:
     names = ("ref", "customer", "plan", "state", "suspended", "since", "until", "among", "before", "after")
     with connection.cursor() as cursor:
-        cursor.execute(ROWS, {name: filters.get(name) for name in names} | {"now": now, "limit": limit})
+        cursor.execute(_by_clocks(ROWS), {name: filters.get(name) for name in names} | {"now": now, "limit": limit})
         return [SubscriptionRow(*row) for row in cursor.fetchall()]
 
 

@@ -9,7 +9,7 @@ invoice. A function with an `a` in front is its twin for `async` code: `await se
 from ledger import records
 from ledger.database.locks import holder_lock
 from ledger.database.transactions import in_transaction
-from ledger.entries.clocks import clock_of, time_of
+from ledger.entries.clocks import clock_of, holders_time, time_of
 from ledger.entries.previews import preview
 from ledger.services.api_keys import (
     ApiKeyRequest,

@@ -18,7 +18,7 @@ from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE, Part, first_billing
 from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
-from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription
+from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, present
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
@@ -122,7 +122,7 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
     def write(form: AmendmentForm) -> Amendment:
         return amend_subscription(
             ref=subscription.ref,
-            effective_at=form.effective_at or max(timezone.now(), subscription.started_at),
+            effective_at=form.effective_at or max(present(subscription), subscription.started_at),
             wish=replace(form.request, sets_end=way.sets_end),
             actor=form.actor,
         )

@@ -30,7 +30,7 @@ from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, LockBusy, Refused
-from ledger.services import preview
+from ledger.services import clock_of, preview
 
 EXCLUSION_VIOLATION = "23P01"
 
@@ -136,6 +136,7 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResul
     """Bill as `generate` does, under the caller's lock on the subscription. Every read comes after the lock."""
     lock.ensure_held(invoice_key(ref))
     subscription = read_subscription(lock, ref)
+    options = _at_holders_time(subscription, options)
     if subscription.suspended_reason is not None and not options.include_suspended:
         raise BillingSuspended(subscription=ref, reason=subscription.suspended_reason)
     try:
@@ -148,6 +149,14 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResul
         if sqlstate(error) == EXCLUSION_VIOLATION:
             raise PeriodAlreadyBilled(subscription=ref) from error
         raise
+
+
+def _at_holders_time(subscription: SubscriptionState, options: Options) -> Options:
+    """Bill up to the time of the holder's test clock, if there is one, or up to an `as_of` that lies beyond it in the future."""
+    shown = clock_of(subscription.holder_id)
+    if shown is None:
+        return options
+    return replace(options, as_of=shown if options.as_of <= timezone.now() else max(shown, options.as_of))
 
 
 def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -> GenerationResult:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.utils import timezone
-
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.state.claims import LONG_AGO
 from billing.generator.state.spans import Allowance, AllowanceSpan, over_cap
@@ -117,7 +115,7 @@ def grant_allowances(
         return []
     given: list[AllowanceGrant] = []
     rollover_grants = _rollover_grants(subscription)
-    now = timezone.now()
+    now = ledger.time_of(subscription.holder_id)
     with holder_lock(subscription.holder_id) as holder:
         if not before_usage:
             allowances = _without_lapsed(holder, subscription, allowances, rollover_grants)
@@ -254,7 +252,7 @@ def _grant_again(holder: Lock, subscription: SubscriptionState, claim: _Allowanc
         idempotency_key=f"allowance/{subscription.ref}/{claim.starts_at.astimezone(UTC).isoformat()}/again/{times}",
         source="promotional",
         effective_at=claim.starts_at,
-        expires_at=timezone.now() + TEMPORARY_LIFETIME,
+        expires_at=ledger.time_of(subscription.holder_id) + TEMPORARY_LIFETIME,
         priority=FIRST,
         reason="Plan allowance for usage of its period",
         reference=f"subscription {subscription.ref}",
