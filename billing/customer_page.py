@@ -94,9 +94,12 @@ class CustomerOfHolder:
         """Return subscriptions and invoices, the newest first; drafts are no invoices yet."""
         now = time_of(self._customer.holder_id)
         subscriptions = reads.subscriptions(customer=self._customer.ref, limit=ROWS_SHOWN)
+        names = reads.plan_names((row.plan_id for row in subscriptions), shown.language.code)
         invoices = self._invoices().order_by("-pk")[:ROWS_SHOWN]
         return [
-            _subscriptions([_subscription(row, now) for row in subscriptions], shown, ZoneInfo(self.time_zone)),
+            _subscriptions(
+                [_subscription(row, now, names[row.plan_id]) for row in subscriptions], shown, ZoneInfo(self.time_zone)
+            ),
             _invoice_list([_invoice(row, shown) for row in invoices], shown),
         ]
 
@@ -113,11 +116,12 @@ class CustomerOfHolder:
         return Invoice.objects.filter(customer_id=self._customer.pk).exclude(state=Invoice.State.DRAFT)
 
 
-def _subscription(row: SubscriptionRow, now: datetime) -> dict[str, Any]:
+def _subscription(row: SubscriptionRow, now: datetime, plan_name: str) -> dict[str, Any]:
     period = row.current_period(now)
     return {
         "ref": row.ref,
         "plan": row.plan,
+        "plan_name": plan_name,
         "state": row.state,
         "started_at": time_text(row.started_at),
         "ends_at": row.ends_at and time_text(row.ends_at),
@@ -133,7 +137,8 @@ def _subscriptions(rows: Sequence[dict[str, Any]], shown: Shown, zone: ZoneInfo)
         empty=texts["no_subscriptions"],
         headers=[Cell(texts[name]) for name in ("plan", "state", "period")],
         cells=[
-            [Cell(row["plan"]), Cell(_state(row, shown.language, zone)), Cell(_period(row, shown.language, zone))] for row in rows
+            [Cell(row["plan_name"]), Cell(_state(row, shown.language, zone)), Cell(_period(row, shown.language, zone))]
+            for row in rows
         ],
         rows=rows,
     )

@@ -60,6 +60,7 @@ class Migration(migrations.Migration):
                     ('code', models.CharField(max_length=64)),
                     ('version', models.PositiveIntegerField()),
                     ('name', models.CharField(max_length=200)),
+                    ('names', models.JSONField(db_comment='the name in languages in which it differs, by their codes', default=dict)),
                     ('currency', models.CharField(db_comment='ISO 4217', max_length=3)),
                     ('interval_unit', models.CharField(db_comment='day, week, month, quarter, half_year or year', max_length=10)),
                     ('interval_count', models.PositiveIntegerField()),
@@ -178,6 +179,8 @@ class Migration(migrations.Migration):
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                     ('code', models.CharField(max_length=64, unique=True)),
+                    ('name', models.CharField(blank=True, db_comment='as documents print it; empty: the code in words', default='', max_length=200)),
+                    ('names', models.JSONField(db_comment='the name in languages in which it differs, by their codes', default=dict)),
                     ('kind', models.CharField(db_comment='amount or percentage', max_length=10)),
                     ('value', models.DecimalField(db_comment='major units, or percent', decimal_places=12, max_digits=38)),
                     ('currency', models.CharField(blank=True, default='', max_length=3)),

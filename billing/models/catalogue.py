@@ -12,6 +12,7 @@ class Plan(models.Model):
     code = models.CharField(max_length=64)
     version = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
+    names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")
     currency = models.CharField(max_length=3, db_comment="ISO 4217")
     interval_unit = models.CharField(max_length=10, db_comment="day, week, month, quarter, half_year or year")
     interval_count = models.PositiveIntegerField()
@@ -51,6 +52,8 @@ class Coupon(models.Model):
     """A discount for customers. Never changed."""
 
     code = models.CharField(max_length=64, unique=True)
+    name = models.CharField(max_length=200, blank=True, default="", db_comment="as documents print it; empty: the code in words")
+    names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")
     kind = models.CharField(max_length=10, db_comment="amount or percentage")
     value = models.DecimalField(**MONEY, db_comment="major units, or percent")
     currency = models.CharField(max_length=3, blank=True, default="")

@@ -11,13 +11,14 @@ from billing.errors import AlreadyExists, CouponNotApplicable
 from billing.models import Coupon, CustomerCoupon, Plan, Price
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_COUPON_PERIODS
+from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.totals import CouponPer, Duration
 from billing.rating.values import Currency, Money, Ref
 from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
-from ledger.values import Choice, Integer, ListOf
+from ledger.values import Choice, Integer, ListOf, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,13 @@ class NewCoupon(Record):
             "`customer`.",
             null=True,
         ),
+    ] = None
+    name: Annotated[
+        str | None,
+        Text("What documents call it; by default, the ref in words.", most=MAX_NAME_CHARACTERS, least=1, null=True),
+    ] = None
+    names: Annotated[
+        dict[str, str] | None, Names("The name in languages of documents in which it differs, by their codes.", null=True)
     ] = None
     prices: Annotated[list[str] | None, ListOf(Ref(), "The coupon applies only to these price keys.", most=100)] = None
     plans: Annotated[list[str] | None, ListOf(Ref(), "The coupon applies only to these plans.", most=100)] = None
@@ -80,6 +88,8 @@ def _create(request: NewCoupon) -> Coupon:
             raise AlreadyExists(resource="coupon", ref=request.code)
         return Coupon.objects.create(
             code=request.code,
+            name=request.name or "",
+            names=request.names or {},
             kind=request.kind,
             value=request.value,
             currency=request.currency or "",

@@ -10,6 +10,7 @@ from django.db.models import Max
 from billing.models import Plan
 from billing.models import Price as PriceRow
 from billing.models.columns import first_of
+from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, parse_prices, price_dict
@@ -76,10 +77,13 @@ class NewPlan(Record):
     """A plan, or the next version of it."""
 
     code: Annotated[str, Ref("Your name for the plan; an existing one gets a new version.", named="ref")]
-    name: Annotated[str, Text("For people.", most=200, least=1)]
+    name: Annotated[str, Text("For people: documents print it.", most=MAX_NAME_CHARACTERS, least=1)]
     currency: Annotated[str, Currency()]
     interval: Annotated[Interval, IntervalValue(NewInterval, "The billing period.")]
     prices: Annotated[list[Any], PriceList("With distinct keys.")]
+    names: Annotated[
+        dict[str, str] | None, Names("The name in languages of documents in which it differs, by their codes.", null=True)
+    ] = None
     minimum: Annotated[Decimal | None, Money("The minimum per subscription and period, before tax.", null=True)] = None
     maximum: Annotated[Decimal | None, Money("The maximum per subscription and period, before tax.", null=True)] = None
     allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
@@ -104,6 +108,7 @@ def _create(request: NewPlan) -> Plan:
             code=request.code,
             version=(last or 0) + 1,
             name=request.name,
+            names=request.names or {},
             currency=request.currency,
             interval_unit=request.interval.unit.value,
             interval_count=request.interval.count,

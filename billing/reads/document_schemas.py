@@ -34,6 +34,7 @@ class InvoiceLineSerializer(ResponseSchema):
     kind = text()
     price_key = text(lambda line: line.price_key or None, null=True)
     description = text()
+    title = text(help_text="What documents call the line, in the customer's language.")
     period = computed(PeriodSerializer(allow_null=True), _stretch_of)
     quantity = decimal()
     unit_amount = decimal(null=True)
@@ -44,6 +45,14 @@ class InvoiceLineSerializer(ResponseSchema):
     rating = serializers.DictField(
         help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them."
     )
+
+
+class InvoiceDiscountSerializer(ResponseSchema):
+    """What a coupon took off."""
+
+    coupon = text()
+    name = text(help_text="What documents call the coupon, in the customer's language.")
+    amount_minor = minor()
 
 
 class InvoiceTaxSerializer(ResponseSchema):
@@ -80,6 +89,7 @@ class InvoiceSerializer(ResponseSchema):
     credits_applied_minor = minor()
     amount_due_minor = minor()
     lines = InvoiceLineSerializer(many=True)
+    discounts = InvoiceDiscountSerializer(many=True)
     taxes = InvoiceTaxSerializer(many=True)
 
 
@@ -88,6 +98,7 @@ class CreditNoteLineSerializer(ResponseSchema):
 
     position = whole()
     description = text()
+    title = text(help_text="What documents call the line, in the customer's language.")
     amount_minor = minor()
     tax_category = text()
     tax_rate = decimal()

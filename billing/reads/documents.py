@@ -22,9 +22,11 @@ from billing.models import (
     Transition,
 )
 from billing.models.columns import first_of
+from billing.reads.document_names import LineTitles, discounts_of, document_language
 from billing.reads.document_schemas import (
     CreditNoteLineSerializer,
     CreditNoteSerializer,
+    InvoiceDiscountSerializer,
     InvoiceLineSerializer,
     InvoiceSerializer,
     InvoiceTaxSerializer,
@@ -86,29 +88,46 @@ def transitions(invoice_id: int, *, before: int | None = None, after: int | None
     return found
 
 
-def invoice_documents(rows: Sequence[Invoice]) -> list[dict[str, Any]]:
-    """Return several invoices with their lines and taxes, by three queries in all."""
+def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -> list[dict[str, Any]]:
+    """Return several invoices with their lines, discounts and taxes, by at most six queries in all.
+
+    Args:
+        language: the code of the language of all names; None: the language of each invoice's buyer.
+    """
     ids = [invoice.pk for invoice in rows]
+    languages = {invoice.pk: language or document_language(invoice) for invoice in rows}
+    found = list(Line.objects.filter(invoice_id__in=ids).order_by("invoice_id", "position"))
+    titles, invoices_by_id = LineTitles(found), {invoice.pk: invoice for invoice in rows}
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
-    for line in Line.objects.filter(invoice_id__in=ids).order_by("invoice_id", "position"):
-        lines[line.invoice_id].append(InvoiceLineSerializer.body(line))
+    for line in found:
+        title = titles.of(line, invoices_by_id[line.invoice_id], languages[line.invoice_id])
+        lines[line.invoice_id].append(InvoiceLineSerializer.body(line, title=title))
+    discounts = discounts_of(rows, languages)
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for tax in InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate"):
         taxes[tax.invoice_id].append(InvoiceTaxSerializer.body(tax))
-    return [InvoiceSerializer.body(invoice, lines=lines[invoice.pk], taxes=taxes[invoice.pk]) for invoice in rows]
+    return [
+        InvoiceSerializer.body(
+            invoice,
+            lines=lines[invoice.pk],
+            discounts=[InvoiceDiscountSerializer.body(discount) for discount in discounts[invoice.pk]],
+            taxes=taxes[invoice.pk],
+        )
+        for invoice in rows
+    ]
 
 
 # Credit notes ----------------------------------------------------------------------------------------
 
 
-def credit_note_document(credit_note_id: int) -> dict[str, Any]:
-    """Return a credit note with its lines and taxes.
+def credit_note_document(credit_note_id: int, *, language: str | None = None) -> dict[str, Any]:
+    """Return a credit note with its lines and taxes. Args: as in `invoice_documents`.
 
     Raises:
         NotFound: the credit note does not exist.
     """
     note = first_of(CreditNote.objects.filter(pk=credit_note_id), CREDIT_NOTE.word, credit_note_id)
-    return _credit_note_documents([note])[0]
+    return _credit_note_documents([note], language)[0]
 
 
 def credit_notes(
@@ -142,12 +161,17 @@ def note_left_minor(note: CreditNote, used_minor: int) -> int:
     return 0 if note.released_at else note.amount_minor - note.credits_returned_minor - used_minor
 
 
-def _credit_note_documents(rows: Sequence[CreditNote]) -> list[dict[str, Any]]:
+def _credit_note_documents(rows: Sequence[CreditNote], language: str | None = None) -> list[dict[str, Any]]:
     ids = [note.pk for note in rows]
     invoices = Invoice.objects.in_bulk({note.invoice_id for note in rows})
+    billed = {(line.invoice_id, line.position): line for line in Line.objects.filter(invoice_id__in=invoices)}
+    titles, invoice_of = LineTitles(billed.values()), {note.pk: note.invoice_id for note in rows}
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for line in CreditNoteLine.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "position"):
-        lines[line.credit_note_id].append(CreditNoteLineSerializer.body(line))
+        invoice = invoices[invoice_of[line.credit_note_id]]
+        of = billed[invoice.pk, line.position]
+        title = titles.of(of, invoice, language or document_language(invoice))
+        lines[line.credit_note_id].append(CreditNoteLineSerializer.body(line, title=title))
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for tax in CreditNoteTax.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "category", "rate"):
         taxes[tax.credit_note_id].append(InvoiceTaxSerializer.body(tax))

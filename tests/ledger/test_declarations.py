@@ -16,6 +16,7 @@ from billing.api.schemas import request_schemas as billing_schemas
 from billing.documents import credit_notes
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
+from billing.rating.names import Names
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
@@ -219,6 +220,10 @@ def cases(value: Value) -> Iterator[Case]:
             yield from [({str(n): n for n in range(50)}, "", ""), ({str(n): n for n in range(51)}, "", "too-many-keys")]
             yield from [({"k" * 64: 1}, "", ""), ({"a": [{"k" * 65: 1}]}, "/a/0/" + "k" * 65, "too-long")]
             yield from [({"k": "x" * 8184}, "", ""), ({"k": "x" * 8185}, "", "too-large"), ({"a": [2**53]}, "/a/0", "too-large")]
+        case Names():
+            yield from [(5, "", "not-an-object"), ({}, "", ""), ({"en": "Seats", "de": "Plätze"}, "", "")]
+            yield {"x/~": "Seats"}, "/x~1~0", "unknown-language"
+            yield from [({"de": each}, f"/de{at}", code) for each, at, code in [*cases(value.child), (None, "", "not-a-string")]]
         case MapOf():
             yield from [(5, "", "not-an-object"), ([], "", "not-an-object")]
             yield {f"k{n}": good(value.child) for n in range(value.max_keys + 1)}, "", "too-many-keys"

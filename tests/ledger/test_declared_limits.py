@@ -10,11 +10,12 @@ from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any
 
+from billing.rating.names import Names
 from ledger.records import Nested
 from ledger.values import ListOf, MapOf, Value
 from tests.ledger.test_declarations import FIELDS
 
-NAMES = ("least", "most", "max_keys", "choices", "only")
+NAMES = ("least", "most", "max_keys", "choices", "only", "languages")
 
 
 def limits(value: Value) -> str:
@@ -24,7 +25,7 @@ def limits(value: Value) -> str:
     pattern: Any = getattr(value, "pattern", None)
     found += [f"pattern={getattr(pattern, 'pattern', pattern)}"] if pattern else []
     found += ["null"] if value.null else []
-    if isinstance(value, ListOf | MapOf):
+    if isinstance(value, ListOf | MapOf | Names):
         found.append(f"of ({limits(value.child)})")
     if isinstance(value, Nested):
         found.append(f"of {value.shape.name}")

@@ -4,7 +4,6 @@ The page shows what the PDF shows, in English and with periods in the customer's
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ NO_SELLER: Final = {
 
 def invoice_document(invoice: Invoice) -> dict[str, Any]:
     """Return the data of the template for an invoice."""
-    source = _in_english(invoice_source(invoice.pk, without_seller=NO_SELLER))
+    source = invoice_source(invoice.pk, without_seller=NO_SELLER, language=ENGLISH.code)
     return _document(source, invoice_page(source), invoice.state)
 
 
@@ -37,12 +36,8 @@ def credit_note_document(note: CreditNote) -> dict[str, Any] | None:
     """Return the data of the template for a credit note; None for a carried note, which is not a document."""
     if note.number is None:
         return None
-    source = _in_english(credit_note_source(note.pk, without_seller=NO_SELLER))
+    source = credit_note_source(note.pk, without_seller=NO_SELLER, language=ENGLISH.code)
     return _document(source, credit_note_page(source), "void" if note.released_at else "issued")
-
-
-def _in_english(source: DocumentSource) -> DocumentSource:
-    return replace(source, buyer={**source.buyer, "language": ENGLISH.code})
 
 
 def _document(source: DocumentSource, page: Mapping[str, Any], state: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from billing.documents.printing.arithmetic import Notation, calculation
-from billing.documents.printing.pages import title_of
 from billing.documents.printing.texts import texts_of
 from ledger.admin.kit.cells import digits
 from ledger.admin.kit.columns import table_of
@@ -26,10 +25,10 @@ def notation_in(currency: str, lines: Sequence[Mapping[str, Any]] = ()) -> Notat
 
 
 def described_line(notation: Notation, line: Mapping[str, Any], zone: tzinfo) -> SafeString:
-    """A line's description, its period in the customer's zone, and the arithmetic of its amount."""
+    """A line's title, its period in the customer's zone, and the arithmetic of its amount."""
     notes = [*([period_words(line["period"], zone)] if line["period"] else []), *calculation(notation, line)]
     below = format_html_join("", '<div class="note">{}</div>', ((note,) for note in notes))
-    return format_html("{}{}", title_of(line, notation.texts), below)
+    return format_html("{}{}", line["title"], below)
 
 
 def period_words(period: Mapping[str, str], zone: tzinfo) -> str:

@@ -6,6 +6,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.rating.names import Names
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency
 from ledger.admin.kit.forms.fields import Shown, field_for
@@ -86,6 +87,23 @@ class LinesField(forms.CharField):
 @field_for.register
 def _(value: MapOf, shown: Shown) -> forms.Field:
     return LinesField(max_length=10_000, widget=lines_widget(shown.placeholder))
+
+
+class TranslationsField(forms.CharField):
+    """A language and a name on each line, such as "de = Plätze"."""
+
+    def to_python(self, value: Any) -> Any:
+        lines = (line.partition("=") for line in str(super().to_python(value) or "").splitlines() if line.strip())
+        return {code.strip(): name.strip() for code, _, name in lines}
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the lines in the typed form."""
+        return "\n".join(f"{code} = {name}" for code, name in value.items()) if isinstance(value, dict) else value
+
+
+@field_for.register
+def _(value: Names, shown: Shown) -> forms.Field:
+    return TranslationsField(max_length=10_000, widget=lines_widget("de = Plätze"))
 
 
 def lines_widget(placeholder: str) -> Any:

@@ -33,7 +33,8 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     declared = NewPlan
     shows = {
         "code": Shown(help="The code of an existing plan makes this its next version."),
-        "name": Shown(help="For people, such as Team."),
+        "name": Shown(help="For people, such as Team: documents print it."),
+        "names": Shown(label="Name in other languages", help="A language and the name on each line."),
         "currency": Shown(help="ISO 4217, such as EUR."),
         "unit": Shown(label="Billed every", at="/interval/unit", words={unit: unit.replace("_", " ") for unit in IntervalUnit}),
         "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
@@ -77,9 +78,9 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             *(self._price(index) for index in range(self._prices)),
             FormSection(
                 [],
-                self.bound("grants", "credit_type", "rollover_cap", "minimum", "maximum"),
+                self.bound("grants", "credit_type", "rollover_cap", "minimum", "maximum", "names"),
                 title="The whole",
-                summary="Credits granted, least and most",
+                summary="Credits granted, least and most, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
@@ -169,7 +170,7 @@ def _described(plan: Plan, form: PlanForm) -> DryRun:
 def _typed_of(plan: Plan) -> dict[str, Any]:
     """Return the form's initial values for the next version."""
     found = list(Price.objects.filter(plan_id=plan.pk).order_by("position"))
-    typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "currency")}
+    typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "names", "currency")}
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
     typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum")}
     allowance = plan.allowance or {}

@@ -51,10 +51,11 @@ def _rate(value: PriceNumber, shown: Shown) -> forms.Field:
 
 
 TITLES: Final = {name: model.title for name, model in MODELS.items()}
-MAIN: Final = ("key", "kind", "model", "unit_amount", "meter", "aggregation", "tax_rate")
+MAIN: Final = ("key", "name", "kind", "model", "unit_amount", "meter", "aggregation", "tax_rate")
 """The fields that most prices need; the others are folded."""
 FIELDS: Final[Mapping[str, Shown]] = {
     "key": Shown(required=True, help="Its name within the plan, such as seats or tokens."),
+    "name": Shown(label="Called", help="By documents, after the plan's name; empty: the key in words."),
     "kind": Shown(label="Charged", required=True, words=KINDS, initial="recurring"),
     "model": Shown(required=True, words=TITLES, initial="flat"),
     "unit_amount": Shown(label="Price", help="For the whole, a unit or a package, in major units."),
@@ -95,6 +96,7 @@ FIELDS: Final[Mapping[str, Shown]] = {
     "proration": Shown(label="Part of a period", words=PRORATIONS, initial="day"),
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
     "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),
+    "names": Shown(label="Called in other languages", help="A language and the name on each line."),
 }
 FIRST_VALUES: Final = {name: shown.initial for name, shown in FIELDS.items() if shown.initial}
 PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", "bill_last_day"))

@@ -16,12 +16,13 @@ from billing.admin.order_forms.once import OrderPage
 from billing.errors import BillingSuspended, BillingWouldBeSuspended
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.models import Customer, Subscription
+from billing.models import Customer, Invoice, Subscription
 from billing.orders.subscriptions import NewSubscription, create_subscription
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.typesetting.languages import ENGLISH
 from ledger.units import unit_of
 
 Part = tuple[str, Mapping[str, Any]]
@@ -95,7 +96,7 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
     Args:
         zone: the contract's, for times.
     """
-    options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
+    options = Options(as_of=as_of, finalize=False, dry_run=True, render=_english_invoice)
     when = instant_words(as_of, zone)
     try:
         made = generate.generate_in(ref=ref, options=options)
@@ -111,6 +112,10 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
         f"It would also grant {unit_of(one.credit_type).amount(one.amount)} to the customer's holder." for one in made.granted
     ]
     return sentences if made.documents else [*sentences, f"A run at {when} would make no invoice."]
+
+
+def _english_invoice(invoice_id: int) -> dict[str, Any]:
+    return reads.invoice_documents([Invoice.objects.get(pk=invoice_id)], language=ENGLISH.code)[0]
 
 
 def zone_of(customer: str) -> ZoneInfo:

@@ -12,8 +12,8 @@ BASE: dict[str, Any] = {
     "key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "10.00", "tax_rate": "20",
 }  # fmt: skip
 CALLS: dict[str, Any] = {
-    "key": "calls", "kind": "usage", "timing": "arrears", "model": "unit", "unit_amount": "0.02", "meter": "calls",
-    "aggregation": "sum", "tax_rate": "20",
+    "key": "calls", "name": "API calls", "kind": "usage", "timing": "arrears", "model": "unit", "unit_amount": "0.02",
+    "meter": "calls", "aggregation": "sum", "tax_rate": "20",
 }  # fmt: skip
 PLAN_BODY: dict[str, Any] = {
     "ref": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [BASE, CALLS],
@@ -26,7 +26,15 @@ PLAN_IN_CREDITS_BODY: dict[str, Any] = {
     "ref": "messaging", "name": "Messaging", "currency": "EUR", "interval": {"unit": "month", "count": 1},
     "prices": [BASE, MESSAGES], "allowance": {"credit_type": "credits", "amount": 1000},
 }  # fmt: skip
-PLAN: dict[str, Any] = {**PLAN_BODY, "code": "basic", "version": 1, "minimum": None, "maximum": None, "allowance": None}
+PLAN: dict[str, Any] = {
+    **PLAN_BODY,
+    "names": {},
+    "code": "basic",
+    "version": 1,
+    "minimum": None,
+    "maximum": None,
+    "allowance": None,
+}
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
 RATING_IN_CREDITS_BODY: dict[str, Any] = {"currency": "EUR", "price": MESSAGES, "quantity": 200, "credits_available": 250}
 RATING: dict[str, Any] = {
@@ -51,7 +59,10 @@ CHARGE: dict[str, Any] = {
     **CHARGE_BODY, "subscription": "SUB-1234", "sequence": 1, "currency": "EUR", "recorded_at": "2026-01-14T09:30:00.123456Z",
 }  # fmt: skip
 COUPON_BODY: dict[str, Any] = {"ref": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": 3}
-COUPON: dict[str, Any] = {**COUPON_BODY, "code": "WELCOME", "currency": None, "per": "subscription", "prices": [], "plans": []}
+COUPON: dict[str, Any] = {
+    **COUPON_BODY, "code": "WELCOME", "name": None, "names": {}, "currency": None, "per": "subscription",
+    "prices": [], "plans": [],
+}  # fmt: skip
 GIVEN_COUPON: dict[str, Any] = {"customer": "CUST-7", "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z"}
 USAGE_BODY: dict[str, Any] = {
     "events": [
@@ -66,12 +77,12 @@ INVOICE: dict[str, Any] = {
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
     "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "amount_due_minor": 1680,
     "lines": [
-        {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls",
+        {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls", "title": "Basic: API calls",
          "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
          "unit_amount": "0.02", "amount_minor": 400, "discount_minor": 0, "tax_category": "S", "tax_rate": "20",
          "rating": RATING},
     ],
-    "taxes": [{"category": "S", "rate": "20", "base_minor": 1400, "amount_minor": 280}],
+    "discounts": [], "taxes": [{"category": "S", "rate": "20", "base_minor": 1400, "amount_minor": 280}],
 }  # fmt: skip
 SUSPENDED_BILLING: dict[str, Any] = {
     "subscription": "SUB-1234", "reason": "too-many-periods", "suspended_at": "2026-02-01T00:00:00.000000Z",
@@ -83,7 +94,10 @@ CREDIT_NOTE: dict[str, Any] = {
     "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "issue_date": "2026-02-03", "reason": "50 calls failed",
     "actor": "key:shop", "subtotal_minor": 100, "tax_minor": 20, "total_minor": 120, "lowers_due_minor": 120,
     "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
-    "lines": [{"position": 1, "description": "calls", "amount_minor": 100, "tax_category": "S", "tax_rate": "20"}],
+    "lines": [
+        {"position": 1, "description": "calls", "title": "Basic: API calls", "amount_minor": 100, "tax_category": "S",
+         "tax_rate": "20"},
+    ],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
 }  # fmt: skip
 TRANSITION: dict[str, Any] = {

@@ -77,6 +77,7 @@ class PlanSerializer(ResponseSchema):
     code = former(text(), "ref")
     version = whole()
     name = text()
+    names = serializers.DictField(child=serializers.CharField())
     currency = text()
     interval = computed(IntervalSerializer(), lambda plan: plan)
     prices = computed(PricesField(), _prices_of)
@@ -90,6 +91,8 @@ class CouponSerializer(ResponseSchema):
 
     ref = text("code")
     code = former(text(), "ref")
+    name = text(lambda coupon: coupon.name or None, null=True)
+    names = serializers.DictField(child=serializers.CharField())
     kind = text()
     value = decimal()
     currency = text(lambda coupon: coupon.currency or None, null=True)

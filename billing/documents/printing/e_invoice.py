@@ -12,7 +12,7 @@ from decimal import Decimal
 from io import BytesIO
 from typing import Any, Final
 
-from billing.documents.printing.pages import EURO, PLACE, DocumentSource, title_of
+from billing.documents.printing.pages import EURO, PLACE, DocumentSource
 from billing.models import CREDIT_NOTE
 from billing.rating.money import minor_digits
 from ledger.typesetting.typeset import AttachedFile
@@ -238,11 +238,10 @@ def _net_minor(line: Mapping[str, Any]) -> int:
 
 def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
     category = _category(line["tax_category"])
-    title = title_of(line, source.notation.texts) if "kind" in line else line["description"]
     period = line.get("period")
     return {
         "BT-126": str(line["position"]),
-        "BT-153": title or "–",
+        "BT-153": line["title"] or "–",
         **_priced(line, minor),
         "BT-130": ONE,
         "BT-131": minor.text(_net_minor(line)),
@@ -250,10 +249,16 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
         "BT-135": _last_day(source, period) if period else None,
         "BT-151": category,
         "BT-152": None if category == "O" else line["tax_rate"],
-        "BG-27": [{"amount": minor.text(line["discount_minor"]), "reason": "Discount", "reason_code": "95"}]
+        "BG-27": [{"amount": minor.text(line["discount_minor"]), "reason": _discount_reason(source), "reason_code": "95"}]
         if line.get("discount_minor")
         else [],
     }
+
+
+def _discount_reason(source: DocumentSource) -> str:
+    """Return the coupons of the invoice by their names."""
+    names = ", ".join(each["name"] for each in source.document["discounts"])
+    return source.notation.texts["discount"].format(name=names)
 
 
 def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:

@@ -128,16 +128,6 @@ def credit_note_page(source: DocumentSource) -> dict[str, Any]:
     }
 
 
-def title_of(line: Mapping[str, Any], texts: Mapping[str, str]) -> str:
-    """Return the title of a line, in the language of the texts."""
-    name, kind = line["price_key"], line["kind"]
-    if kind in ("late_usage", "minimum", "maximum") and name:
-        return texts[kind].format(name=name)
-    if kind == "credit" and name:
-        return texts["unused"].format(name=name)
-    return texts["carried"] if kind == "carried" else str(line["description"])
-
-
 # The letter ------------------------------------------------------------------------------------------
 
 
@@ -233,7 +223,7 @@ def _line(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, Any]:
     notation = source.notation
     return {
         "position": str(line["position"]),
-        "title": title_of(line, notation.texts),
+        "title": line["title"],
         "notes": [*_period(source, line), *calculation(notation, line)],
         "quantity": notation.number(line["quantity"]),
         "price": "" if line["unit_amount"] is None else notation.price(line["unit_amount"]),
@@ -246,7 +236,7 @@ def _credited_line(source: DocumentSource, line: Mapping[str, Any]) -> dict[str,
     notation = source.notation
     return {
         "position": str(line["position"]),
-        "title": line["description"],
+        "title": line["title"],
         "notes": [],
         "quantity": "",
         "price": "",
@@ -294,7 +284,7 @@ def _invoice_sums(source: DocumentSource) -> list[dict[str, Any]]:
     rows = [_sum(texts["subtotal"], notation.money(document["subtotal_minor"]))]
     if document["discount_minor"]:
         rows += [
-            _sum(texts["discounts"], notation.money(-document["discount_minor"])),
+            *_discounts(source),
             _sum(texts["net"], notation.money(document["subtotal_minor"] - document["discount_minor"])),
         ]
     rows += [*_taxes(source), _sum(texts["total"], _with_currency(source, document["total_minor"]), strong=True)]
@@ -306,6 +296,12 @@ def _invoice_sums(source: DocumentSource) -> list[dict[str, Any]]:
     if document["amount_due_minor"] != document["total_minor"]:
         rows.append(_sum(texts["amount_due"], _with_currency(source, document["amount_due_minor"]), strong=True))
     return rows
+
+
+def _discounts(source: DocumentSource) -> list[dict[str, Any]]:
+    notation = source.notation
+    label = notation.texts["discount"]
+    return [_sum(label.format(name=each["name"]), notation.money(-each["amount_minor"])) for each in source.document["discounts"]]
 
 
 def _credit_note_sums(source: DocumentSource, invoice_number: str) -> list[dict[str, Any]]:

@@ -55,14 +55,17 @@ def credit_note_pdf(credit_note_id: int) -> PrintedDocument:
     return _printed(source, source.document["number"])
 
 
-def invoice_source(invoice_id: int, *, without_seller: Mapping[str, str] | None = None) -> DocumentSource:
+def invoice_source(
+    invoice_id: int, *, without_seller: Mapping[str, str] | None = None, language: str | None = None
+) -> DocumentSource:
     """Return an invoice and the rows that belong to it, as it was issued. Raises: NotFound, SellerMissing.
 
     Args:
         without_seller: the seller's fields to print while nobody has recorded a seller; None: then SellerMissing is raised.
+        language: the code of the document's language; None: the buyer's.
     """
     invoice = first_of(Invoice.objects.filter(pk=invoice_id), INVOICE.word, invoice_id)
-    document = reads.invoice_documents([invoice])[0]
+    document = reads.invoice_documents([invoice], language=language)[0]
     # A later note about the invoice lowers its amount due, and is a separate document.
     lowered_minor = _lowered_minor(CreditNoteUse.objects.filter(invoice_id=invoice_id, credit_note__invoice_id=invoice_id))
     document["credit_notes_minor"] -= lowered_minor
@@ -71,7 +74,7 @@ def invoice_source(invoice_id: int, *, without_seller: Mapping[str, str] | None 
     return DocumentSource(
         document=document,
         seller=_seller_details(invoice.seller_id, is_draft=invoice.state == Invoice.State.DRAFT, missing=without_seller),
-        buyer=invoice.buyer,
+        buyer=_buyer(invoice, language),
         zone=_zone(invoice.customer_id),
         credits=paid.credits if paid else 0,
         credit_type=paid.credit_type if paid else "credits",
@@ -79,11 +82,13 @@ def invoice_source(invoice_id: int, *, without_seller: Mapping[str, str] | None 
     )
 
 
-def credit_note_source(credit_note_id: int, *, without_seller: Mapping[str, str] | None = None) -> DocumentSource:
+def credit_note_source(
+    credit_note_id: int, *, without_seller: Mapping[str, str] | None = None, language: str | None = None
+) -> DocumentSource:
     """Return a credit note on request and the rows that belong to it, as it was issued. Args, raises: as `invoice_source`."""
     note = first_of(CreditNote.objects.filter(pk=credit_note_id, number__isnull=False), CREDIT_NOTE.word, credit_note_id)
     invoice = Invoice.objects.get(pk=note.invoice_id)
-    document = reads.credit_note_document(credit_note_id)
+    document = reads.credit_note_document(credit_note_id, language=language)
     lowers_minor = _lowered_minor(CreditNoteUse.objects.filter(credit_note_id=note.pk, invoice_id=note.invoice_id))
     document["lowers_due_minor"] = lowers_minor
     document["left_minor"] = note.amount_minor - note.credits_returned_minor - lowers_minor
@@ -92,13 +97,19 @@ def credit_note_source(credit_note_id: int, *, without_seller: Mapping[str, str]
     return DocumentSource(
         document=document,
         seller=_seller_details(note.seller_id, is_draft=False, missing=without_seller),
-        buyer=invoice.buyer,
+        buyer=_buyer(invoice, language),
         zone=_zone(invoice.customer_id),
         credits=note.credits_returned,
         credit_type=_paid_type(invoice),
         units=_units(invoice, document),
         corrects=(invoice.number, invoice.issue_date),
     )
+
+
+def _buyer(invoice: Invoice, language: str | None) -> Mapping[str, Any]:
+    """Return the buyer at the issue, as a reader of this language."""
+    buyer: dict[str, Any] = invoice.buyer
+    return buyer if language is None else {**buyer, "language": language}
 
 
 def _paid_type(invoice: Invoice) -> str:

@@ -156,4 +156,6 @@ def _line(kind: str, item_id: int, terms: BoundTerms, start: datetime, end: date
         starts_at=start,
         ends_at=end,
         discountable=False,
+        # The title on documents names this plan.
+        rating={"plan": terms.plan_code},
     )

@@ -13,7 +13,17 @@ from billing.rating.aggregation import Aggregation, Event, Filters, Usage, aggre
 from billing.rating.money import Exact
 from billing.rating.periods import Timing
 from billing.rating.prices.steps import Step
-from billing.rating.prices.values import CreditPrice, EventFilters, Money, Worded, name, one_of, property_name
+from billing.rating.prices.values import (
+    CreditPrice,
+    EventFilters,
+    Money,
+    PriceNames,
+    Worded,
+    human_name,
+    name,
+    one_of,
+    property_name,
+)
 from billing.rating.prices.wording import Wording
 from ledger.records import Record
 from ledger.values import Boolean
@@ -76,6 +86,8 @@ class Price(Record, ABC):
     ] = False
     tax_category: Annotated[str, name(r"[A-Za-z][A-Za-z0-9_-]{0,31}", "UNTDID 5305.", most=32)] = "S"
     tax_rate: Annotated[Decimal, Money("Percent, 0 to 100.")] = Decimal(0)
+    name: Annotated[str | None, human_name("What documents call it, after the plan's name; by default, the key in words.")] = None
+    names: Annotated[tuple[tuple[str, str], ...], PriceNames("The name in languages in which it differs, by their codes.")] = ()
 
     # None unless the model declares the attribute with its type.
     credits: CreditPrice | None = None

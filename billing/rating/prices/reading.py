@@ -126,7 +126,7 @@ def _json(value: Any) -> Any:
         case (Record(), *_):
             return [_dict(tier) for tier in value]
         case tuple():
-            return {name: list(allowed) for name, allowed in value}
+            return {name: one if isinstance(one, str) else list(one) for name, one in value}
     return value
 
 

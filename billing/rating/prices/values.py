@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from billing.rating.aggregation import Filters
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_PACKAGE
+from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from ledger.records import Field, Record, shape_of
 from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part
 
@@ -56,6 +57,19 @@ def property_name(text: str = "") -> Worded:
     return Worded(
         Text(text, most=most, least=1, pattern=r"[^\x00]+"), "format", f"must be a property's name of 1..{most} characters"
     )
+
+
+def human_name(text: str = "") -> Worded:
+    """A name for people."""
+    most = MAX_NAME_CHARACTERS
+    return Worded(Text(text, most=most, least=1, pattern=r"[^\x00]+"), "format", f"must be a text of 1..{most} characters")
+
+
+class PriceNames(Names):
+    """See `Names`; as pairs, because a price can be a key."""
+
+    def read(self, value: Any) -> Any:
+        return tuple(super().read(value).items())
 
 
 # Numbers ---------------------------------------------------------------------------------------------

@@ -180,6 +180,30 @@ def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
     assert tokens["tiers"] == [{"up_to": "1000000", "unit_amount": "0"}, {"up_to": None, "unit_amount": "0.00002"}]
 
 
+def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_version(client):
+    url = f"{BILLING}/plan/add/"
+    named = {"names": "de = Teamtarif", "price_0_name": "Seats", "price_0_names": "de = Plätze\nen = Chairs"}
+    response = send_first_step(client, url, PLAN | named)
+    assert "Seats (seats): 9.90 EUR per unit and month" in text_of_response(response)
+    assert client.post(url, hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    first = Plan.objects.get()
+    assert first.names == {"de": "Teamtarif"}
+    assert Price.objects.get(key="seats").definition["names"] == {"de": "Plätze", "en": "Chairs"}
+    url = f"{BILLING}/plan/{first.pk}/new-version/"
+    form = client.get(url).context_data["form"]
+    again = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+    assert send_both_steps(client, url, again).status_code == 302
+    second = Plan.objects.get(version=2)
+    assert second.names == first.names
+    assert Price.objects.get(plan=second, key="seats").definition == Price.objects.get(plan=first, key="seats").definition
+
+    url = f"{BILLING}/coupon/add/"
+    typed = COUPON | {"name": "Launch offer", "names": "de = Startrabatt"}
+    assert send_both_steps(client, url, typed).status_code == 302
+    coupon = Coupon.objects.get()
+    assert (coupon.name, coupon.names) == ("Launch offer", {"de": "Startrabatt"})
+
+
 def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     url = f"{BILLING}/plan/add/"
@@ -248,6 +272,8 @@ WRONG_PLANS = [
     ({"price_1_filters": "region"}, "price_1_filters", "text values"),
     ({"minimum": "9", "maximum": "5"}, "minimum", "The minimum must not exceed the maximum."),
     ({"currency": "nix"}, "currency", "This must be an active ISO 4217 code such as EUR."),
+    ({"names": "xx = Team"}, "names", "Documents are in these languages: en, de."),
+    ({"price_0_names": "de"}, "price_0_names", "at least 1 characters"),
     ({"count": "0"}, "count", "This must be at least 1."),
     ({"price_0_kind": "monthly"}, "price_0_kind", "Select a valid choice."),
 ]

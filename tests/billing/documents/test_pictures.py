@@ -33,7 +33,8 @@ def line_of(
     start, end = (10, 11) if kind == "usage" else (11, 12)
     period = {"start": f"2026-{start}-01T00:00:00.000000Z", "end": f"2026-{end}-01T00:00:00.000000Z"}
     return {
-        "position": position, "kind": kind, "price_key": key, "description": key, "period": period, "quantity": quantity,
+        "position": position, "kind": kind, "price_key": key, "description": key, "title": f"Team: {key}", "period": period,
+        "quantity": quantity,
         "unit_amount": unit_amount, "amount_minor": amount_minor, "discount_minor": more.pop("discount_minor", 0),
         "tax_category": "S", "tax_rate": more.pop("tax_rate", "19"), "rating": more,
     }  # fmt: skip
@@ -53,6 +54,7 @@ INVOICE = {
         line_of(4, "usage", "storage", "11000", None, 60_500, steps=TIERS),
         line_of(5, "usage", "tokens", "150000", None, 0, covered={"units": "150000", "credits": 150, "credit_type": "credits"}),
     ],
+    "discounts": [{"coupon": "AUTUMN", "name": "Autumn offer", "amount_minor": 1_860}],
     "taxes": [
         {"category": "S", "rate": "7", "base_minor": 18_200, "amount_minor": 1_274},
         {"category": "S", "rate": "19", "base_minor": 104_620, "amount_minor": 19_878},
@@ -64,7 +66,10 @@ NOTE = {
     "tax_minor": 1_900, "total_minor": 11_900, "lowers_due_minor": 0,
     "credits_returned": 11_900, "credits_returned_minor": 11_900,
     "left_minor": 0, "taxes": [{"category": "S", "rate": "19", "base_minor": 10_000, "amount_minor": 1_900}],
-    "lines": [{"position": 1, "description": "seats", "amount_minor": 10_000, "tax_category": "S", "tax_rate": "19"}],
+    "lines": [
+        {"position": 1, "description": "seats", "title": "Team: seats", "amount_minor": 10_000, "tax_category": "S",
+         "tax_rate": "19"},
+    ],
 }  # fmt: skip
 
 

@@ -183,7 +183,7 @@ def test_500_lines_go_on_over_pages_that_say_which_they_are():
     assert len(pages) >= 12
     assert f"Page {len(pages)} of {len(pages)}" in pages[-1].extract_text()
     assert source.document["number"] in pages[1].extract_text()
-    assert "500 seats" in pages[-1].extract_text().replace("\n", " ")
+    assert "500 Team: seats" in pages[-1].extract_text().replace("\n", " ")
 
 
 def test_more_rows_than_a_pdf_has_are_refused(monkeypatch):

@@ -2555,6 +2555,10 @@ export interface components {
              * @description Former name of `ref`; there until 1.0.
              */
             code: string;
+            name: string | null;
+            names: {
+                [key: string]: string;
+            };
             kind: string;
             value: string;
             currency: string | null;
@@ -2631,6 +2635,8 @@ export interface components {
         CreditNoteLine: {
             position: number;
             description: string;
+            /** @description What documents call the line, in the customer's language. */
+            title: string;
             /** @description In minor units. */
             amount_minor: number;
             tax_category: string;
@@ -3117,6 +3123,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /**
              * Format: decimal
              * @description Money a period.
@@ -3225,6 +3238,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /** @description Each tier prices its own money. */
             tiers: components["schemas"]["PercentageTier"][];
         };
@@ -3272,6 +3292,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
             credits?: components["schemas"]["CreditPrice"];
             /** @description Each tier prices its own units. */
@@ -3710,7 +3737,16 @@ export interface components {
             /** @description In minor units. */
             amount_due_minor: number;
             lines: components["schemas"]["InvoiceLine"][];
+            discounts: components["schemas"]["InvoiceDiscount"][];
             taxes: components["schemas"]["InvoiceTax"][];
+        };
+        /** @description What a coupon took off. */
+        InvoiceDiscount: {
+            coupon: string;
+            /** @description What documents call the coupon, in the customer's language. */
+            name: string;
+            /** @description In minor units. */
+            amount_minor: number;
         };
         /** @description A line. */
         InvoiceLine: {
@@ -3718,6 +3754,8 @@ export interface components {
             kind: string;
             price_key: string | null;
             description: string;
+            /** @description What documents call the line, in the customer's language. */
+            title: string;
             period: components["schemas"]["Period"] | null;
             quantity: string;
             unit_amount: string | null;
@@ -3961,6 +3999,13 @@ export interface components {
             periods?: number | null;
             /** @description Whether a recurring coupon counts the periods of each `subscription` separately (the default), or of the `customer`. */
             per?: components["schemas"]["PerEnum"] | null;
+            /** @description What documents call it; by default, the ref in words. */
+            name?: string | null;
+            /** @description The name in languages of documents in which it differs, by their codes. */
+            names?: {
+                en?: string;
+                de?: string;
+            } | null;
             /** @description The coupon applies only to these price keys. */
             prices?: string[];
             /** @description The coupon applies only to these plans. */
@@ -4058,7 +4103,7 @@ export interface components {
         NewPlan: {
             /** @description Your name for the plan; an existing one gets a new version. */
             ref: string;
-            /** @description For people. */
+            /** @description For people: documents print it. */
             name: string;
             /** @description ISO 4217. */
             currency: string;
@@ -4066,6 +4111,11 @@ export interface components {
             interval: components["schemas"]["NewInterval"];
             /** @description With distinct keys. */
             prices: components["schemas"]["Price"][];
+            /** @description The name in languages of documents in which it differs, by their codes. */
+            names?: {
+                en?: string;
+                de?: string;
+            } | null;
             /**
              * Format: decimal
              * @description The minimum per subscription and period, before tax.
@@ -4258,6 +4308,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
             credits?: components["schemas"]["CreditPrice"];
             /**
@@ -4377,6 +4434,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /** @description The first events, free until `free_amount` is reached. */
             free_events?: string | number;
             /**
@@ -4425,6 +4489,9 @@ export interface components {
             code: string;
             version: number;
             name: string;
+            names: {
+                [key: string]: string;
+            };
             currency: string;
             interval: components["schemas"]["Interval"];
             prices: components["schemas"]["Price"][];
@@ -5481,6 +5548,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
             credits?: components["schemas"]["CreditPrice"];
             /**
@@ -5656,6 +5730,13 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
             /** @description The tier that the quantity reaches prices all units. */
             tiers: components["schemas"]["UnitTier"][];
         };

@@ -288,6 +288,8 @@ class Coupon(TypedDict):
 
     ref: str
     code: str
+    name: str | None
+    names: dict[str, str]
     kind: str
     value: str
     currency: str | None
@@ -304,6 +306,20 @@ class CoveredUnits(TypedDict):
     units: str
     credits: int
     credit_type: str
+
+
+class CreateCouponNames(TypedDict):
+    """The name in languages of documents in which it differs, by their codes."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
+class CreatePlanNames(TypedDict):
+    """The name in languages of documents in which it differs, by their codes."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class CreditLine(TypedDict):
@@ -344,6 +360,7 @@ class CreditNoteLine(TypedDict):
 
     position: int
     description: str
+    title: str
     amount_minor: int
     tax_category: str
     tax_rate: str
@@ -528,7 +545,16 @@ class FlatPrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[FlatPriceNames]
     unit_amount: Decimal | str
+
+
+class FlatPriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class FreezeBody(TypedDict):
@@ -572,7 +598,16 @@ class GraduatedPercentagePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[GraduatedPercentagePriceNames]
     tiers: Sequence[PercentageTier]
+
+
+class GraduatedPercentagePriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class GraduatedPrice(TypedDict):
@@ -592,8 +627,17 @@ class GraduatedPrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[GraduatedPriceNames]
     credits: NotRequired[CreditPrice]
     tiers: Sequence[UnitTier]
+
+
+class GraduatedPriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class GrantOperation(TypedDict):
@@ -733,7 +777,16 @@ class Invoice(TypedDict):
     credits_applied_minor: int
     amount_due_minor: int
     lines: list[InvoiceLine]
+    discounts: list[InvoiceDiscount]
     taxes: list[InvoiceTax]
+
+
+class InvoiceDiscount(TypedDict):
+    """What a coupon took off."""
+
+    coupon: str
+    name: str
+    amount_minor: int
 
 
 class InvoiceLine(TypedDict):
@@ -743,6 +796,7 @@ class InvoiceLine(TypedDict):
     kind: str
     price_key: str | None
     description: str
+    title: str
     period: Period | None
     quantity: str
     unit_amount: str | None
@@ -860,10 +914,19 @@ class PackagePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[PackagePriceNames]
     credits: NotRequired[CreditPrice]
     unit_amount: Decimal | str
     free_units: NotRequired[Decimal | str | float]
     package_size: Decimal | str | float
+
+
+class PackagePriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class PageLink(TypedDict):
@@ -906,10 +969,19 @@ class PercentagePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[PercentagePriceNames]
     free_events: NotRequired[Decimal | str | int]
     free_amount: NotRequired[Decimal | str]
     rate: Decimal | str
     fixed_amount: NotRequired[Decimal | str]
+
+
+class PercentagePriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class PercentageTier(TypedDict):
@@ -934,6 +1006,7 @@ class Plan(TypedDict):
     code: str
     version: int
     name: str
+    names: dict[str, str]
     currency: str
     interval: Interval
     prices: list[Price]
@@ -1273,9 +1346,18 @@ class UnitPrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[UnitPriceNames]
     credits: NotRequired[CreditPrice]
     unit_amount: Decimal | str
     free_units: NotRequired[Decimal | str | float]
+
+
+class UnitPriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class UnitTier(TypedDict):
@@ -1351,7 +1433,16 @@ class VolumePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    name: NotRequired[str]
+    names: NotRequired[VolumePriceNames]
     tiers: Sequence[UnitTier]
+
+
+class VolumePriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class WebhookBody(TypedDict):
