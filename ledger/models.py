@@ -513,3 +513,31 @@ class WebhookChange(AppendOnly):
 
     def __str__(self) -> str:
         return f"{self.action} #{self.webhook_id}"
+
+
+class Alert(AppendOnly):
+    """An alert as it was declared or ended; the last row of its name and scope counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField()
+    holder_id = models.TextField("holder", null=True)
+    credit_type = models.TextField(null=True)
+    is_ended = models.BooleanField()
+    below = models.BigIntegerField(null=True)
+    below_percent = models.IntegerField(null=True)
+    days_left = models.IntegerField(null=True)
+    rate_days = models.IntegerField(null=True)
+    expiring_days = models.IntegerField(null=True)
+    idempotency_key = models.TextField(null=True)
+    request_digest = models.BinaryField(null=True)
+    reason = models.TextField(blank=True)
+    actor = models.TextField()
+    request_id = models.TextField()
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ledger_alert"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return self.name

@@ -234,7 +234,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "Usage", "description": "Events that metered prices count."},
         {"name": "Invoices", "description": "From drafts to paid invoices and credit notes."},
         {"name": "Operation", "description": "Whether the process is alive and can serve requests. These calls need no key."},
-        {"name": "Signals", "description": "Webhooks: what happens is sent to a URL, signed, in order for each holder."},
+        {"name": "Signals", "description": "Webhooks get what happens, signed and in order. Alerts say when an account is low."},
         {"name": "Customer's page", "description": "Links to a page on which a customer sees balance, usage and invoices."},
         {"name": "API keys", "description": "The API key of a request, and what it may do."},
         {"name": "About", "description": "The paths of this API."},

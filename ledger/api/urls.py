@@ -24,7 +24,7 @@ from ledger.api.calls.credits import (
     Transfers,
     Voids,
 )
-from ledger.api.calls.signals import webhooks
+from ledger.api.calls.signals import alerts, webhooks
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import BUDGET_NAME, CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE, RATE_CODE
 
@@ -61,7 +61,7 @@ class RateConverter(StringConverter):
 
 
 class BudgetConverter(StringConverter):
-    """The name of a budget or of a recurring grant in a path."""
+    """The name of a budget, a recurring grant or an alert in a path."""
 
     regex = BUDGET_NAME.pattern
 
@@ -133,6 +133,8 @@ urlpatterns: list[URLPattern] = [
     path("webhooks/<sequence:webhook>/deliveries", webhooks.Deliveries.as_view()),
     path("webhooks/<sequence:webhook>/deliveries/<uuid:signal>", webhooks.OneDelivery.as_view()),
     path("webhooks/<sequence:webhook>/deliveries/<uuid:signal>/resend", webhooks.Resending.as_view()),
+    path("alerts", alerts.Alerts.as_view()),
+    path("alerts/<budget:alert>", alerts.OneAlert.as_view()),
     path("key", keys.OwnKey.as_view()),
     path("keys", keys.Keys.as_view()),
     path("keys/<sequence:key_id>", keys.OneKey.as_view()),

@@ -92,6 +92,7 @@ _TABLES: Final[dict[str, RegisteredTable]] = {
         RegisteredTable("ledger_operator", ("user_id",)),
         RegisteredTable("ledger_webhook"),
         RegisteredTable("ledger_webhook_change", is_fixed=True),
+        RegisteredTable("ledger_alert", is_fixed=True),
     )
 }
 

@@ -97,6 +97,7 @@ RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a ra
 WEBHOOK_REQUEST: Final = LockName(
     "webhook_request", "ledger_webhook_request/{key}", "a change of a webhook, once per Idempotency-Key"
 )
+ALERTS: Final = LockName("alerts", "database/alerts", "declaring and ending alerts")
 SIGNAL_FEED: Final = LockName("signal_feed", "database/signal_feed", "making signals of new entries", waits=False)
 TOTALS: Final = LockName("totals", "database/totals", "counting the totals of days, and closing months", waits=False)
 BATCH_SLOT: Final = LockName(

@@ -359,6 +359,28 @@ MODELS = [
         ],
         options={"db_table": "ledger_webhook_change", "default_permissions": ()},
     ),
+    migrations.CreateModel(
+        name="Alert",
+        fields=[
+            ("id", models.BigAutoField(primary_key=True, serialize=False)),
+            ("name", models.TextField()),
+            ("holder_id", models.TextField(null=True, verbose_name="holder")),
+            ("credit_type", models.TextField(null=True)),
+            ("is_ended", models.BooleanField()),
+            ("below", models.BigIntegerField(null=True)),
+            ("below_percent", models.IntegerField(null=True)),
+            ("days_left", models.IntegerField(null=True)),
+            ("rate_days", models.IntegerField(null=True)),
+            ("expiring_days", models.IntegerField(null=True)),
+            ("idempotency_key", models.TextField(null=True)),
+            ("request_digest", models.BinaryField(null=True)),
+            ("reason", models.TextField(blank=True)),
+            ("actor", models.TextField()),
+            ("request_id", models.TextField()),
+            ("recorded_at", models.DateTimeField()),
+        ],
+        options={"db_table": "ledger_alert", "default_permissions": ()},
+    ),
 ]
 
 

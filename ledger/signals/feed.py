@@ -27,9 +27,14 @@ from ledger.entries.rows import READ_COLUMNS, entry_from_row
 from ledger.errors import FeedUnavailable
 from ledger.reads.all_entries.feed import feed_end
 from ledger.rules import Entry
-from ledger.rules.instants import from_us, to_text
+from ledger.rules.instants import from_us, to_text, to_us
+from ledger.signals.alerts import watching
+from ledger.signals.alerts.declarations import alerts_of
+from ledger.signals.alerts.states import Alert, AlertSignal
+from ledger.signals.alerts.watching import Watch
 from ledger.signals.types import types_of
 from ledger.totals.counting import horizon
+from ledger.values import encode_json
 
 PATIENCE_SECONDS: Final = 1.0
 """How long a cluster waits for transactions that may still write an earlier entry."""
@@ -39,9 +44,11 @@ ENTRIES_AT_ONCE: Final = 2_000
 """How many entries of an account one round reads."""
 SPREAD_AT_ONCE: Final = 5_000
 
-# The types that somebody gets, and since when. A webhook that is disabled still collects; one that was removed does not.
+# The types that somebody gets, and since when there is a webhook or an alert. A webhook that is disabled still collects; one that
+# was removed does not.
 WANTED: Final = """
-    SELECT coalesce(jsonb_agg(DISTINCT type), '[]')::text, min(w.created_at)
+    SELECT coalesce(jsonb_agg(DISTINCT type), '[]')::text,
+        least(min(w.created_at), (SELECT recorded_at FROM ledger_alert ORDER BY id LIMIT 1))
     FROM ledger_webhook AS w CROSS JOIN LATERAL jsonb_array_elements_text(w.types) AS type
     WHERE w.removed_at IS NULL
 """
@@ -95,10 +102,10 @@ MOVE: Final = """
     ON CONFLICT (holder_id, credit_type) DO UPDATE SET sequence = EXCLUDED.sequence
 """
 TELL: Final = """
-    INSERT INTO ledger_signal (type, stream, holder_id, credit_type, sequence, occurred_at)
-    SELECT told.type, told.holder_id, told.holder_id, told.credit_type, told.sequence, told.occurred_at
+    INSERT INTO ledger_signal (type, stream, holder_id, credit_type, sequence, data, occurred_at)
+    SELECT told.type, told.holder_id, told.holder_id, told.credit_type, told.sequence, told.data, told.occurred_at
     FROM jsonb_to_recordset(%s::jsonb)
-        AS told (place bigint, type text, holder_id text, credit_type text, sequence bigint, occurred_at timestamptz)
+        AS told (place bigint, type text, holder_id text, credit_type text, sequence bigint, data json, occurred_at timestamptz)
     ORDER BY told.place
     ON CONFLICT (holder_id, credit_type, sequence, type) WHERE sequence IS NOT NULL DO NOTHING
 """
@@ -143,7 +150,7 @@ class Fed:
 
 
 def feed() -> Fed:
-    """Make signals of all entries that are visible, and deliveries of all signals. Costs nothing where no webhook is.
+    """Make signals of all entries that are visible, and deliveries of all signals. Without webhooks and alerts it costs nothing.
 
     Raises:
         LockBusy: another session feeds; what it does, it does for all.
@@ -161,6 +168,7 @@ def feed() -> Fed:
                 place, is_over = _feed_slice(fed, wanted, place, until)
             _spread_all()
         is_over = is_over or wanted is None
+    _look_at_alerts(fed)
     return fed
 
 
@@ -192,16 +200,44 @@ def _end() -> datetime | None:
 
 
 class Wanted(NamedTuple):
-    """Of which types signals are made, and from which instant on."""
+    """Of which types signals are made, from which instant on, and which alerts watch all holders."""
 
     types: frozenset[str]
     since: datetime
+    defaults: list[Alert]
 
 
 def _wanted() -> Wanted | None:
-    """What webhooks want; None where there is no webhook."""
+    """What webhooks and alerts want; None where there is neither."""
     [(names, since)] = fetch_rows(lambda *row: row, WANTED)
-    return None if since is None else Wanted(frozenset(json.loads(names)), since)
+    return None if since is None else Wanted(frozenset(json.loads(names)), since, alerts_of(None))
+
+
+def _look_at_alerts(fed: Fed) -> None:
+    """Look at the accounts for which an alert has changed, and at those for which time has passed, until there are none."""
+    is_over = False
+    while not is_over:
+        with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
+            wanted = _wanted()
+            if wanted is None:
+                return
+            page = watching.next_page()
+            holders = watching.due_holders() if page is None else page.holders
+            for holder in holders:
+                _feed_holder(fed, holder, wanted)
+                _look_at(holder, wanted)
+            if page is not None:
+                watching.note(page)
+            _spread_all()
+        is_over = page is None and not holders
+
+
+def _look_at(holder: str, wanted: Wanted) -> None:
+    now_us = to_us(fetch_value(_as_it_is, "SELECT clock_timestamp()"))
+    watch = Watch(holder, wanted.defaults)
+    signals = watch.crossed_now(now_us)
+    watch.keep()
+    _tell(holder, [_told(signal, to_text(now_us)) for signal in signals if signal.type in wanted.types])
 
 
 def _feed_slice(fed: Fed, wanted: Wanted, place: datetime | None, until: datetime | None) -> tuple[datetime, bool]:
@@ -243,22 +279,14 @@ def _feed_piece(holder: str, wanted: Wanted) -> int:
     parameters = {"holder": holder, "positions": json.dumps(positions), "most": ENTRIES_AT_ONCE}
     entries = _up_to_the_first_end(fetch_rows(lambda *row: entry_from_row(row), ENTRIES, parameters))
     if entries:
-        moved = {entry.credit_type: entry.sequence for entry in entries}
-        told = [
-            {
-                "place": place,
-                "type": name,
-                "holder_id": holder,
-                "credit_type": entry.credit_type,
-                "sequence": entry.sequence,
-                "occurred_at": to_text(entry.recorded_us),
-            }
-            for place, (entry, name) in enumerate(_causes(entries, wanted.types))
-        ]
+        watch = Watch(holder, wanted.defaults)
+        told = [each for entry in entries for each in _causes(entry, watch, wanted.types)]
         with connection.cursor() as cursor:
-            cursor.execute(MOVE, [holder, json.dumps(moved)])
-            if told:
-                cursor.execute(TELL, [json.dumps(told)])
+            cursor.execute(MOVE, [holder, json.dumps({entry.credit_type: entry.sequence for entry in entries})])
+        watch.keep()
+        _tell(holder, told)
+    if any(entry.clock_us is not None for entry in entries):
+        _look_at(holder, wanted)
     return len(entries)
 
 
@@ -266,8 +294,26 @@ def _row(*row: Any) -> tuple[Any, ...]:
     return row
 
 
-def _causes(entries: Sequence[Entry], wanted: frozenset[str]) -> Iterator[tuple[Entry, str]]:
-    return ((entry, name) for entry in entries for name in types_of(entry) if name in wanted)
+def _causes(entry: Entry, watch: Watch, wanted: frozenset[str]) -> Iterator[dict[str, Any]]:
+    """Yield the signals of an entry, and then those of what it crosses."""
+    occurred_at = to_text(entry.recorded_us)
+    for name in types_of(entry):
+        if name in wanted:
+            yield {"type": name, "credit_type": entry.credit_type, "sequence": entry.sequence, "occurred_at": occurred_at}
+    for signal in watch.crossed_by(entry):
+        if signal.type in wanted:
+            yield _told(signal, occurred_at)
+
+
+def _told(signal: AlertSignal, occurred_at: str) -> dict[str, Any]:
+    return {"type": signal.type, "credit_type": signal.data["credit_type"], "data": signal.data, "occurred_at": occurred_at}
+
+
+def _tell(holder: str, told: Sequence[dict[str, Any]]) -> None:
+    if told:
+        rows = [{"place": place, "holder_id": holder, **each} for place, each in enumerate(told)]
+        with connection.cursor() as cursor:
+            cursor.execute(TELL, [encode_json(rows)])
 
 
 def _up_to_the_first_end(entries: list[Entry]) -> list[Entry]:

@@ -24,9 +24,15 @@ class SignalType(NamedTuple):
 ENTRY_RECORDED: Final = SignalType("entry.recorded", "An entry was recorded, of any kind except a refusal.")
 REFUSAL_RECORDED: Final = SignalType("refusal.recorded", "A request was refused, and the refusal recorded.")
 HOLD_EXPIRED: Final = SignalType("hold.expired", "A hold expired, and the ledger released what was left of it.")
+LOW: Final = SignalType("balance.low", "An account became low by an alert.")
+RECOVERED: Final = SignalType("balance.recovered", "An account that was low by an alert is not low any more.")
+DEPLETED: Final = SignalType("balance.depleted", "An account that an alert watches has nothing left to spend.")
+EXPIRING: Final = SignalType("credits.expiring", "Credits expire within the days of an alert.")
 PING: Final = SignalType("webhook.ping", "Somebody asked for a test of the webhook.", is_chosen=False)
 
-_types: Final[dict[str, SignalType]] = {each.name: each for each in (ENTRY_RECORDED, REFUSAL_RECORDED, HOLD_EXPIRED, PING)}
+_types: Final[dict[str, SignalType]] = {
+    each.name: each for each in (ENTRY_RECORDED, REFUSAL_RECORDED, HOLD_EXPIRED, LOW, RECOVERED, DEPLETED, EXPIRING, PING)
+}
 
 
 def register(*types: SignalType) -> None:

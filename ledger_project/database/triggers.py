@@ -25,6 +25,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "ledger_operator": "registered",
         "ledger_webhook": "registered",
         "ledger_webhook_change": "append_only registered",
+        "ledger_alert": "append_only registered",
         "billing_customer": "registered",
         "billing_subscription": "registered",
         "billing_item": "registered",

@@ -26,6 +26,7 @@ from ledger.models import CreditType, Operator
 from ledger.operators import staff_log
 from ledger.rules import GrantRequest, SpendRequest
 from ledger.services.api_keys import KeyCall, change_once, keys, last_use
+from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
 from ledger.signals.webhooks import (
     WebhookChangeRequest,
     WebhookRequest,
@@ -48,6 +49,7 @@ def make_history() -> None:
     _credits()
     _operators()
     _webhooks()
+    _alerts()
     _usage_that_was_dropped()
     _two_sellers()
     _billed_customer()
@@ -132,6 +134,16 @@ def _webhooks() -> None:
         )
         rotate_secret(WebhookRotationRequest(webhook=made.body["id"], former_until=datetime.now(UTC) + timedelta(days=9)))
         change_webhook(WebhookChangeRequest(webhook=made.body["id"], enabled=False))
+
+
+def _alerts() -> None:
+    """One of each kind, and one that ended; what is known of accounts is work in progress, which nothing registers."""
+    for name, limits in (("low", {"below": 10}), ("part", {"below_percent": 20}), ("soon", {"expiring_days": 7})):
+        set_alert(AlertRequest(alert=name, holder_id="ada", credit_type="credits", reason="r", actor="key:shop", **limits))
+    set_alert(AlertRequest(alert="days", days_left=3, idempotency_key="days", request_id="r-1"))
+    end_alert(EndAlertRequest(alert="days", reason="over", actor="key:shop", idempotency_key="end"))
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM ledger_alert_look")
 
 
 def _usage_that_was_dropped() -> None:

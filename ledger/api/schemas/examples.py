@@ -444,3 +444,20 @@ DELIVERY_DETAILS: dict[str, Any] = {
         }
     ],
 }
+ALERT_BODY: dict[str, Any] = {"below": 100, "holder_id": "customer-42", "credit_type": "credits", "reason": "Asked for by mail"}
+ALERT: dict[str, Any] = {
+    "id": 3,
+    "alert": "low",
+    "holder_id": "customer-42",
+    "credit_type": "credits",
+    "state": "declared",
+    "below": 100,
+    "below_percent": None,
+    "days_left": None,
+    "rate_days": None,
+    "expiring_days": None,
+    "reason": "Asked for by mail",
+    "declared_at": RECORDED_AT,
+    "declared_by": "key:shop",
+}
+ALERT_ENDED: dict[str, Any] = {**ALERT, "id": 4, "state": "ended", "below": None, "reason": ""}

@@ -60,6 +60,13 @@ WEBHOOK_PATH = OpenApiParameter(
     description="The id of the webhook.",
     examples=[OpenApiExample("webhook", 1)],
 )
+ALERT_PATH = OpenApiParameter(
+    "alert",
+    {"type": "string", "pattern": f"^{BUDGET_NAME.pattern}$", "minLength": 1, "maxLength": 40},
+    OpenApiParameter.PATH,
+    description="The name of the alert.",
+    examples=[OpenApiExample("alert", "low")],
+)
 SIGNAL_PATH = OpenApiParameter(
     "signal",
     {"type": "string", "format": "uuid", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"},

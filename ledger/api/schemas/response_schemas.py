@@ -491,6 +491,26 @@ class WebhookBodySerializer(serializers.Serializer):
     )
 
 
+class AlertBodySerializer(serializers.Serializer):
+    """An alert."""
+
+    id = _Whole(min_value=1, allow_null=True, help_text="The number of the change that declared it; null in a dry run.")
+    alert = serializers.CharField(help_text="Its name.")
+    holder_id = serializers.CharField(allow_null=True, help_text="The only holder that it watches; null for all.")
+    credit_type = serializers.CharField(allow_null=True, help_text="The only credit type that it watches; null for all.")
+    state = serializers.ChoiceField(choices=["declared", "ended"], help_text="Whether it watches accounts.")
+    below = _Whole(allow_null=True, help_text="An account is low with fewer available credits than this.")
+    below_percent = _Whole(
+        allow_null=True, help_text="… with fewer than this percentage of the most that were available since its last grant."
+    )
+    days_left = _Whole(allow_null=True, help_text="… if what is available lasts for fewer days at the present rate.")
+    rate_days = _Whole(allow_null=True, help_text="The rate is what was spent in so many days.")
+    expiring_days = _Whole(allow_null=True, help_text="Credits that expire within so many days are reported.")
+    reason = serializers.CharField(help_text="Why it was declared.")
+    declared_at = serializers.DateTimeField(allow_null=True, help_text="When; null in a dry run.")
+    declared_by = serializers.CharField(help_text="Who declared it.")
+
+
 class DeliveryBodySerializer(serializers.Serializer):
     """A signal for a webhook."""
 

@@ -18,7 +18,7 @@ from tests.asgi_client import AsgiClient
 IN_A_PATH = {
     "holder": "customer-42", "sequence": "1", "code": "code-1", "ref": "REF-1", "invoice_id": "1", "credit_note_id": "1",
     "key": "k", "key_id": "1", "move_id": "1", "month": "2026-01", "credit_type": "credits",
-    "webhook": "1", "signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
+    "webhook": "1", "alert": "low", "signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ DEFAULT_NAMES = {
     "rate": "ledger_rate/{credit_type}/{code}",
     "rate_key": "ledger_rate_key/{key}",
     "webhook_request": "ledger_webhook_request/{key}",
+    "alerts": "database/alerts",
     "signal_feed": "database/signal_feed",
     "totals": "database/totals",
     "batch_slot": "ledger_batch_slot/{slot}",

@@ -21,6 +21,20 @@ class AccountMovedOn(Problem):
     sequence: int
 
 
+class AlertLimit(Problem):
+    """The holder has as many alerts as it may have, or there are as many for all holders. Nothing was written."""
+
+    SLUG = "alert-limit"
+    limit: int
+
+
+class AlertNotFound(Problem):
+    """No alert has this name and scope, or it has ended. Nothing was written."""
+
+    SLUG = "alert-not-found"
+    alert: str
+
+
 class AlreadyExists(Problem):
     """The name belongs to an existing resource with other content. The name of an API key stays taken when the key has ended.
     Nothing was written.
@@ -619,6 +633,8 @@ class WebhookRotating(Problem):
 
 BY_SLUG: Final[dict[str, type[Problem]]] = {
     "account-moved-on": AccountMovedOn,
+    "alert-limit": AlertLimit,
+    "alert-not-found": AlertNotFound,
     "already-exists": AlreadyExists,
     "amount-limit": AmountLimit,
     "balance-limit": BalanceLimit,

@@ -116,6 +116,14 @@ export const CALLS = {
   delivery: {"id": "readDelivery", "method": "GET", "path": "/v1/webhooks/{webhook}/deliveries/{signal}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Send a signal again. */
   resendDelivery: {"id": "resendDelivery", "method": "POST", "path": "/v1/webhooks/{webhook}/deliveries/{signal}/resend", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** List alerts. */
+  alerts: {"id": "listAlerts", "method": "GET", "path": "/v1/alerts", "query": ["limit", "cursor", "holder", "alert"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read an alert. */
+  alert: {"id": "readAlert", "method": "GET", "path": "/v1/alerts/{alert}", "query": ["holder_id", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Declare an alert. */
+  setAlert: {"id": "setAlert", "method": "PUT", "path": "/v1/alerts/{alert}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** End an alert. */
+  endAlert: {"id": "endAlert", "method": "DELETE", "path": "/v1/alerts/{alert}", "query": ["dry_run", "holder_id", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Read your key. */
   ownKey: {"id": "readOwnKey", "method": "GET", "path": "/v1/key", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List API keys. */

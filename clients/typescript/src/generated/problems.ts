@@ -8,6 +8,16 @@ export class AccountMovedOn extends Problem {
   readonly sequence = this.fact<number>("sequence");
 }
 
+/** The holder has as many alerts as it may have, or there are as many for all holders. Nothing was written. */
+export class AlertLimit extends Problem {
+  readonly limit = this.fact<number>("limit");
+}
+
+/** No alert has this name and scope, or it has ended. Nothing was written. */
+export class AlertNotFound extends Problem {
+  readonly alert = this.fact<string>("alert");
+}
+
 /** The name belongs to an existing resource with other content. The name of an API key stays taken when the key has ended. Nothing was written. */
 export class AlreadyExists extends Problem {
   readonly resource = this.fact<string>("resource");
@@ -423,6 +433,8 @@ export class WebhookRotating extends Problem {
 
 export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "account-moved-on": AccountMovedOn,
+  "alert-limit": AlertLimit,
+  "alert-not-found": AlertNotFound,
   "already-exists": AlreadyExists,
   "amount-limit": AmountLimit,
   "balance-limit": BalanceLimit,

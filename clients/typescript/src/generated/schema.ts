@@ -1073,6 +1073,62 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/alerts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List alerts
+         * @description The alerts that have not ended, those that were declared last first.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["listAlerts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/alerts/{alert}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an alert
+         * @description The alert of this name that is declared for exactly this holder and credit type.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["readAlert"];
+        /**
+         * Declare an alert
+         * @description Watches the accounts of a holder, of a credit type, of both, or all accounts. Of several alerts of one name, an account has the one of its holder and credit type, else of its holder, else of its credit type, else the one of all. `balance.low` is sent once when an account becomes low, `balance.depleted` when it has nothing left, `balance.recovered` when it is not low any more, `credits.expiring` once for each lot. An account that is low already is reported at once. Another alert of the same name and scope is replaced.
+         *
+         *     Scope: `signals:write`.
+         */
+        put: operations["setAlert"];
+        post?: never;
+        /**
+         * End an alert
+         * @description Ends the alert of exactly this holder and credit type, and forgets what it crossed. Takes no body.
+         *
+         *     Scope: `signals:write`.
+         */
+        delete: operations["endAlert"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/key": {
         parameters: {
             query?: never;
@@ -2041,6 +2097,110 @@ export interface components {
         };
         /** @enum {string} */
         AggregationEnum: "count" | "sum" | "max" | "last" | "unique" | "weighted_sum";
+        /**
+         * @description When to send a signal about an account: at a low balance, or before credits expire.
+         *
+         *     Give below, or below_percent, or days_left, or expiring_days.
+         */
+        Alert: {
+            /** @description The only holder that it watches; null for all. */
+            holder_id?: string | null;
+            /** @description The only credit type that it watches; null for all. */
+            credit_type?: string | null;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /**
+             * Format: int64
+             * @description The account is low with fewer available credits than this.
+             */
+            below?: number;
+            /**
+             * Format: int64
+             * @description The account is low with fewer available credits than this percentage of the most that were available since its last grant.
+             */
+            below_percent?: number;
+            /**
+             * Format: int64
+             * @description The account is low if what is available lasts for fewer days at the present rate.
+             */
+            days_left?: number;
+            /**
+             * Format: int64
+             * @description With `days_left`: the rate is what was spent in so many days; 7 by default.
+             */
+            rate_days?: number;
+            /**
+             * Format: int64
+             * @description Credits that expire within so many days are reported, each lot once.
+             */
+            expiring_days?: number;
+        };
+        /** @description An alert. */
+        AlertBody: {
+            /**
+             * Format: int64
+             * @description The number of the change that declared it; null in a dry run.
+             */
+            id: number | null;
+            /** @description Its name. */
+            alert: string;
+            /** @description The only holder that it watches; null for all. */
+            holder_id: string | null;
+            /** @description The only credit type that it watches; null for all. */
+            credit_type: string | null;
+            /** @description Whether it watches accounts. */
+            state: components["schemas"]["AlertBodyStateEnum"];
+            /**
+             * Format: int64
+             * @description An account is low with fewer available credits than this.
+             */
+            below: number | null;
+            /**
+             * Format: int64
+             * @description … with fewer than this percentage of the most that were available since its last grant.
+             */
+            below_percent: number | null;
+            /**
+             * Format: int64
+             * @description … if what is available lasts for fewer days at the present rate.
+             */
+            days_left: number | null;
+            /**
+             * Format: int64
+             * @description The rate is what was spent in so many days.
+             */
+            rate_days: number | null;
+            /**
+             * Format: int64
+             * @description Credits that expire within so many days are reported.
+             */
+            expiring_days: number | null;
+            /** @description Why it was declared. */
+            reason: string;
+            /**
+             * Format: date-time
+             * @description When; null in a dry run.
+             */
+            declared_at: string | null;
+            /** @description Who declared it. */
+            declared_by: string;
+        };
+        /** @description A page of a list. */
+        AlertBodyPage: {
+            results: components["schemas"]["AlertBody"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @enum {string} */
+        AlertBodyStateEnum: "declared" | "ended";
         /** @description Credits granted each period. */
         Allowance: {
             credit_type: string;
@@ -5501,7 +5661,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
         /** @enum {string} */
         UnitEnum: "day" | "week" | "month" | "quarter" | "half_year" | "year";
         /** @description A price for each unit beyond the free units. */
@@ -5859,6 +6019,51 @@ export interface components {
              * @description The last entry of the account.
              */
             sequence: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The holder has as many alerts as it may have, or there are as many for all holders. Nothing was written. */
+        AlertLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/alert-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description How many there may be.
+             */
+            limit: number;
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description No alert has this name and scope, or it has ended. Nothing was written. */
+        AlertNotFound: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/alert-not-found";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The alert that the request names. */
+            alert: string;
         } & {
             [key: string]: unknown;
         };
@@ -7911,6 +8116,14 @@ export interface components {
         ReadDeliveryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["WebhookNotFound"];
         /** @description The problems of this call. */
         ResendDeliveryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["WebhookNotFound"];
+        /** @description The problems of this call. */
+        ListAlertsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadAlertProblem: components["schemas"]["AlertNotFound"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        SetAlertProblem: components["schemas"]["AlertLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        EndAlertProblem: components["schemas"]["AlertNotFound"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
         /** @description The problems of this call. */
         ReadOwnKeyProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -15908,7 +16121,7 @@ export interface operations {
                 /** @description Only those in this state. */
                 state?: "pending" | "delivered" | "given_up";
                 /** @description Only signals of this type. */
-                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
+                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
                 /** @description Only signals of this holder. */
                 holder?: string;
             };
@@ -16217,6 +16430,485 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ResendDeliveryProblem"];
+                };
+            };
+        };
+    };
+    listAlerts: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only those of this holder. */
+                holder?: string;
+                /** @description Only those of this name. */
+                alert?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of alerts. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertBodyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAlertsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAlertsProblem"];
+                };
+            };
+        };
+    };
+    readAlert: {
+        parameters: {
+            query?: {
+                /** @description Its holder; by default the alert is of all holders. */
+                holder_id?: string;
+                /** @description Its credit type; by default the alert is of all types. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the alert. */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The alert. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadAlertProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The alert does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadAlertProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadAlertProblem"];
+                };
+            };
+        };
+    };
+    setAlert: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the alert. */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Alert"];
+            };
+        };
+        responses: {
+            /** @description The alert. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetAlertProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description There are too many alerts */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["AlertLimit"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetAlertProblem"];
+                };
+            };
+        };
+    };
+    endAlert: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+                /** @description Its holder; by default the alert is of all holders. */
+                holder_id?: string;
+                /** @description Its credit type; by default the alert is of all types. */
+                credit_type?: string;
+                /** @description Why, for people. */
+                reason?: string;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The name of the alert. */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The alert as it ended. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertBody"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndAlertProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The alert does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndAlertProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndAlertProblem"];
                 };
             };
         };

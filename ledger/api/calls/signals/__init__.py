@@ -1,1 +1,1 @@
-"""Calls about signals: webhooks, and what they got."""
+"""Calls about signals: webhooks, what they got, and alerts."""

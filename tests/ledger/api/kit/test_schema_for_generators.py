@@ -24,6 +24,7 @@ IN_PATHS = {
     "invoice_id": "999999",
     "key_id": "999999",
     "webhook": "999999",
+    "alert": "low",
     "signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
     "holder_id": "customer-42",
     "credit_type": "credits",

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 AggregationEnum: TypeAlias = Literal["count", "sum", "max", "last", "unique", "weighted_sum"]
+AlertBodyStateEnum: TypeAlias = Literal["declared", "ended"]
 ApiKeyStateEnum: TypeAlias = Literal["active", "expired", "revoked"]
 BatchModeEnum: TypeAlias = Literal["atomic", "each"]
 BudgetModeEnum: TypeAlias = Literal["hard", "soft"]
@@ -77,6 +78,10 @@ TypesEnum: TypeAlias = Literal[
     "entry.recorded",
     "refusal.recorded",
     "hold.expired",
+    "balance.low",
+    "balance.recovered",
+    "balance.depleted",
+    "credits.expiring",
     "invoice.finalized",
     "invoice.paid",
     "invoice.void",
@@ -106,6 +111,24 @@ class AccountBalance(TypedDict):
     overdraft: int
     owed: int
     exact_integers: NotRequired[dict[str, str]]
+
+
+class AlertBody(TypedDict):
+    """An alert."""
+
+    id: int | None
+    alert: str
+    holder_id: str | None
+    credit_type: str | None
+    state: AlertBodyStateEnum
+    below: int | None
+    below_percent: int | None
+    days_left: int | None
+    rate_days: int | None
+    expiring_days: int | None
+    reason: str
+    declared_at: str | None
+    declared_by: str
 
 
 class Allowance(TypedDict):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from credit_ledger.call import ABSENT, Absent, Call, ListCall, absent_if_none, path
 from credit_ledger.generated.bodies import (
     AccountBalance,
+    AlertBody,
     Amendment,
     ApiKey,
     ApiKeyWithSecret,
@@ -1555,6 +1556,10 @@ def deliveries(
         "entry.recorded",
         "refusal.recorded",
         "hold.expired",
+        "balance.low",
+        "balance.recovered",
+        "balance.depleted",
+        "credits.expiring",
         "invoice.finalized",
         "invoice.paid",
         "invoice.void",
@@ -1611,6 +1616,113 @@ def resend_delivery(
         "POST",
         path("/v1/webhooks/{}/deliveries/{}/resend", webhook, signal),
         query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def alerts(
+    *, limit: int | None = None, cursor: str | None = None, holder: str | None = None, alert: str | None = None
+) -> ListCall[AlertBody]:
+    """List alerts.
+
+    The alerts that have not ended, those that were declared last first.
+
+    Scope: `signals:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/alerts"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder": absent_if_none(holder),
+            "alert": absent_if_none(alert),
+        },
+    )
+
+
+def alert(alert: str, *, holder_id: str | None = None, credit_type: str | None = None) -> Call[AlertBody]:
+    """Read an alert.
+
+    The alert of this name that is declared for exactly this holder and credit type.
+
+    Scope: `signals:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/alerts/{}", alert),
+        query={"holder_id": absent_if_none(holder_id), "credit_type": absent_if_none(credit_type)},
+    )
+
+
+def set_alert(
+    alert: str,
+    *,
+    holder_id: str | Absent | None = ABSENT,
+    credit_type: str | Absent | None = ABSENT,
+    reason: str | None = None,
+    below: int | None = None,
+    below_percent: int | None = None,
+    days_left: int | None = None,
+    rate_days: int | None = None,
+    expiring_days: int | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[AlertBody]:
+    """Declare an alert.
+
+    Watches the accounts of a holder, of a credit type, of both, or all accounts. Of several alerts of one name, an account
+    has the one of its holder and credit type, else of its holder, else of its credit type, else the one of all. `balance.low`
+    is sent once when an account becomes low, `balance.depleted` when it has nothing left, `balance.recovered` when it is not
+    low any more, `credits.expiring` once for each lot. An account that is low already is reported at once. Another alert of
+    the same name and scope is replaced.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/alerts/{}", alert),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "holder_id": holder_id,
+            "credit_type": credit_type,
+            "reason": absent_if_none(reason),
+            "below": absent_if_none(below),
+            "below_percent": absent_if_none(below_percent),
+            "days_left": absent_if_none(days_left),
+            "rate_days": absent_if_none(rate_days),
+            "expiring_days": absent_if_none(expiring_days),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def end_alert(
+    alert: str,
+    *,
+    holder_id: str | None = None,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[AlertBody]:
+    """End an alert.
+
+    Ends the alert of exactly this holder and credit type, and forgets what it crossed. Takes no body.
+
+    Scope: `signals:write`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/alerts/{}", alert),
+        query={
+            "dry_run": True if dry_run else ABSENT,
+            "holder_id": absent_if_none(holder_id),
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+        },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
