@@ -13,7 +13,7 @@
 --   ledger_signal, ledger_delivery, ledger_delivery_stream, ledger_delivery_attempt, ledger_webhook_pace, ledger_webhook_turn,
 --   ledger_signal_position, ledger_signal_feed   signals on their way to webhooks
 --   ledger_alert                 alerts as they were declared and ended; append-only
---   ledger_alert_state, ledger_alert_look   what the workers know of accounts for alerts
+--   ledger_alert_state, ledger_alert_look, ledger_budget_report   what the workers know of accounts for alerts and budgets
 --   ledger_register    a digest of each row of the tables that have no chain; written only by their triggers
 --   ledger_daily_total, ledger_total_state, ledger_expiring_total, ledger_month_close   totals of all accounts, counted from the entries
 --
@@ -1396,6 +1396,18 @@ COMMENT ON TABLE  ledger_alert_look              IS 'Changes of alerts for which
 COMMENT ON COLUMN ledger_alert_look.alert        IS 'The row of ledger_alert.';
 COMMENT ON COLUMN ledger_alert_look.holder_id    IS 'The only holder that is looked at; null for all.';
 COMMENT ON COLUMN ledger_alert_look.after_holder IS 'The last holder that was looked at.';
+
+CREATE TABLE ledger_budget_report (
+    holder_id   text COLLATE "C" NOT NULL,
+    credit_type text COLLATE "C" NOT NULL,
+    budget      text COLLATE "C" NOT NULL,
+    subject     text             NOT NULL,
+    until       timestamptz      NOT NULL,
+    PRIMARY KEY (holder_id, credit_type, budget, subject)
+);
+
+COMMENT ON TABLE  ledger_budget_report       IS 'Which budgets were reported as exceeded: once for each window and subject.';
+COMMENT ON COLUMN ledger_budget_report.until IS 'When the window ends in which it was reported.';
 
 -- What is registered -----------------------------------------------------------------------------------------------------------------------
 

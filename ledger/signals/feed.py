@@ -29,10 +29,11 @@ from ledger.reads.all_entries.feed import feed_end
 from ledger.rules import Entry
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.signals.alerts import watching
+from ledger.signals.alerts.budgets import BudgetReports
 from ledger.signals.alerts.declarations import alerts_of
 from ledger.signals.alerts.states import Alert, AlertSignal
 from ledger.signals.alerts.watching import Watch
-from ledger.signals.types import types_of
+from ledger.signals.types import BUDGET_EXCEEDED, types_of
 from ledger.totals.counting import horizon
 from ledger.values import encode_json
 
@@ -280,10 +281,12 @@ def _feed_piece(holder: str, wanted: Wanted) -> int:
     entries = _up_to_the_first_end(fetch_rows(lambda *row: entry_from_row(row), ENTRIES, parameters))
     if entries:
         watch = Watch(holder, wanted.defaults)
-        told = [each for entry in entries for each in _causes(entry, watch, wanted.types)]
+        reports = BudgetReports(holder)
+        told = [each for entry in entries for each in _causes(entry, watch, reports, wanted.types)]
         with connection.cursor() as cursor:
             cursor.execute(MOVE, [holder, json.dumps({entry.credit_type: entry.sequence for entry in entries})])
         watch.keep()
+        reports.keep()
         _tell(holder, told)
     if any(entry.clock_us is not None for entry in entries):
         _look_at(holder, wanted)
@@ -294,7 +297,7 @@ def _row(*row: Any) -> tuple[Any, ...]:
     return row
 
 
-def _causes(entry: Entry, watch: Watch, wanted: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _causes(entry: Entry, watch: Watch, reports: BudgetReports, wanted: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Yield the signals of an entry, and then those of what it crosses."""
     occurred_at = to_text(entry.recorded_us)
     for name in types_of(entry):
@@ -302,6 +305,9 @@ def _causes(entry: Entry, watch: Watch, wanted: frozenset[str]) -> Iterator[dict
             yield {"type": name, "credit_type": entry.credit_type, "sequence": entry.sequence, "occurred_at": occurred_at}
     for signal in watch.crossed_by(entry):
         if signal.type in wanted:
+            yield _told(signal, occurred_at)
+    if BUDGET_EXCEEDED.name in wanted:
+        for signal in reports.exceeded_by(entry):
             yield _told(signal, occurred_at)
 
 
@@ -353,6 +359,7 @@ FORGET_STREAMS: Final = """
         SELECT FROM ledger_delivery AS d WHERE d.webhook_id = s.webhook_id AND d.stream = s.stream AND d.state = 'pending'
     )
 """
+FORGET_REPORTS: Final = "DELETE FROM ledger_budget_report WHERE until < %s"
 FORGOTTEN_AT_ONCE: Final = 2_000
 
 
@@ -369,5 +376,6 @@ def forget(kept: timedelta) -> int:
             deleted = cursor.rowcount
             if deleted:
                 cursor.execute(FORGET_STREAMS)
+            cursor.execute(FORGET_REPORTS, [datetime.now(UTC) - kept])
         forgotten += deleted
     return forgotten

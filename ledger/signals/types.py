@@ -28,10 +28,14 @@ LOW: Final = SignalType("balance.low", "An account became low by an alert.")
 RECOVERED: Final = SignalType("balance.recovered", "An account that was low by an alert is not low any more.")
 DEPLETED: Final = SignalType("balance.depleted", "An account that an alert watches has nothing left to spend.")
 EXPIRING: Final = SignalType("credits.expiring", "Credits expire within the days of an alert.")
+BUDGET_EXCEEDED: Final = SignalType(
+    "budget.exceeded", "A soft budget was exceeded, or a hard one refused a request; once for each window and subject."
+)
 PING: Final = SignalType("webhook.ping", "Somebody asked for a test of the webhook.", is_chosen=False)
 
 _types: Final[dict[str, SignalType]] = {
-    each.name: each for each in (ENTRY_RECORDED, REFUSAL_RECORDED, HOLD_EXPIRED, LOW, RECOVERED, DEPLETED, EXPIRING, PING)
+    each.name: each
+    for each in (ENTRY_RECORDED, REFUSAL_RECORDED, HOLD_EXPIRED, LOW, RECOVERED, DEPLETED, EXPIRING, BUDGET_EXCEEDED, PING)
 }
 
 

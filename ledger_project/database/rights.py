@@ -45,6 +45,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_alert": APPEND,
     "ledger_alert_state": CHANGE_AND_DELETE,
     "ledger_alert_look": CHANGE_AND_DELETE,
+    "ledger_budget_report": CHANGE_AND_DELETE,
     # Signals on their way: made, sent, kept for some days.
     "ledger_signal": (*APPEND, columns("is_spread"), "DELETE"),
     "ledger_delivery": (*APPEND, columns("state", "attempts", "ended_at"), "DELETE"),

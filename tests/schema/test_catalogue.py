@@ -12,7 +12,7 @@ OF_SIGNALS = {
     "ledger_webhook", "ledger_webhook_change", "ledger_webhook_pace", "ledger_webhook_turn", "ledger_signal",
     "ledger_signal_feed",
     "ledger_signal_position", "ledger_delivery", "ledger_delivery_stream", "ledger_delivery_attempt",
-    "ledger_alert", "ledger_alert_state", "ledger_alert_look",
+    "ledger_alert", "ledger_alert_state", "ledger_alert_look", "ledger_budget_report",
 }  # fmt: skip
 """The tables of signals on their way; the coordinator of a cluster has them."""
 SUMS = {"ledger_daily_total", "ledger_expiring_total", "ledger_month_close"}

@@ -82,6 +82,7 @@ TypesEnum: TypeAlias = Literal[
     "balance.recovered",
     "balance.depleted",
     "credits.expiring",
+    "budget.exceeded",
     "invoice.finalized",
     "invoice.paid",
     "invoice.void",

@@ -1560,6 +1560,7 @@ def deliveries(
         "balance.recovered",
         "balance.depleted",
         "credits.expiring",
+        "budget.exceeded",
         "invoice.finalized",
         "invoice.paid",
         "invoice.void",
