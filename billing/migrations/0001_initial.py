@@ -57,7 +57,7 @@ class Migration(migrations.Migration):
                 name='Plan',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                    ('code', models.CharField(max_length=64)),
+                    ('code', models.CharField(max_length=64, verbose_name='ref')),
                     ('version', models.PositiveIntegerField()),
                     ('name', models.CharField(max_length=200)),
                     ('names', models.JSONField(db_comment='the name in languages in which it differs, by their codes', default=dict)),
@@ -178,7 +178,7 @@ class Migration(migrations.Migration):
                 name='Coupon',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                    ('code', models.CharField(max_length=64, unique=True)),
+                    ('code', models.CharField(max_length=64, unique=True, verbose_name='ref')),
                     ('name', models.CharField(blank=True, db_comment='as documents print it; empty: the code in words', default='', max_length=200)),
                     ('names', models.JSONField(db_comment='the name in languages in which it differs, by their codes', default=dict)),
                     ('kind', models.CharField(db_comment='amount or percentage', max_length=10)),

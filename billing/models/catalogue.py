@@ -9,7 +9,7 @@ from billing.models.columns import MONEY, digest_column, reference
 class Plan(models.Model):
     """One version of a plan. Never changed: a new version is a new row, and subscriptions keep theirs until amended."""
 
-    code = models.CharField(max_length=64)
+    code = models.CharField("ref", max_length=64)
     version = models.PositiveIntegerField()
     name = models.CharField(max_length=200)
     names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")
@@ -51,7 +51,7 @@ class Price(models.Model):
 class Coupon(models.Model):
     """A discount for customers. Never changed."""
 
-    code = models.CharField(max_length=64, unique=True)
+    code = models.CharField("ref", max_length=64, unique=True)
     name = models.CharField(max_length=200, blank=True, default="", db_comment="as documents print it; empty: the code in words")
     names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")
     kind = models.CharField(max_length=10, db_comment="amount or percentage")

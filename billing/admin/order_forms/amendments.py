@@ -46,7 +46,7 @@ class AmendmentForm(OrderForm, RequestForm[Wish]):
 class ChangePlanForm(AmendmentForm):
     """Another plan, or the newest version of the same plan."""
 
-    shows = {"plan": Shown(required=True, help="The plan's code; the form takes the newest version."), **EFFECTIVE}
+    shows = {"plan": Shown(required=True, help="The plan's ref; the form takes the newest version."), **EFFECTIVE}
 
 
 class QuantitiesForm(AmendmentForm):

@@ -21,8 +21,8 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
 
     declared = NewCoupon
     shows = {
-        "code": Shown(help="The coupon's name, such as WELCOME."),
-        "name": Shown(label="Called", help="By documents; empty: its code in words."),
+        "code": Shown(label="Ref", help="Your name for the coupon, such as WELCOME."),
+        "name": Shown(label="Called", help="By documents; empty: its ref in words."),
         "kind": Shown(label="Takes off", words={"percentage": "a percentage", "amount": "an amount"}),
         "value": Shown(label="How much", help="Percent, or money in major units."),
         "currency": Shown(help="The currency of an amount."),
@@ -37,7 +37,7 @@ class CouponForm(OrderForm, RequestForm[NewCoupon]):
         ),
         "reason": REASON,
         "prices": Shown(label="Only these prices", help="Keys of prices with commas between them; empty for all."),
-        "plans": Shown(label="Only these plans", help="Codes of plans with commas between them; empty for all."),
+        "plans": Shown(label="Only these plans", help="Refs of plans with commas between them; empty for all."),
         "names": Shown(label="Called in other languages", help="A language and the name on each line."),
     }
     folded = ("prices", "plans", "names")

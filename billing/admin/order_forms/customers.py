@@ -204,7 +204,7 @@ class GiveCouponForm(OrderForm, RequestForm[NewGivenCoupon]):
     """A coupon for a customer."""
 
     declared = NewGivenCoupon
-    shows = {"coupon": Shown(help="Its code.")}
+    shows = {"coupon": Shown(help="Its ref.")}
 
 
 def give_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Customer) -> HttpResponse:

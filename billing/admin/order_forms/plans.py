@@ -32,7 +32,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
 
     declared = NewPlan
     shows = {
-        "code": Shown(help="The code of an existing plan makes this its next version."),
+        "code": Shown(label="Ref", help="Your name for the plan; the ref of an existing plan makes this its next version."),
         "name": Shown(help="For people, such as Team: documents print it."),
         "names": Shown(label="Name in other languages", help="A language and the name on each line."),
         "currency": Shown(help="ISO 4217, such as EUR."),

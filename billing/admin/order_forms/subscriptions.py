@@ -36,7 +36,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
     shows = {
         "ref": Shown(label="Reference", help="Your name for the subscription, such as SUB-1234."),
         "customer": Shown(help="The reference of the customer who pays."),
-        "plan": Shown(help="Its code; the form takes the newest version."),
+        "plan": Shown(help="Its ref; the form takes the newest version."),
         "started_at": Shown(label="Starts at (UTC)", help="Billing starts at this time."),
         "quantities": Shown(placeholder="seats 5", help="One per line: the key of a price and its quantity. 1 by default."),
         "time_zone": Shown(help="Days and months begin in this zone, such as Europe/Berlin."),

@@ -43,7 +43,7 @@ class PlanAdmin(ReadOnlyAdmin):
     list_display = ("code", "version", "name", "currency", "interval", "created")
     list_filter = (text("currency"), text("code", title="plan"))
     search_fields = ("code__startswith", "name__named")
-    search_help_text = "Beginning of a plan's code or name"
+    search_help_text = "Beginning of a plan's ref or name"
     csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "terms", "created")
     starts = "A plan is what you sell: prices and a billing interval."
     actions_detail = ("new_version",)
@@ -92,7 +92,7 @@ class CouponAdmin(ReadOnlyAdmin):
     list_display = ("code", "worth_cell", "created")
     list_filter = (choice("kind", ["amount", "percentage"]), text("currency"))
     search_fields = ("code__startswith",)
-    search_help_text = "Beginning of a coupon's code"
+    search_help_text = "Beginning of a coupon's ref"
     csv_columns = (
         "coupon", "kind", "value", "currency", "duration", "periods", "units", "only_prices", "only_plans", "created",
     )  # fmt: skip
