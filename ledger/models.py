@@ -488,7 +488,8 @@ class Webhook(models.Model):
 
     class Meta:
         db_table = "ledger_webhook"
-        default_permissions = ()
+        default_permissions = ("view",)
+        permissions = added_to("webhook")
 
     def __str__(self) -> str:
         return f"#{self.pk} {self.url}"
@@ -537,7 +538,7 @@ class Alert(AppendOnly):
 
     class Meta:
         db_table = "ledger_alert"
-        default_permissions = ()
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return self.name

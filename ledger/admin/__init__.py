@@ -14,9 +14,12 @@ if not installed.missing():
     from ledger.admin.forms.rates import RateAdmin
     from ledger.admin.holders.accounts import AccountAdmin
     from ledger.admin.home.staff_events import StaffEventAdmin
+    from ledger.admin.signals.alerts import AlertAdmin
+    from ledger.admin.signals.webhooks import WebhookAdmin
 
     __all__ = [
         "AccountAdmin",
+        "AlertAdmin",
         "ApiKeyAdmin",
         "BatchAdmin",
         "CreditTypeAdmin",
@@ -24,4 +27,5 @@ if not installed.missing():
         "RateAdmin",
         "RefusalAdmin",
         "StaffEventAdmin",
+        "WebhookAdmin",
     ]

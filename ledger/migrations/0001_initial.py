@@ -342,7 +342,11 @@ MODELS = [
             ("disabled_because", models.TextField(null=True)),
             ("removed_at", models.DateTimeField(null=True)),
         ],
-        options={"db_table": "ledger_webhook", "default_permissions": ()},
+        options={
+            "db_table": "ledger_webhook",
+            "default_permissions": ("view",),
+            "permissions": [("switch_webhook", "Can enable and disable a webhook"), ("resend_signal", "Can send a signal again")],
+        },
     ),
     migrations.CreateModel(
         name="WebhookChange",
@@ -379,7 +383,7 @@ MODELS = [
             ("request_id", models.TextField()),
             ("recorded_at", models.DateTimeField()),
         ],
-        options={"db_table": "ledger_alert", "default_permissions": ()},
+        options={"db_table": "ledger_alert", "default_permissions": ("view",)},
     ),
 ]
 

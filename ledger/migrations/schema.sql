@@ -1375,6 +1375,7 @@ CREATE TABLE ledger_alert_state (
     look_at     timestamptz,
     CONSTRAINT ledger_alert_state_of_an_account UNIQUE (holder_id, credit_type, alert)
 );
+CREATE INDEX ledger_alert_state_crossed ON ledger_alert_state (alert, crossed_at DESC, id DESC) WHERE is_crossed;
 CREATE INDEX ledger_alert_state_look ON ledger_alert_state (look_at) WHERE look_at IS NOT NULL;
 
 COMMENT ON TABLE  ledger_alert_state             IS 'What the workers know of an account for an alert, by its name; an account without a row has never crossed it.';

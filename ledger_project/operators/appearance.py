@@ -45,6 +45,8 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Credit types", "toll", "ledger.credittype"),
             _list("Rates", "price_check", "ledger.ratelisting"),
             _list("Batches", "stacks", "ledger.batchlisting"),
+            _list("Alerts", "notifications", "ledger.alert"),
+            _list("Webhooks", "webhook", "ledger.webhook"),
             _page("Month-end", "calendar_month", "ledger_month_end", VIEW_DAILYTOTAL),
             _page("Current locks", "lock", "ledger_locks", VIEW_LOCKS),
         ],

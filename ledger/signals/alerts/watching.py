@@ -9,6 +9,7 @@ Note [Neither lost nor doubled]
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django.db import connection
@@ -245,3 +246,29 @@ def note(page: Page) -> None:
             cursor.execute(LOOKED_AT_ALL, [page.alert])
         else:
             cursor.execute(LOOKED, [page.holders[-1], page.alert])
+
+
+# For showing -----------------------------------------------------------------------------------------
+
+CROSSED: Final = """
+    SELECT holder_id, credit_type, crossed_at, crossings, is_depleted FROM ledger_alert_state
+    WHERE is_crossed AND alert = %(alert)s AND (%(holder)s::text IS NULL OR holder_id = %(holder)s)
+        AND (%(credit_type)s::text IS NULL OR credit_type = %(credit_type)s)
+    ORDER BY crossed_at DESC, id DESC LIMIT %(limit)s
+"""
+
+
+class CrossedAccount(NamedTuple):
+    """An account that has crossed an alert and not recovered."""
+
+    holder_id: str
+    credit_type: str
+    crossed_at: datetime
+    crossings: int
+    is_depleted: bool
+
+
+def crossed(alert: str, holder_id: str | None, credit_type: str | None, *, limit: int) -> list[CrossedAccount]:
+    """Return the accounts of this scope that have crossed an alert of this name, the last ones first."""
+    parameters = {"alert": alert, "holder": holder_id, "credit_type": credit_type, "limit": limit}
+    return fetch_rows(CrossedAccount, CROSSED, parameters)

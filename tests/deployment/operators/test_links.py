@@ -25,6 +25,9 @@ from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
 from ledger.rules import GrantRequest
 from ledger.services.api_keys import create_api_key
+from ledger.signals.alerts.declarations import AlertRequest, set_alert
+from ledger.signals.feed import feed
+from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook
 from ledger.totals import close_months, count_entries
 from ledger_project.operators.roles import ROLES
 from tests.billing.factories import SubscriptionFactory
@@ -176,6 +179,10 @@ def models() -> set[str]:
 def ledger_of_everything() -> list[str]:
     """Make an example of each row; return what finds them with Ctrl+K."""
     acme: dict[str, Any] = {"holder_id": "acme-gmbh", "actor": "key:shop"}
+    for enabled in (True, False):
+        made = create_webhook(WebhookRequest(url="https://shop.example/hook", types=["entry.recorded"], actor="key:shop"))
+        change_webhook(WebhookChangeRequest(webhook=made.body["id"], enabled=enabled))
+    set_alert(AlertRequest(alert="low", below=2_000, actor="key:shop"))
     services.grant(**acme, amount=1_000, idempotency_key="g", expires_at=datetime.now(UTC) + timedelta(days=3))
     spend = services.spend(**acme, amount=100, idempotency_key="s", reference="job-18")
     services.refund(**acme, spend=spend.sequence, amount=10, idempotency_key="r", reason="goodwill")
@@ -195,6 +202,7 @@ def ledger_of_everything() -> list[str]:
     AccessAttempt.objects.create(
         username="mallory", ip_address="192.0.2.1", attempt_time=datetime.now(UTC), failures_since_start=3
     )
+    feed()
     count_entries(patience_seconds=0)
     close_months()
     return ["acme", "job-18", "job-19", "session-1", "gift-7", "nightly"]

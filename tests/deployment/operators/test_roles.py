@@ -20,6 +20,8 @@ PAGES = {
     "Refusals": "/admin/ledger/refusallisting/",
     "Rates": "/admin/ledger/ratelisting/",
     "Batches": "/admin/ledger/batchlisting/",
+    "Alerts": "/admin/ledger/alert/",
+    "Webhooks": "/admin/ledger/webhook/",
     "Month-end": "/admin/ledger/account/month-end/",
     "Current locks": "/admin/ledger/account/locks/",
     "Grant credits": "/admin/ledger/account/grant-credits/",
