@@ -96,6 +96,9 @@ SIGNAL_ALLOWED_NETWORKS: Final = Setting[list[str]](
 SIGNAL_PLAIN_HTTP: Final = Setting(
     "SIGNAL_PLAIN_HTTP", False, "Also send signals to http:// addresses, where others on the way can read them."
 )
+SIGNAL_MAIL_FROM: Final = Setting(
+    "SIGNAL_MAIL_FROM", "", "The sender of signals that are mailed, such as ledger@shop.example; empty: none are."
+)
 SIGNAL_TIMEOUT_SECONDS: Final = Setting(
     "SIGNAL_TIMEOUT_SECONDS", 10, "How long one request to a receiver may take in all.", least=1
 )

@@ -183,6 +183,8 @@ LEDGER = {
 }
 # Before version 1.21 PgBouncer cannot keep prepared statements.
 LEDGER["PREPARE_STATEMENTS"] = env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False))
+# Mail, which only signals are sent by: LEDGER_SIGNAL_MAIL_FROM.
+vars().update(env.email_url("EMAIL_URL", default="smtp://localhost:25"))
 # The token for /metrics; without one there is no /metrics. `serve` makes one.
 METRICS_TOKEN = env.str("LEDGER_METRICS_TOKEN", "")
 # Where `audit_ledger --anchor-write` stores anchors, for `doctor` and /metrics to see the age of the newest.

@@ -1,19 +1,37 @@
-"""To which addresses signals may be sent. Pure: `sending` resolves a name, and connects to the address that passes here."""
+"""To which addresses signals may be sent, mail addresses among them. Pure.
+
+`sending` resolves a name, and connects to the address that passes here.
+"""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 NAT64: Final = IPv6Network("64:ff9b::/96")
 MAX_URL_CHARACTERS: Final = 2000
+MAILTO: Final = "mailto:"
 
 
-def url_fault(url: str, *, plain_http: bool) -> str:
-    """Return what is wrong with a webhook's URL, as a sentence; empty if nothing is."""
+def mail_address(url: str) -> str:
+    """Return the address of a `mailto:` URL; empty if it is another URL."""
+    return url.removeprefix(MAILTO) if url.startswith(MAILTO) else ""
+
+
+def url_fault(url: str, *, plain_http: bool, mail: bool = False) -> str:
+    """Return what is wrong with a webhook's URL, as a sentence; empty if nothing is.
+
+    Args:
+        mail: whether the deployment sends mail.
+    """
+    if url.startswith(MAILTO):
+        return _mail_fault(mail_address(url), mail=mail)
     if not url.isascii() or not url.isprintable() or any(character in url for character in ' "<>\\^`{|}'):
         return "This must be a URL of printable ASCII characters."
     try:
@@ -28,6 +46,16 @@ def url_fault(url: str, *, plain_http: bool) -> str:
         return "This must have neither a user nor a fragment."
     if port == 0:
         return "This must have a port of 1 to 65535, or none."
+    return ""
+
+
+def _mail_fault(address: str, *, mail: bool) -> str:
+    if not mail:
+        return "This deployment sends no mail: LEDGER_SIGNAL_MAIL_FROM is not set."
+    try:
+        validate_email(address)
+    except ValidationError:
+        return "This must be mailto: and one mail address."
     return ""
 
 

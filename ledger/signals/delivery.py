@@ -10,6 +10,7 @@ Note [A round]
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,24 +18,42 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
+from django.core.mail import EmailMessage
 from django.db import connection, connections, transaction
 
 from ledger import conf
 from ledger.database.locking import Turn, share
 from ledger.database.statements import fetch_rows
 from ledger.errors import Misuse
-from ledger.signals import retries, sending
+from ledger.signals import mail, sending
+from ledger.signals.addresses import mail_address
 from ledger.signals.payloads import SIGNAL_COLUMNS, StoredSignal, body
 from ledger.signals.sending import GONE, Attempt
 from ledger.signals.webhooks import disable
 
 log = logging.getLogger(__name__)
 
+Waiting = tuple[StoredSignal, str | EmailMessage]
+"""A signal, and what is sent of it: the body, or a mail."""
+
 STREAMS_AT_ONCE: Final = 16
 SIGNALS_AT_ONCE: Final = 20
 ROUND_SECONDS: Final = 15.0
 """After that no further request of a round begins. With the longest request it stays below the session's 60 s."""
 TOO_MANY, UNAVAILABLE = 429, 503
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+
+AFTER: Final = (
+    timedelta(seconds=5), timedelta(seconds=30), 2 * MINUTE, 10 * MINUTE, 30 * MINUTE, HOUR, 2 * HOUR, 4 * HOUR, 8 * HOUR,
+    12 * HOUR, 16 * HOUR, 24 * HOUR, 24 * HOUR,
+)  # fmt: skip
+"""How long after the first failure, the second … the next attempt is due: together 3.8 days."""
+ATTEMPTS: Final = len(AFTER) + 1
+"""After that number of attempts a signal is given up, if its receiver accepts others."""
+SPREAD: Final = 0.1
+"""By which part a wait is longer or shorter, so that receivers do not get everything at once."""
+MOST_ASKED_FOR: Final = HOUR
+"""The longest wait that a receiver can ask for by Retry-After."""
 
 # One worker after the other begins with the webhook that has waited longest.
 DUE: Final = """
@@ -107,6 +126,11 @@ class Summary:
     broken: int = 0
     """Rounds that ended with an error of the ledger, which is in the log."""
 
+    def add(self, other: "Summary") -> None:
+        """Count what another run or round did, too."""
+        for name in Summary.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 class Receiver(NamedTuple):
     """The address of a webhook, the secrets that sign its signals, and how many rounds in a row have failed completely."""
@@ -149,8 +173,7 @@ def deliver(*, workers: int = 1, stop: Callable[[], bool] = lambda: False) -> Su
         parts = [each.result() for each in [pool.submit(_work_in_thread, stop) for _ in range(workers)]]
     total = Summary()
     for part in parts:
-        for name in Summary.__slots__:
-            setattr(total, name, getattr(total, name) + getattr(part, name))
+        total.add(part)
     return total
 
 
@@ -175,14 +198,18 @@ def _work(stop: Callable[[], bool]) -> Summary:
 
 def _whole_round(webhook_id: int, summary: Summary) -> Turn | None:
     """Do one round; what goes wrong here keeps no other webhook from its turn."""
+    made = Summary()
     try:
-        return _round(webhook_id, summary)
+        turn = _round(webhook_id, made)
     except Misuse:
         raise
     except Exception:
         log.exception("A round of webhook %s failed; what it sent is sent again.", webhook_id)
+        # Its attempts do not count, because a run goes on for as long as there are attempts.
         summary.broken += 1
         return None
+    summary.add(made)
+    return turn
 
 
 def _round(webhook_id: int, summary: Summary) -> Turn | None:
@@ -195,31 +222,48 @@ def _round(webhook_id: int, summary: Summary) -> Turn | None:
             return None
         # After a round that failed whole, one stream tells whether the receiver is back.
         streams = fetch_rows(str, STREAMS, [webhook_id, 1 if found[0].failed_rounds else STREAMS_AT_ONCE])
-        waiting = {stream: _pending(webhook_id, stream) for stream in streams}
+        waiting = {stream: _pending(webhook_id, stream, found[0]) for stream in streams}
         sent = asyncio.run(_send_all(found[0], waiting))
         _record(webhook_id, found[0], sent, summary)
     return None
 
 
-def _pending(webhook_id: int, stream: str) -> list[tuple[StoredSignal, str]]:
+def _pending(webhook_id: int, stream: str, receiver: Receiver) -> list[Waiting]:
     signals = fetch_rows(StoredSignal, PENDING, [webhook_id, stream, SIGNALS_AT_ONCE])
-    return [(signal, body(signal)) for signal in signals]
+    by_mail = mail_address(receiver.url)
+    return [(signal, mail.message(signal, receiver.url) if by_mail else body(signal)) for signal in signals]
 
 
-async def _send_all(receiver: Receiver, waiting: dict[str, list[tuple[StoredSignal, str]]]) -> list[Sent]:
+async def _send_all(receiver: Receiver, waiting: dict[str, list[Waiting]]) -> list[Sent]:
     ends_at = time.monotonic() + ROUND_SECONDS
     async with sending.new_client() as client:
 
-        async def send_stream(stream: str, signals: Sequence[tuple[StoredSignal, str]]) -> Sent:
+        async def send_stream(stream: str, signals: Sequence[Waiting]) -> Sent:
             sent = Sent(stream, [])
             for signal, content in signals:
                 if time.monotonic() > ends_at or sent.failure:
                     break
-                attempt = await sending.send(client, receiver.url, content, signal_id=str(signal.id), secrets=receiver.secrets)
+                if isinstance(content, EmailMessage):
+                    attempt = await sending.send_mail(receiver.url, content)
+                else:
+                    attempt = await sending.send(
+                        client, receiver.url, content, signal_id=str(signal.id), secrets=receiver.secrets
+                    )
                 sent.outcomes.append((signal, attempt))
             return sent
 
         return await asyncio.gather(*(send_stream(*each) for each in waiting.items()))
+
+
+def wait_after(failures: int, asked_for: timedelta | None = None) -> timedelta:
+    """Return how long to wait after that many failures in a row, 1 or more.
+
+    Args:
+        asked_for: what the receiver's Retry-After says.
+    """
+    planned = AFTER[min(failures, len(AFTER)) - 1]
+    spread: timedelta = planned * random.uniform(1 - SPREAD, 1 + SPREAD)
+    return max(spread, min(asked_for or timedelta(), MOST_ASKED_FOR))
 
 
 # What came of it -------------------------------------------------------------------------------------
@@ -250,14 +294,14 @@ def _record_stream(cursor: Any, webhook_id: int, sent: Sent, *, may_end: bool, s
         facts = (attempt.url, attempt.started_at, attempt.took_ms, attempt.status, attempt.error, attempt.response)
         cursor.execute(RECORD, [webhook_id, signal.number, *facts])
         accepted = not attempt.error
-        parameters = {"accepted": accepted, "may_end": may_end, "most": retries.ATTEMPTS}
+        parameters = {"accepted": accepted, "may_end": may_end, "most": ATTEMPTS}
         cursor.execute(COUNT, {**parameters, "webhook": webhook_id, "signal": signal.number})
         [(state,)] = cursor.fetchall() or [("gone",)]
         summary.delivered += accepted
         summary.failed += not accepted
         summary.given_up += state == "given_up"
         failures = 0 if accepted or state == "given_up" else failures + 1
-        wait = retries.wait(failures, attempt.retry_after) if failures else timedelta()
+        wait = wait_after(failures, attempt.retry_after) if failures else timedelta()
     cursor.execute(NEXT, {"failures": failures, "wait": wait, "webhook": webhook_id, "stream": sent.stream})
 
 
@@ -277,7 +321,7 @@ def _record_failed_round(cursor: Any, webhook_id: int, receiver: Receiver, attem
     parameters = {
         "webhook": webhook_id,
         "rounds": rounds,
-        "wait": retries.wait(rounds, asked_for) if rounds else timedelta(),
+        "wait": wait_after(rounds, asked_for) if rounds else timedelta(),
         "disabled_after": timedelta(days=conf.SIGNAL_DISABLED_AFTER_DAYS.value),
     }
     cursor.execute(FAILING, parameters)

@@ -11,10 +11,13 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
+from django.core.mail import EmailMessage
 from standardwebhooks.webhooks import Webhook as Signer
 
 from ledger import conf
+from ledger.signals import mail
 from ledger.signals.addresses import Network, may_be_sent_to, networks, url_fault
+from ledger.signals.mail import NotMailed
 
 READ_BYTES: Final = 4096
 """How much of an answer is read; the rest is left unread."""
@@ -70,6 +73,17 @@ async def send(client: httpx.AsyncClient, url: str, body: str, *, signal_id: str
         facts = {"error": f"no whole answer within {conf.SIGNAL_TIMEOUT_SECONDS.value} s"}
     except (NotSent, httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         facts = {"error": _text(f"{type(error).__name__}: {error}" if not isinstance(error, NotSent) else str(error))}
+    return Attempt(url=url, started_at=at, took_ms=round((time.monotonic() - began) * 1000), **facts)
+
+
+async def send_mail(url: str, content: EmailMessage) -> Attempt:
+    """Hand a signal to the mail server once; never raises. The server's timeout bounds it."""
+    at, began = datetime.now(UTC), time.monotonic()
+    facts: dict[str, Any] = {"response": "The mail server has accepted it."}
+    try:
+        await asyncio.to_thread(mail.send, content)
+    except (NotMailed, OSError, ValueError) as error:
+        facts = {"error": _text(str(error) if isinstance(error, NotMailed) else f"{type(error).__name__}: {error}")}
     return Attempt(url=url, started_at=at, took_ms=round((time.monotonic() - began) * 1000), **facts)
 
 

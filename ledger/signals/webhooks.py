@@ -32,7 +32,7 @@ SECRET_BYTES: Final = 32
 MAX_TYPES: Final = 50
 BY_REQUEST: Final = "Disabled by request."
 
-Url = Text("Where signals are sent to: https, at a public address.", least=1, most=MAX_URL_CHARACTERS)
+Url = Text("Where signals are sent to: https, at a public address, or mailto: and one address.", least=1, most=MAX_URL_CHARACTERS)
 Description = Text("What it is for, for people.", most=500)
 Types = ListOf(TypeName(), "The types of signals that it gets.", least=1, most=MAX_TYPES)
 
@@ -151,7 +151,7 @@ class Written:
 
 
 def _ensure_url(url: str) -> None:
-    if fault := url_fault(url, plain_http=conf.SIGNAL_PLAIN_HTTP.value):
+    if fault := url_fault(url, plain_http=conf.SIGNAL_PLAIN_HTTP.value, mail=bool(conf.SIGNAL_MAIL_FROM.value)):
         raise Invalid(pointer="/url", rule="not-a-url", detail=fault)
 
 

@@ -28,6 +28,7 @@ def test_without_settings_the_defaults_hold(settings: Settings) -> None:
         "TRUSTED_PROXIES": 0,
         "SIGNAL_ALLOWED_NETWORKS": [],
         "SIGNAL_PLAIN_HTTP": False,
+        "SIGNAL_MAIL_FROM": "",
         "SIGNAL_TIMEOUT_SECONDS": 10,
         "SIGNAL_DISABLED_AFTER_DAYS": 5,
         "SIGNAL_KEPT_DAYS": 30,

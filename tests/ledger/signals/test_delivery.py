@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import InsufficientCredits
-from ledger.signals import delivery, reads, retries
+from ledger.signals import delivery, reads
 from ledger.signals.delivery import Summary, deliver
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import (
@@ -255,7 +255,7 @@ def test_a_signal_that_is_refused_to_the_end_is_given_up_where_others_are_accept
     receiver.always = lambda handler: answer(422 if '"ada"' in receiver.received[-1].body else 204)(handler)
     work()
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE ledger_delivery SET attempts = %s", [retries.ATTEMPTS - 1])
+        cursor.execute("UPDATE ledger_delivery SET attempts = %s", [delivery.ATTEMPTS - 1])
     grant("ada")
     grant("bob")
     all_due_now()
@@ -300,9 +300,9 @@ def test_an_error_of_ours_keeps_no_other_webhook_from_its_turn(
 
 
 def test_the_schedule_is_longer_each_time_and_takes_days() -> None:
-    waits = [retries.wait(failures) for failures in range(1, retries.ATTEMPTS)]
+    waits = [delivery.wait_after(failures) for failures in range(1, delivery.ATTEMPTS)]
     assert timedelta(seconds=4) < waits[0] < timedelta(seconds=6)
     assert timedelta(days=3) < sum(waits, timedelta()) < timedelta(days=5)
-    assert retries.wait(99) < timedelta(hours=27)
-    assert retries.wait(1, timedelta(minutes=3)) == timedelta(minutes=3)
-    assert retries.wait(1, timedelta(days=3)) == retries.MOST_ASKED_FOR
+    assert delivery.wait_after(99) < timedelta(hours=27)
+    assert delivery.wait_after(1, timedelta(minutes=3)) == timedelta(minutes=3)
+    assert delivery.wait_after(1, timedelta(days=3)) == delivery.MOST_ASKED_FOR

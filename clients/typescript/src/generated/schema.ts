@@ -4526,7 +4526,7 @@ export interface components {
         };
         /** @description Changes to a webhook; fields that are left out do not change. */
         PatchedWebhookChange: {
-            /** @description Where signals are sent to: https, at a public address. */
+            /** @description Where signals are sent to: https, at a public address, or mailto: and one address. */
             url?: string;
             /** @description The types of signals that it gets. */
             types?: components["schemas"]["TypesEnum"][];
@@ -5902,7 +5902,7 @@ export interface components {
         };
         /** @description A webhook to create. */
         Webhook: {
-            /** @description Where signals are sent to: https, at a public address. */
+            /** @description Where signals are sent to: https, at a public address, or mailto: and one address. */
             url: string;
             /** @description The types of signals that it gets. */
             types: components["schemas"]["TypesEnum"][];
