@@ -40,8 +40,9 @@ def _spend_once(request: SpendRequest, opening: Statement, begin: bytes | None =
         if begin is not None:  # in place of the BEGIN that the opening sends first
             statements._checked(connection.connection.pgconn.exec_(begin))
         number = str(lock_number(holder_key(request.holder_id)))
+        key = request.idempotency_key
         row = opening.execute(
-            [b"t", array([number]), array([request.holder_id]), array([request.credit_type]), array([request.idempotency_key])]
+            [b"t", array([number]), array([request.holder_id]), array([request.credit_type]), array([key]), b"f"]
         )
         assert row is not None
         _, *columns, is_used = row

@@ -6,6 +6,7 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from billing.admin.order_forms import amendments, coupons, customers, plans, subscriptions
+from billing.rating.names import Names
 from ledger.admin.forms import operations, rates
 from ledger.admin.forms.credit_amounts import CreditNumberField
 from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
@@ -55,6 +56,14 @@ def test_all_forms_about_requests_are_tested():
     assert len(CASES) > 75
 
 
+TYPED_IN = {
+    ListOf: ("abcd", ["abcd"]),
+    MapOf: ("seats 4", {"seats": "4"}),
+    Names: ("de = abcd", {"de": "abcd"}),
+}
+"""What is typed for values that have others in them, and the request's JSON."""
+
+
 @pytest.mark.parametrize(("form", "name", "pointer", "value"), CASES)
 def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(form, name, pointer, value, monkeypatch):
     fixed = {} if "credit_type" in form.shows else {"credit_type": "credits"}
@@ -64,10 +73,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     if isinstance(value, Choice):
         monkeypatch.setattr(value, "choices", ("other",))
         typed, given, limit = "another", "another", "other"
-    elif isinstance(value, ListOf | MapOf):
-        limited = value.child
-        monkeypatch.setattr(limited, "most", 3)
-        typed, given = ("abcd", ["abcd"]) if isinstance(value, ListOf) else ("seats 4", {"seats": "4"})
+    elif isinstance(value, ListOf | MapOf | Names):
+        monkeypatch.setattr(value.child, "most", 3)
+        typed, given = TYPED_IN[type(value)]
         limit = 3
     else:
         assert isinstance(value, Text | Integer | Number)
@@ -100,7 +108,7 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         assert "must be at most 3" in sent.errors[name][0]
     else:
         shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
-        assert str(shown) == str(limit) or isinstance(value, ListOf | MapOf)
+        assert str(shown) == str(limit) or type(value) in TYPED_IN
         assert sent.errors[name] == [sentence(error.detail)]
 
 
