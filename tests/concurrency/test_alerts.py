@@ -1,5 +1,7 @@
-"""Two workers that read the same entries: the lock of the feed makes one crossing one signal."""
+"""Two workers that read the same entries, and one that is killed: the feed makes one crossing one signal."""
 
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
@@ -17,6 +19,7 @@ from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, en
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger.testing import unique
+from tests.concurrency.test_webhooks import start_worker
 
 HANGS_S = 120
 """Ends what hangs; no test depends on how long something takes."""
@@ -97,3 +100,41 @@ def test_control_without_the_lock_of_the_feed_both_report_it(holder: str, monkey
     services.spend(holder_id=holder, amount=15, idempotency_key=unique("k"))
     assert two_workers_meet(monkeypatch, holder, both=True) == []
     assert signals(holder) == ["balance.low", "balance.low"]
+
+
+@pytest.mark.one_node("a process of the application's role connects to the coordinator")
+def test_a_worker_killed_between_decision_and_commit_neither_loses_nor_doubles_the_crossing(
+    holder: str, raw_connection: Callable[..., Any]
+) -> None:
+    services.spend(holder_id=holder, amount=15, idempotency_key=unique("k"))
+    feed()
+    services.grant(holder_id=holder, amount=20, idempotency_key=unique("k"))
+    feed()
+    assert signals(holder) == ["balance.low"]  # of the types, the webhook has chosen this one alone
+    services.spend(holder_id=holder, amount=20, idempotency_key=unique("k"))
+    other = raw_connection("owner")
+    other.execute("SELECT FROM ledger_alert_state WHERE holder_id = %s FOR UPDATE", [holder])
+    worker = start_worker()
+    try:
+        while not _is_waited_for(other.info.backend_pid):
+            with suppress(subprocess.TimeoutExpired):
+                worker.wait(0.1)
+                pytest.fail("the worker ended before it wrote the state")
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(HANGS_S)
+    finally:
+        worker.kill()
+        worker.communicate()
+    other.rollback()
+    assert signals(holder) == ["balance.low"], "what the worker had decided is gone with it"
+    while True:  # until the server notices that the worker's session has ended
+        with suppress(LockBusy):
+            feed()
+            break
+    assert signals(holder) == ["balance.low", "balance.low"]
+    crossings = fetch_rows(int, "SELECT crossings FROM ledger_alert_state WHERE holder_id = %s", [holder])
+    assert crossings == [2]
+
+
+def _is_waited_for(pid: int) -> bool:
+    return bool(fetch_rows(int, "SELECT pid FROM pg_locks WHERE NOT granted AND %s = ANY(pg_blocking_pids(pid))", [pid]))

@@ -169,7 +169,7 @@ def _attempts_table(tried: list[Any]) -> dict[str, Any]:
         tried,
         ("Sent", lambda row: _time(row["started_at"])),
         ("Took", lambda row: f"{row['took_ms']:,} ms"),
-        ("Status", lambda row: row["status"] or "no answer"),
+        ("Status", lambda row: row["status"] or ("no answer" if row["error"] else "-")),
         ("Error", lambda row: row["error"] or "-"),
         ("Answer", lambda row: shortened(row["response"], most=80)),
     )
