@@ -223,7 +223,6 @@ SPECTACULAR_SETTINGS = {
             "name": "Budgets",
             "description": "How much may be spent in a window of time: by an account, by each member of a team, by an API key.",
         },
-        {"name": "Recurring grants", "description": "Credits every day, week, month or year, without a subscription."},
         {"name": "History", "description": "Balances, entries and refusals. Reads take no lock."},
         {
             "name": "Holds",
@@ -231,6 +230,7 @@ SPECTACULAR_SETTINGS = {
         },
         {"name": "Rates", "description": "Spend by quantity: named prices in credits."},
         {"name": "Batches", "description": "Up to 1,000 operations in one request."},
+        {"name": "Recurring grants", "description": "Credits every day, week, month or year, without a subscription."},
         {"name": "Catalogue", "description": "Billing: customers, plans, prices and coupons."},
         {"name": "Subscriptions", "description": "Plans of customers, and their changes."},
         {"name": "Usage", "description": "Events that metered prices count."},
