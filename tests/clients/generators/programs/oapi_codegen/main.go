@@ -73,7 +73,9 @@ func main() {
 		log.Fatalf("%s", batch.Body)
 	}
 	page := must(client.ListEntriesWithResponse(background, holder, &api.ListEntriesParams{}))
-	found := result{Shortfall: refused.ApplicationproblemJSON402.Shortfall, Failed: batch.JSON200.Failed}
+	// One of the problems that this call may have with 402.
+	insufficient := must(refused.ApplicationproblemJSON402.AsInsufficientCredits())
+	found := result{Shortfall: insufficient.Shortfall, Failed: batch.JSON200.Failed}
 	for _, entry := range page.JSON200.Results {
 		found.Kinds = append(found.Kinds, string(entry.Kind))
 	}
