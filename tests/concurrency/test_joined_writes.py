@@ -534,12 +534,15 @@ def test_control_two_orders_deadlock_which_is_an_error_that_says_to_repeat_the_t
 def test_a_deadlock_by_a_lock_of_the_callers_own_says_to_repeat_the_transaction(other, order, ada, raw_connection, goes_on):
     """The caller has a row and waits for the holder, whom another session has locked, and which waits for the row.
 
-    The control writes again with the row still locked: the same deadlock again, which ends either of the two.
+    The other session waits first, and long before it looks for a deadlock: so the caller is the one who is ended. The control
+    writes again with the row still locked: the same deadlock again.
     """
     update = f"UPDATE {order.table} SET number = number + 1 WHERE number >= 100"
     other.execute(f"INSERT INTO {order.table} VALUES (100)")
-    foreign, sessions = raw_connection(), Future[int]()
+    foreign, has_row, foreign_waits = raw_connection("superuser"), threading.Event(), threading.Event()
     foreign.execute("SET LOCAL lock_timeout = 0")
+    foreign.execute("SET LOCAL deadlock_timeout = '5min'")
+    foreign_session = nodes.session_id(foreign)
     lock_holder(foreign, ada)
 
     @transaction.atomic
@@ -547,8 +550,8 @@ def test_a_deadlock_by_a_lock_of_the_callers_own_says_to_repeat_the_transaction(
         order()
         with connection.cursor() as cursor:
             cursor.execute(update)
-        if not sessions.done():
-            sessions.set_result(nodes.session_id())
+        has_row.set()
+        assert foreign_waits.wait(30)
         if goes_on:
             with pytest.raises(SequenceTaken):
                 services.spend(holder_id=ada, amount=10, idempotency_key="s")
@@ -556,8 +559,10 @@ def test_a_deadlock_by_a_lock_of_the_callers_own_says_to_repeat_the_transaction(
 
     with thread() as submit, ThreadPoolExecutor(1) as pool:
         buying = submit(buy)
-        wait_until_waiting(other, sessions.result(30))
+        assert has_row.wait(30)
         updating = pool.submit(foreign.execute, update)
+        wait_until_waiting(other, foreign_session)
+        foreign_waits.set()
         ended = [error for error in (buying.exception(30), updating.exception(30)) if error is not None]
     if goes_on:
         foreign.rollback()
