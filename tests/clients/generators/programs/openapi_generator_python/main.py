@@ -41,9 +41,10 @@ with ApiClient(configuration) as client:
     try:
         accounts.spend_credits(holder, Spend(amount=1000), idempotency_key=key("refused"))
     except ApiException as error:
-        # One of the problems that this call may have with 402.
-        assert error.data is not None
-        refused = error.data.actual_instance
+        problem = error.data
+    assert problem is not None
+    # One of the problems that this call may have with 402.
+    refused = problem.actual_instance
     assert isinstance(refused, InsufficientCredits), refused
     refunded = accounts.refund_spend(holder, Refund(spend=spent.sequence, amount=10), idempotency_key=key("refund"))
     held = holds.hold_credits(holder, Hold(amount=20), idempotency_key=key("hold"))
