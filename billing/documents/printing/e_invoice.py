@@ -256,9 +256,9 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
 
 
 def _discount_reason(source: DocumentSource) -> str:
-    """Return the coupons of the invoice by their names."""
-    names = ", ".join(each["name"] for each in source.document["discounts"])
-    return source.notation.texts["discount"].format(name=names)
+    """Return the coupons of the invoice by their names; without one, a maximum has lowered the line."""
+    names, texts = ", ".join(each["name"] for each in source.document["discounts"]), source.notation.texts
+    return texts["discount"].format(name=names) if names else texts["discounts"]
 
 
 def _priced(line: Mapping[str, Any], minor: _Minor) -> dict[str, str]:

@@ -299,9 +299,13 @@ def _invoice_sums(source: DocumentSource) -> list[dict[str, Any]]:
 
 
 def _discounts(source: DocumentSource) -> list[dict[str, Any]]:
-    notation = source.notation
-    label = notation.texts["discount"]
-    return [_sum(label.format(name=each["name"]), notation.money(-each["amount_minor"])) for each in source.document["discounts"]]
+    """Return what each coupon took off, and what the maximums of prices did."""
+    document, notation = source.document, source.notation
+    texts = notation.texts
+    rows = [(texts["discount"].format(name=each["name"]), each["amount_minor"]) for each in document["discounts"]]
+    by_maximums = document["discount_minor"] - sum(amount for _, amount in rows)
+    rows += [(texts["discounts"], by_maximums)] if by_maximums else []
+    return [_sum(label, notation.money(-amount)) for label, amount in rows]
 
 
 def _credit_note_sums(source: DocumentSource, invoice_number: str) -> list[dict[str, Any]]:

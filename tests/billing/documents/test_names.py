@@ -149,6 +149,26 @@ def test_each_coupon_is_named_with_what_it_took_off_also_when_the_invoice_is_voi
     assert sums[1:3] == [f"{word}: {name}", f"{word}: Friends"]
 
 
+def test_what_a_maximum_takes_off_is_a_sum_of_its_own_with_and_without_a_coupon():
+    add_seller()
+    subscription = subscribed(SEATS | {"maximum": "20.00"})
+    [invoice] = bill(subscription, at(1, 1))
+    assert (invoice["discount_minor"], invoice["discounts"]) == (1100, [])
+    source = invoice_source(invoice["id"])
+    assert [(row["label"], row["value"]) for row in invoice_page(source)["sums"][1:3]] == [
+        ("Discounts", "−11.00"),
+        ("Total before VAT", "20.00"),
+    ]
+    xml = get_facturx_xml_from_pdf(invoice_pdf(invoice["id"]).content, check_xsd=True, check_schematron=False)[1].decode()
+    assert "<ram:Reason>Discounts</ram:Reason>" in xml
+    customer = Invoice(customer_id=subscription.customer_id).customer
+    coupons.create_coupon(code="FRIENDS", kind="percentage", value=Decimal(10), duration="forever")
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency=customer.currency, code="FRIENDS")
+    [later] = bill(subscription, at(2, 1))
+    sums = [(row["label"], row["value"]) for row in invoice_page(invoice_source(later["id"]))["sums"]]
+    assert sums[1:4] == [("Discount: FRIENDS", "−3.10"), ("Discounts", "−7.90"), ("Total before VAT", "20.00")]
+
+
 @pytest.mark.parametrize(
     ("changed", "errors"),
     [
