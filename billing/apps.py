@@ -41,15 +41,18 @@ class BillingConfig(AppConfig):
             raise ImproperlyConfigured('"billing" needs "ledger" in INSTALLED_APPS')
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.printing.letterhead import letterhead
+        from billing.exports import EXPORTS
         from billing.reads.month_end import payments, usage
         from ledger.audit.chains import register, register_table
         from ledger.customer_page import parts
+        from ledger.exchange import exports
         from ledger.operators import additions
         from ledger.signals import types as signals
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.ties import register_ties
 
         register_check(_check_limits, "billing")
+        exports.register(*EXPORTS)
         register_ties(payments)
         register_ties(usage)
         register_letterhead(letterhead)

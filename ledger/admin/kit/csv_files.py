@@ -6,16 +6,14 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
 from django.http import StreamingHttpResponse
 
+from ledger.database.copies import BYTE_ORDER_MARK, STARTS_A_FORMULA
+
 FileColumn = tuple[str, Callable[[Any], Any]]
 """A column's heading, and its value for a row: text, a whole number, a decimal, a day, an instant, or None."""
-
-BYTE_ORDER_MARK: Final = "\ufeff"
-"""Without it, spreadsheets read UTF-8 in the encoding of their country."""
-STARTS_A_FORMULA: Final = ("=", "+", "-", "@")
 
 
 def csv_response(file_name: str, columns: Sequence[FileColumn], pages: Iterable[Sequence[Any]]) -> StreamingHttpResponse:

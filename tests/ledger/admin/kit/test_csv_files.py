@@ -8,7 +8,8 @@ from operator import itemgetter
 
 import pytest
 
-from ledger.admin.kit.csv_files import BYTE_ORDER_MARK, cell, csv_response, written
+from ledger.admin.kit.csv_files import cell, csv_response, written
+from ledger.database.copies import BYTE_ORDER_MARK
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,103 @@
+"""What of billing can be exported: the rows of a model each, with the references that people know instead of their ids."""
+
+from typing import Any, Final
+
+from django.db import models
+
+from billing.models import (
+    Amendment,
+    Charge,
+    CreditNote,
+    CreditNoteLine,
+    CreditNoteTax,
+    Customer,
+    CustomerCoupon,
+    Invoice,
+    InvoiceTax,
+    Line,
+    Subscription,
+    UsageEvent,
+)
+from ledger.database.copies import Field, Form
+from ledger.exchange.exports import Export
+
+FORMS: Final[tuple[tuple[Any, Form], ...]] = (
+    (models.JSONField, "json"),
+    (models.DateTimeField, "time"),
+    (models.CharField, "text"),
+)
+REFERENCES: Final = {
+    "customer": "(SELECT ref FROM billing_customer WHERE id = e.{})",
+    "subscription": "(SELECT ref FROM billing_subscription WHERE id = e.{})",
+    "coupon": "(SELECT code FROM billing_coupon WHERE id = e.{})",
+}
+
+_CUSTOMER: Final = "{} IN (SELECT id FROM billing_customer WHERE ref = %(customer)s)"
+_SUBSCRIPTION: Final = "{} IN (SELECT id FROM billing_subscription WHERE ref = %(subscription)s)"
+_THEIRS: Final = {"customer": _CUSTOMER.format("e.customer_id"), "subscription": _SUBSCRIPTION.format("e.subscription_id")}
+"""Of rows that name customer and subscription."""
+_OF_SUBSCRIPTION: Final = {
+    "customer": f"e.subscription_id IN (SELECT id FROM billing_subscription WHERE {_CUSTOMER.format('customer_id')})",
+    "subscription": _SUBSCRIPTION.format("e.subscription_id"),
+}
+
+
+def _of_invoice(rows: str) -> dict[str, str]:
+    """Return the filters of rows that belong to an invoice.
+
+    Args:
+        rows: a condition on the invoices `i` of a row.
+    """
+    found = "EXISTS (SELECT FROM billing_invoice AS i WHERE {} AND {})"
+    return {
+        "customer": found.format(rows, _CUSTOMER.format("i.customer_id")),
+        "subscription": found.format(rows, _SUBSCRIPTION.format("i.subscription_id")),
+    }
+
+
+_OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
+_OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
+
+
+def _field(column: "models.Field[Any, Any]") -> Field:
+    if column.name in REFERENCES:
+        return Field(REFERENCES[column.name].format(column.column), "text")
+    if isinstance(column, models.BinaryField):
+        return Field(f"encode(e.{column.column}, 'hex')")
+    return Field(f"e.{column.column}", next((form for kind, form in FORMS if isinstance(column, kind)), "plain"))
+
+
+def _export(name: str, row: str, model: type[models.Model], filters: dict[str, str], *, order: str, dated: str = "") -> Export:
+    columns = [column for column in model._meta.concrete_fields if column.column is not None]
+    if dated:
+        filters = {**filters, "since": f"e.{dated} >= %(since)s", "until": f"e.{dated} < %(until)s"}
+    return Export(
+        name=name,
+        row=row,
+        fields={column.name: _field(column) for column in columns},
+        source=f"FROM {model._meta.db_table} AS e",
+        filters=filters,
+        order=order,
+    )
+
+
+EXPORTS: Final = (
+    _export("customers", "a customer", Customer, {"customer": "e.ref = %(customer)s"}, order="e.id"),
+    _export("customer-coupons", "a coupon that a customer has", CustomerCoupon, {"customer": _THEIRS["customer"]}, order="e.id"),
+    _export(
+        "subscriptions", "a subscription", Subscription,
+        {"customer": _THEIRS["customer"], "subscription": "e.ref = %(subscription)s"}, order="e.id",
+    ),
+    _export("amendments", "a change of a subscription", Amendment, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
+    _export("charges", "a one-off charge", Charge, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
+    _export(
+        "usage-events", "one use of a metered service", UsageEvent, _OF_SUBSCRIPTION,
+        order="e.subscription_id, e.meter, e.occurred_at, e.idempotency_key", dated="occurred_at",
+    ),
+    _export("invoices", "an invoice, drafts included", Invoice, _THEIRS, order="e.id", dated="issue_date"),
+    _export("invoice-lines", "a line of an invoice", Line, _OF_INVOICE, order="e.invoice_id, e.position"),
+    _export("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),
+    _export("credit-notes", "a credit note", CreditNote, _OF_INVOICE, order="e.id", dated="issue_date"),
+    _export("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
+    _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
+)  # fmt: skip

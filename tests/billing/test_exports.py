@@ -1,0 +1,115 @@
+"""Exports of billing: each kind of rows by customer and subscription, and all that is stored about one customer."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+
+from billing.documents.credit_notes import issue_in
+from billing.exports import EXPORTS
+from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
+from billing.models import Invoice
+from ledger import services
+from ledger.exchange.exports import export
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
+
+pytestmark = pytest.mark.django_db
+
+NOT_ABOUT_A_CUSTOMER = {
+    "billing_plan", "billing_price", "billing_coupon", "billing_seller", "billing_numberseries", "billing_run",
+    "billing_runresult", "billing_scheduledtask", "billing_requestkey", "billing_droppedmonth",
+}  # fmt: skip
+"""The catalogue, the seller, and what runs and requests did."""
+FOLLOWS = {
+    "billing_item", "billing_itemversion", "billing_claim", "billing_cursor", "billing_couponuse", "billing_creditnoteuse",
+    "billing_creditpayment", "billing_transition", "billing_suspendedbilling", "billing_usagekey",
+}  # fmt: skip
+"""How the generator works from what is exported, and what documents and entries say as well."""
+
+
+def lines(name: str, **filters: Any) -> list[dict[str, Any]]:
+    """The rows of an export."""
+    return [json.loads(line) for line in b"".join(export(name, file_format="ndjson", **filters)).splitlines()]
+
+
+@pytest.fixture
+def two_customers() -> None:
+    """C-1 with all kinds of rows, and C-2 with an invoice."""
+    plan = PlanFactory(
+        prices=[recurring(), recurring(key="calls", kind="usage", timing="arrears", meter="calls", aggregation="sum")]
+    )
+    for number in (1, 2):
+        CustomerFactory(ref=f"C-{number}", name="=2+3", holder_id=f"holder-{number}")
+        services.grant(holder_id=f"holder-{number}", amount=10, idempotency_key="g")
+        SubscriptionFactory(ref=f"SUB-{number}", customer=f"C-{number}", plan=plan.code)
+        generate_in(ref=f"SUB-{number}", options=Options(as_of=at(1, 1)))
+    first = Invoice.objects.get(subscription_ref="SUB-1")
+    issue_in(invoice_id=first.pk, reason="goodwill", actor="test")
+
+
+def test_rows_are_exported_by_customer_and_by_subscription(two_customers: None) -> None:
+    [invoice] = lines("invoices", customer="C-1")
+    stored = Invoice.objects.get(subscription_ref="SUB-1")
+    assert (invoice["number"], invoice["customer"], invoice["subscription"]) == (stored.number, "C-1", "SUB-1")
+    assert invoice["digest"] == bytes(stored.digest).hex()
+    assert invoice["total_minor"] == stored.total_minor
+    assert lines("invoices", subscription="SUB-1") == [invoice]
+    assert [line["invoice"] for line in lines("invoice-lines", customer="C-1")] == [stored.pk]
+    assert [note["reason"] for note in lines("credit-notes", customer="C-1")] == ["goodwill"]
+    assert lines("credit-notes", customer="C-2") == []
+    assert len(lines("credit-note-lines", customer="C-1")) == 1
+    assert len(lines("invoices")) == 2
+
+
+def test_documents_are_chosen_by_their_day_of_issue(two_customers: None) -> None:
+    day = Invoice.objects.get(subscription_ref="SUB-1").issue_date
+    issued = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    assert len(lines("invoices", since=issued)) == 2
+    assert lines("invoices", until=issued) == []
+
+
+def test_names_are_safe_in_spreadsheets(two_customers: None) -> None:
+    assert b"'=2+3" in b"".join(export("customers", file_format="csv", customer="C-1"))
+
+
+def test_all_that_is_stored_about_a_customer_is_one_file(two_customers: None, tmp_path: Path) -> None:
+    out = StringIO()
+    call_command("export_customer", "C-1", "--output", str(tmp_path / "C-1.zip"), "--format", "json", stdout=out)
+    assert [path.name for path in tmp_path.iterdir()] == ["C-1.zip"]
+    with ZipFile(tmp_path / "C-1.zip") as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(files.pop("manifest.json"))
+    assert manifest == json.loads(out.getvalue())
+    assert {one["name"] for one in manifest["files"]} == set(files)
+    for one in manifest["files"]:
+        content = files[one["name"]]
+        assert (one["rows"], one["sha256"]) == (len(content.splitlines()), hashlib.sha256(content).hexdigest())
+    assert json.loads(files["customers.ndjson"])["name"] == "=2+3"
+    assert [json.loads(line)["holder_id"] for line in files["entries.ndjson"].splitlines()] == ["holder-1"]
+    together = b"".join(files.values())
+    assert b"C-1" in together
+    assert b"C-2" not in together
+    assert b"holder-2" not in together
+
+
+def test_an_unknown_customer_is_refused_and_no_file_is_written(two_customers: None, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="Customer 'C-9' does not exist") as ended:
+        call_command("export_customer", "C-9", "--output", str(tmp_path / "C-9.zip"))
+    assert ended.value.returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_table_about_customers_is_exported() -> None:
+    """A new table is exported, or named above with the reason."""
+    exported = {one.source.split()[1] for one in EXPORTS}
+    known = exported | NOT_ABOUT_A_CUSTOMER | FOLLOWS
+    assert {model._meta.db_table for model in apps.get_app_config("billing").get_models()} - known == set()
+    assert not exported & (NOT_ABOUT_A_CUSTOMER | FOLLOWS)
