@@ -217,7 +217,7 @@ def plan_of_page(client, url):
 
 
 def test_each_order_of_invoices_is_read_by_its_index(client, billed):
-    """With a table this small, only where PostgreSQL avoids scans and sorts that it can do without, whatever its statistics say."""
+    """With a table this small, only where PostgreSQL avoids the scans and sorts that it can do without."""
     assert "billing_invoice_issued" in plan_of_page(client, f"{BILLING}/invoice/?since=2000-01-01")
     assert "billing_invoice_due" in plan_of_page(client, f"{BILLING}/invoice/?overdue=yes&currency=EUR")
 
