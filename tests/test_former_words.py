@@ -148,6 +148,23 @@ def test_a_former_path_does_the_same_and_is_deprecated(api: ApiClient) -> None:
         asked = [api.get(each) if "invoices" in each else api.post(each, {"reason": "x"}) for each in (path, old)]
         assert {response.status_code for response in asked} == {404}
         assert len({response.json()["type"] for response in asked}) == 1
+        assert [is_deprecated(response) for response in asked] == [False, True]
+
+
+def test_problems_of_former_words_are_deprecated_and_others_are_not(api: ApiClient) -> None:
+    no_key = ApiClient("", type(api.client)())
+    for path in ("/v1/invoices/1/moves", "/v1/invoices/1/transitions"):
+        response = no_key.get(path)
+        assert (response.status_code, is_deprecated(response)) == (401, path.endswith("moves"))
+        wrong = api.delete(path)
+        assert (wrong.status_code, is_deprecated(wrong)) == (405, path.endswith("moves"))
+    overdraft = "/v1/holders/ada/overdraft"
+    for method in (api.post, api.put):
+        response = method(overdraft, {"limit": -1}, key="k")
+        assert (response.status_code, is_deprecated(response)) == (400, method == api.post)
+    for name in ("code", "ref"):
+        response = api.post("/v1/coupons", {**COUPON, name: 1})
+        assert (response.status_code, is_deprecated(response)) == (400, name == "code")
 
 
 def test_a_former_path_says_so_in_its_response(api: ApiClient) -> None:

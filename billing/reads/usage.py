@@ -1,4 +1,4 @@
-"""Usage events: one by its idempotency key, and those of a subscription, a customer or a meter."""
+"""Usage events: one by its idempotency key, and lists of them: all, or those of a subscription, a customer or a meter."""
 
 import json
 from datetime import datetime
@@ -76,6 +76,37 @@ JOIN billing_subscription AS s ON s.id = e.subscription_id
 ORDER BY e.occurred_at {direction}, e.idempotency_key {direction}
 """
 
+# One meter after the other; each gives a page of events, by the same index: a page costs what its meters cost, not its events.
+OF_ALL: Final = """
+WITH RECURSIVE meters (meter) AS (
+    SELECT min(e.meter) FROM billing_usageevent e
+    UNION ALL
+    SELECT (SELECT min(e.meter) FROM billing_usageevent e WHERE e.meter > meters.meter) FROM meters WHERE meters.meter IS NOT NULL
+)
+SELECT {columns}
+FROM (
+    SELECT e.*
+    FROM meters
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM billing_usageevent AS e
+        WHERE e.meter = meters.meter
+            AND (%(since)s::timestamptz IS NULL OR e.occurred_at >= %(since)s)
+            AND (%(until)s::timestamptz IS NULL OR e.occurred_at < %(until)s)
+            AND (
+                %(at)s::timestamptz IS NULL
+                OR (e.occurred_at, e.meter, e.idempotency_key) {beyond} (%(at)s, %(at_meter)s, %(at_key)s)
+            )
+        ORDER BY e.occurred_at {direction}, e.idempotency_key {direction}
+        LIMIT %(limit)s
+    ) AS e
+    ORDER BY e.occurred_at {direction}, e.meter {direction}, e.idempotency_key {direction}
+    LIMIT %(limit)s
+) AS e
+JOIN billing_subscription AS s ON s.id = e.subscription_id
+ORDER BY e.occurred_at {direction}, e.meter {direction}, e.idempotency_key {direction}
+"""
+
 
 def _in_both_directions(query: str) -> tuple[str, str]:
     """Return the query of older events, and that of newer ones."""
@@ -87,6 +118,7 @@ def _in_both_directions(query: str) -> tuple[str, str]:
 
 BY_SUBSCRIPTION: Final = _in_both_directions(OF_SUBSCRIPTIONS)
 BY_METER: Final = _in_both_directions(OF_METER)
+BY_TIME: Final = _in_both_directions(OF_ALL)
 
 Keyset = tuple[datetime, str, str]
 """Its time, meter and key: together unique."""
@@ -140,10 +172,10 @@ def usage_events(
     after: Keyset | None = None,
     limit: int,
 ) -> list[EventRow]:
-    """Return the events of a subscription, of all subscriptions of a customer, or of a meter, the latest use first.
+    """Return the events of a subscription, of all subscriptions of a customer, or of all customers, the latest use first.
 
     Args:
-        subscription, customer: one of them, by its reference; neither for all events of the meter.
+        subscription, customer: one of them, by its reference; neither for the events of all customers.
         meter: only its events.
         since, until: occurred in `[since, until)`.
         before: only events before this one; after: the next events after it, still with the latest first.
@@ -156,7 +188,8 @@ def usage_events(
         "subscription_ids": _subscriptions(subscription, customer), "meter": meter, "since": since, "until": until,
         "at": at, "at_meter": at_meter, "at_key": at_key, "limit": limit,
     }  # fmt: skip
-    older, newer = BY_METER if subscription is None and customer is None else BY_SUBSCRIPTION
+    of_all = BY_TIME if meter is None else BY_METER
+    older, newer = of_all if subscription is None and customer is None else BY_SUBSCRIPTION
     with connection.cursor() as cursor:
         cursor.execute(older if after is None else newer, values)
         rows = [_event(row) for row in cursor.fetchall()]

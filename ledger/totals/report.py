@@ -15,6 +15,7 @@ from ledger.rules.kinds import LINES, left_of
 from ledger.totals.closing import BEGINNING, month_after
 from ledger.totals.counting import COLUMNS, counted_until
 from ledger.totals.expiring import expired_credits
+from ledger.values import with_exact_integers
 
 PAID_UNIT: Final = "minor units"
 ENTRIES_UNIT: Final = "entries"
@@ -85,13 +86,16 @@ class MonthReport:
     types: tuple[TypeReport, ...]
 
     def as_json(self) -> str:
-        """Return the report as JSON, with amounts in the unit that each type names; the same bytes once the month is closed."""
+        """Return the report as JSON, with amounts in the unit that each type names; the same bytes once the month is closed.
+
+        Integers that not every reader takes exactly are strings too, as in responses: docs/adr/0083.
+        """
         facts = asdict(self) | {
             "types": [_with_units(of_type) for of_type in self.types],
             "month": f"{self.month:%Y-%m}",
             "as_of": None if self.as_of is None else self.as_of.isoformat(),
         }
-        return json.dumps(facts, indent=2) + "\n"
+        return json.dumps(with_exact_integers(facts), indent=2) + "\n"
 
     def as_csv(self) -> str:
         """Return the report as a table of credit type, line, amount and unit; the same bytes once the month is closed."""

@@ -231,11 +231,11 @@ class SubscriptionsQuery(ListQuery):
 
 @dataclass(frozen=True, kw_only=True)
 class UsageEventsQuery(ListQuery):
-    """The filters of usage events: a subscription, a customer or a meter is required."""
+    """The filters of usage events: a subscription or a customer, and a meter."""
 
     subscription: OfSubscription = None
     customer: Annotated[str | None, Ref("Of all subscriptions of this customer.")] = None
-    meter: Annotated[str | None, Text("Of this meter; required without `subscription` and `customer`.", most=64, least=1)] = None
+    meter: Annotated[str | None, Text("Of this meter.", most=64, least=1)] = None
     since: Annotated[datetime | None, Time("Occurred at this time or later.")] = None
     until: Annotated[datetime | None, Time("Occurred before this time.")] = None
 

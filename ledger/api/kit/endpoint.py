@@ -262,16 +262,23 @@ class Endpoint(APIView):
             return await way.execute(self, result) if callable(result) else result
 
     async def _walk_noting_former_words(self, request: Any, path: Mapping[str, Any], way: Way) -> AnyResponse:
-        """As `walk`. The response says so if the path, the method or a name that the request has is a former one."""
+        """As `walk`. The response or problem says so if the path, the method or a name that the request has is a former one."""
         with noting_former_names() as used:
             try:
                 response = await Endpoint.walk(self, request, path, way)
-            except Invalid as error:
-                raise self._by_given_names(error, used) from error
-        if self.is_former or self.method in self.former_methods or used:
+            except Exception as error:
+                if self._has_former_words(request, used):
+                    request.problem_headers = DEPRECATED
+                if isinstance(error, Invalid):
+                    raise self._by_given_names(error, used) from error
+                raise
+        if self._has_former_words(request, used):
             for name, text in DEPRECATED.items():
                 response.headers[name] = text
         return response
+
+    def _has_former_words(self, request: Any, used: Collection[str]) -> bool:
+        return self.is_former or (request.method or "").lower() in self.former_methods or bool(used)
 
     def _by_given_names(self, error: Invalid, used: Collection[str]) -> Invalid:
         """Return the error with the name of its field as the request has it: rules name the attribute."""

@@ -270,9 +270,9 @@ def test_usage_events_are_read_by_their_key_and_listed_by_subscription(api):
     second = api.get(page["next"].removeprefix("http://testserver")).json()
     assert api.get(second["previous"].removeprefix("http://testserver")).json()["results"] == page["results"]
     assert api.get(f"/v1/usage-events/{found[0]['idempotency_key']}").json() == found[0]
-    unbounded = api.get("/v1/usage-events?since=2026-01-01T00:00:00Z")
-    assert unbounded.json()["errors"] == [
-        {"pointer": "/subscription", "code": "required", "detail": "Give subscription, or customer, or meter."}
+    both = api.get(f"/v1/usage-events?subscription={ref}&customer=C")
+    assert both.json()["errors"] == [
+        {"pointer": "/customer", "code": "not-both", "detail": "Give either this or subscription, not both."}
     ]
 
 
@@ -298,6 +298,28 @@ def test_usage_events_of_a_meter_are_listed_over_all_subscriptions(api):
     assert [event["value"] for event in listed(api, f"/v1/usage-events?meter={meter}&subscription={refs[1]}")][:1] == ["5"]
     assert listed(api, f"/v1/usage-events?meter={unique('no-meter')}") == []
     assert api.get("/v1/usage-events?meter=").status_code == 400
+
+
+def test_usage_events_of_all_are_listed_without_a_filter(api):
+    refs = [new_subscription(api, new_customer(api), new_plan(api))["ref"] for _ in range(2)]
+    # A time that no other test uses: events of other tests are in the list too.
+    days = ["2033-03-03", "2033-03-01", "2033-03-02", "2033-03-02", "2033-03-02", "2033-03-05"]
+    sent = [
+        {"idempotency_key": unique(f"{n}"), "subscription": refs[n % 2], "meter": ("b", "a", "c")[n % 3], "value": n,
+         "occurred_at": f"{day}T00:00:00Z"}
+        for n, day in enumerate(days)
+    ]  # fmt: skip
+    assert {one["result"] for one in api.post("/v1/usage-events", {"events": sent}).json()["results"]} == {"accepted"}
+
+    in_order = sorted(sent, key=lambda event: (event["occurred_at"], event["meter"], event["idempotency_key"]), reverse=True)
+    march = "/v1/usage-events?since=2033-03-01T00:00:00Z&until=2033-04-01T00:00:00Z"
+    assert [event["idempotency_key"] for event in listed(api, march)] == [event["idempotency_key"] for event in in_order]
+    everything = [event["idempotency_key"] for event in listed(api, "/v1/usage-events")]
+    assert {event["idempotency_key"] for event in sent} <= set(everything)
+    assert len(everything) == len(set(everything))
+    first = api.get(f"{march}&limit=4").json()
+    second = api.get(first["next"].removeprefix("http://testserver")).json()
+    assert api.get(second["previous"].removeprefix("http://testserver")).json()["results"] == first["results"]
 
 
 def test_what_was_made_is_where_location_says(api):

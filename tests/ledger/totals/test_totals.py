@@ -547,3 +547,20 @@ def test_closing_a_month_adds_up_anew_what_a_clock_that_went_back_left_out(at_no
     assert counted_lots() != lots_of_all_accounts()
     close_months()
     assert counted_lots() == lots_of_all_accounts()
+
+
+@pytest.mark.django_db
+def test_sums_that_readers_of_json_round_are_strings_in_the_report_too(at_noon_of, capsys):
+    at_noon_of(TWO, 3)
+    largest = 2**53 - 1
+    for n in range(2):
+        use_case("grant", "ada", f"g{n}", amount=largest, priority=n)
+    count_entries()
+    close_months()
+
+    call_command("ledger_report", month=TWO, format="json")
+    [of_type] = json.loads(capsys.readouterr().out)["types"]
+    assert of_type["closing"] == sum(each for each in of_type["movements"].values() if isinstance(each, int)) == 2 * largest
+    assert of_type["exact_integers"] == {"closing": str(2 * largest)}
+    assert of_type["movements"]["exact_integers"] == {"granted": str(2 * largest)}
+    assert "exact_integers" not in json.loads(month_report(THREE).as_json())
