@@ -221,6 +221,18 @@ class RecurringGrantNotFound(Refused):
     recurring_grant: Annotated[str, RecurringName("The recurring grant that the request names.")]
 
 
+class RecurringGrantLimit(Refused):
+    """The account has as many recurring grants as it may have. Not recorded: one that ends makes room."""
+
+    code = "recurring-grant-limit"
+    title = "The account has too many recurring grants"
+    answer = Answer(409, "The account can have at most {limit} recurring grants.")
+    text = "an account can have at most {limit} recurring grants."
+    passes = True
+
+    limit: Annotated[int, Count("How many it may have.")]
+
+
 class RecurringGrantDue(Refused):
     """A grant by the present terms is due and was not made yet, so other terms cannot begin. Not recorded."""
 

@@ -539,6 +539,7 @@ class Alert(AppendOnly):
     class Meta:
         db_table = "ledger_alert"
         default_permissions = ("view",)
+        permissions = added_to("alert")
 
     def __str__(self) -> str:
         return self.name

@@ -135,6 +135,7 @@ urlpatterns: list[URLPattern] = [
     path("webhooks/<sequence:webhook>/deliveries/<uuid:signal>/resend", webhooks.Resending.as_view()),
     path("alerts", alerts.Alerts.as_view()),
     path("alerts/<budget:alert>", alerts.OneAlert.as_view()),
+    path("alerts/<budget:alert>/accounts", alerts.AlertAccounts.as_view()),
     path("key", keys.OwnKey.as_view()),
     path("keys", keys.Keys.as_view()),
     path("keys/<sequence:key_id>", keys.OneKey.as_view()),

@@ -383,7 +383,11 @@ MODELS = [
             ("request_id", models.TextField()),
             ("recorded_at", models.DateTimeField()),
         ],
-        options={"db_table": "ledger_alert", "default_permissions": ("view",)},
+        options={
+            "db_table": "ledger_alert",
+            "default_permissions": ("view",),
+            "permissions": [("set_alert", "Can declare and end an alert")],
+        },
     ),
 ]
 

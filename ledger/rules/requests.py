@@ -518,7 +518,7 @@ class RecurringGrantRequest(Request):
     instant, or the first one if the start is later. Other terms of a recurring grant that exists begin with the first period
     that it has not granted.
 
-    Raises: RecurringGrantDue.
+    Raises: RecurringGrantDue, RecurringGrantLimit.
     """
 
     operation: ClassVar[str] = "recurring_grant"

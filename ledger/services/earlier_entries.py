@@ -295,6 +295,9 @@ DUE_RECURRING_GRANT: Final = f"""
 ORDER BY r.next_at, r.name
 LIMIT 1
 """
+OTHER_RECURRING_GRANTS: Final = f"""
+SELECT count(*) FROM ({_RECURRING} AND r.name <> %s AND s.counterpart ->> 'terms' IS NOT NULL) AS others
+"""
 LOTS_OF_RECURRING_GRANT: Final = """
 SELECT sequence
 FROM ledger_entry
@@ -332,6 +335,15 @@ def recurring_grant(account: LockedAccount, name: str) -> RecurringGrant | None:
     """Return a recurring grant of the account, also one that has ended; None if there never was one of that name."""
     state = account.stored_state()
     return _recurring(RECURRING_GRANT, [state.holder_id, state.credit_type, name])
+
+
+def other_recurring_grants(account: LockedAccount, name: str) -> int:
+    """Return how many recurring grants of other names the account has that have not ended."""
+    state = account.stored_state()
+    with connection.cursor() as cursor:
+        cursor.execute(OTHER_RECURRING_GRANTS, [state.holder_id, state.credit_type, name])
+        others: int = cursor.fetchone()[0]
+    return others
 
 
 def due_recurring_grant(account: LockedAccount) -> RecurringGrant | None:

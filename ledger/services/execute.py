@@ -231,7 +231,8 @@ def decide(request: Request, account: LockedAccount) -> Sequence[Entry]:
             return rules.set_clock(account.state, request, moves=earlier_entries.clock_moves(account))
         case rules.RecurringGrantRequest():
             known = earlier_entries.recurring_grant(account, request.recurring_grant)
-            return rules.set_recurring_grant(account.state, request, known=known)
+            others = earlier_entries.other_recurring_grants(account, request.recurring_grant)
+            return rules.set_recurring_grant(account.state, request, known=known, others=others)
         case rules.EndRecurringGrantRequest():
             known = earlier_entries.recurring_grant(account, request.recurring_grant)
             return rules.end_recurring_grant(account.state, request, known=known)

@@ -46,10 +46,21 @@ ENTRIES_AT_ONCE: Final = 2_000
 SPREAD_AT_ONCE: Final = 5_000
 
 # The types that somebody gets, and since when there is a webhook or an alert. A webhook that is disabled still collects; one that
-# was removed does not.
+# was removed does not. An alert counts from its first declaration after its last end; after the end of all of them, only accounts
+# are still looked at, to forget what they crossed.
 WANTED: Final = """
     SELECT coalesce(jsonb_agg(DISTINCT type), '[]')::text,
-        least(min(w.created_at), (SELECT recorded_at FROM ledger_alert ORDER BY id LIMIT 1))
+        least(
+            min(w.created_at),
+            (
+                SELECT min(recorded_at) FROM (
+                    SELECT id, recorded_at, max(id) FILTER (WHERE is_ended) OVER scope AS ended FROM ledger_alert
+                    WINDOW scope AS (PARTITION BY holder_id, name, credit_type)
+                ) AS of_scope
+                WHERE ended IS NULL OR id > ended
+            ),
+            (SELECT statement_timestamp() WHERE EXISTS (SELECT FROM ledger_alert_look))
+        )
     FROM ledger_webhook AS w CROSS JOIN LATERAL jsonb_array_elements_text(w.types) AS type
     WHERE w.removed_at IS NULL
 """

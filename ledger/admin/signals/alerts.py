@@ -1,19 +1,28 @@
-"""The alerts that have not ended, each with the accounts that have crossed it."""
+"""The alerts that have not ended, each with the accounts that have crossed it; operators declare, change and end them."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 
+from ledger.admin.forms.operations import REASON
 from ledger.admin.kit import columns
-from ledger.admin.kit.cells import timestamp
+from ledger.admin.kit.cells import row_url, timestamp
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.forms.fields import Shown, whole_number
+from ledger.admin.kit.forms.idempotent import Done, FieldFaults, FormPage, RequestForm
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import account_link
+from ledger.errors import AlertLimit, AlertNotFound
 from ledger.models import Alert
+from ledger.operators.permissions import SET_ALERT
+from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, WrittenAlert, end_alert, set_alert
 from ledger.signals.alerts.watching import crossed
+from ledger.values import FieldError
 
 LIMITS = {
     "below": "below {below:,} credits",
@@ -29,6 +38,49 @@ def limit_text(row: Alert) -> str:
     return next(words.format(**vars(row)) for name, words in LIMITS.items() if getattr(row, name) is not None)
 
 
+class AlertForm(RequestForm[AlertRequest]):
+    """When an account is reported."""
+
+    declared = AlertRequest
+    use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(set_alert)
+    shows = {
+        "alert": Shown(label="Name", help="Replaces the alert of that name with the same holder and credit type. a-z 0-9 . _ -"),
+        "holder_id": Shown(label="Holder", help="The only holder that it watches; empty for all."),
+        "credit_type": Shown(help="The only credit type that it watches; empty for all."),
+        "below": Shown(
+            make=whole_number,
+            help="Low with fewer available credits than this, in the smallest unit of the type. Fill in one of the four.",
+        ),
+        "below_percent": Shown(label="Or below percent", help="Of the most that were available since the last grant."),
+        "days_left": Shown(label="Or days left", help="Low if what is available lasts for fewer days at the present rate."),
+        "rate_days": Shown(label="Rate of days", help="With days left: the rate is what was spent in so many days; empty: 7."),
+        "expiring_days": Shown(label="Or expiring within days", help="Reports each lot that expires within so many days, once."),
+        "reason": REASON,
+    }
+
+
+class EndAlertForm(RequestForm[EndAlertRequest]):
+    """Why the alert ends."""
+
+    declared = EndAlertRequest
+    use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(end_alert)
+    shows = {"reason": REASON}
+
+
+class AlertPage(FormPage[Any]):
+    """The page of a form that declares or ends an alert."""
+
+    def operation(self, form: Any) -> Done:
+        """Do it; the alert's page shows it, or the list after its end."""
+        try:
+            written = form.use_case(form.request)
+        except (AlertLimit, AlertNotFound) as error:
+            raise FieldFaults([FieldError("/alert", error.code, error.answer.detail.format(**error.facts))]) from error
+        row = written.alert
+        where = reverse("admin:ledger_alert_changelist") if row.is_ended else row_url(Alert, row.pk)
+        return Done(f"Alert {row.name}", "ended" if row.is_ended else limit_text(row), where, written.replayed)
+
+
 @admin.register(Alert)
 class AlertAdmin(ReadOnlyAdmin):
     """The alerts, those that were declared last first."""
@@ -42,6 +94,8 @@ class AlertAdmin(ReadOnlyAdmin):
     list_display = ("name", "limit", "holder", "counted_in", "declared", "by")
     list_filter = (text("name"), text("holder_id", title="holder"))
     fields = (("name", "limit"), ("holder", "counted_in"), ("declared", "by"), ("reason",))
+    actions_list = ("declare",)
+    actions_detail = ("change", "end")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Alert]:
         """Return the last row of each name and scope, unless it ends the alert."""
@@ -56,9 +110,44 @@ class AlertAdmin(ReadOnlyAdmin):
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return the accounts that have crossed it and not recovered."""
-        found = crossed(row.name, row.holder_id, row.credit_type, limit=ACCOUNTS_SHOWN)
+        found = crossed(row.name, holder=row.holder_id, credit_type=row.credit_type, limit=ACCOUNTS_SHOWN)
         words = f"Accounts that have crossed an alert of this name, up to {ACCOUNTS_SHOWN}"
         return {"title": f"Alert {row.name}", "parts": [(words, _crossed_table(found))]}
+
+    @operation("Declare an alert", icon="add_alert", permission=SET_ALERT, url_path="declare-alert")
+    def declare(self, request: HttpRequest) -> HttpResponse:
+        """Say when accounts are reported."""
+        return self._declare(request, "Declare an alert", reverse("admin:ledger_alert_changelist"), {})
+
+    @operation("Change", icon="edit_notifications", permission=SET_ALERT, url_path="change-alert")
+    def change(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Replace this alert by another of its name and scope."""
+        row = self.row_of(request, object_id)
+        known = {name: getattr(row, name) for name in AlertForm.shows if hasattr(row, name) and name != "reason"}
+        return self._declare(request, f"Change alert {row.name}", row_url(Alert, row.pk), {"alert": row.name, **known})
+
+    def _declare(self, request: HttpRequest, title: str, back: str, initial: dict[str, Any]) -> HttpResponse:
+        return AlertPage(
+            form=AlertForm,
+            title=title,
+            button="Declare",
+            explanation="Webhooks get a signal once when an account becomes low, and again only after it has recovered.",
+            back=back,
+            initial=initial,
+        ).view(self, request)
+
+    @operation("End", icon="notifications_off", permission=SET_ALERT, url_path="end-alert")
+    def end(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """End this alert."""
+        row = self.row_of(request, object_id)
+        return AlertPage(
+            form=EndAlertForm,
+            title=f"End alert {row.name}",
+            button="End the alert",
+            explanation="What accounts crossed is forgotten, without a signal.",
+            back=row_url(Alert, row.pk),
+            fixed={"alert": row.name, "holder_id": row.holder_id, "credit_type": row.credit_type},
+        ).view(self, request)
 
 
 def _crossed_table(found: list[Any]) -> dict[str, Any]:

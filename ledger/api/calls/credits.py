@@ -41,6 +41,7 @@ from ledger.errors import (
     NotReversible,
     NotRevocable,
     RecurringGrantDue,
+    RecurringGrantLimit,
     RecurringGrantNotFound,
     RefundExceedsSpend,
     ReversalExceedsTransfer,
@@ -66,6 +67,7 @@ from ledger.rules import (
     TransferRequest,
     VoidRequest,
 )
+from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
 
 CLOCKS_DIFFER = ClocksDiffer(holder_id="customer-42", to="team-7")
 CREDITS = "Credits"
@@ -605,7 +607,10 @@ class OneRecurringGrant(Write):
             "what is unspent rolls over": {"amount": 100, "interval": "month", "expiry": "rollover", "rollover_cap": 50},
         },
         response=examples.RECURRING_SET,
-        problems=[RecurringGrantDue(recurring_grant="monthly", due_at="2026-02-01T00:00:00.000000Z")],
+        problems=[
+            RecurringGrantDue(recurring_grant="monthly", due_at="2026-02-01T00:00:00.000000Z"),
+            RecurringGrantLimit(limit=MAX_RECURRING_GRANTS),
+        ],
     )
 
     def execute_alone(self, request: RecurringGrantRequest) -> Entry:

@@ -460,4 +460,11 @@ ALERT: dict[str, Any] = {
     "declared_at": RECORDED_AT,
     "declared_by": "key:shop",
 }
+ALERT_ACCOUNT: dict[str, Any] = {
+    "holder_id": "customer-42",
+    "credit_type": "credits",
+    "crossed_at": RECORDED_AT,
+    "crossing": 2,
+    "is_depleted": False,
+}
 ALERT_ENDED: dict[str, Any] = {**ALERT, "id": 4, "state": "ended", "below": None, "reason": ""}

@@ -348,6 +348,14 @@ class AlertsQuery(ListQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlertAccountsQuery(ListQuery):
+    """Which accounts."""
+
+    holder: Annotated[str | None, Holder("Only those of this holder.")] = None
+    credit_type: OnlyCountedIn = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlertQuery(Record):
     """Of which holder and credit type the alert is."""
 

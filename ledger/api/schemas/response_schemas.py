@@ -511,6 +511,16 @@ class AlertBodySerializer(serializers.Serializer):
     declared_by = serializers.CharField(help_text="Who declared it.")
 
 
+class AlertAccountBodySerializer(serializers.Serializer):
+    """An account that has crossed an alert and not recovered."""
+
+    holder_id = serializers.CharField(help_text="Its holder.")
+    credit_type = serializers.CharField(help_text="Its credit type.")
+    crossed_at = serializers.DateTimeField(help_text="When it became low, or when credits that expire soon were last reported.")
+    crossing = _Whole(min_value=1, help_text="The number of the crossing, as in its signals.")
+    is_depleted = serializers.BooleanField(help_text="Whether nothing has been available since it became low.")
+
+
 class DeliveryBodySerializer(serializers.Serializer):
     """A signal for a webhook."""
 

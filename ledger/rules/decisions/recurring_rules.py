@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from ledger.errors import RecurringGrantDue, RecurringGrantNotFound
+from ledger.errors import RecurringGrantDue, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.rules.accounts import AccountState
 from ledger.rules.decisions.credits import grant
 from ledger.rules.decisions.settlement import Entries, settle_due
@@ -11,20 +11,27 @@ from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import Lot, remove, split, total
 from ledger.rules.recurring import RecurringGrant, RecurringTerms
+from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
 from ledger.rules.requests import EndRecurringGrantRequest, GrantRequest, RecurringGrantRequest, RevokeRequest
 from ledger.rules.texts.recurring_texts import grant_words
 
 
-def set_recurring_grant(account: AccountState, request: RecurringGrantRequest, *, known: RecurringGrant | None) -> Entries:
+def set_recurring_grant(
+    account: AccountState, request: RecurringGrantRequest, *, known: RecurringGrant | None, others: int
+) -> Entries:
     """Set a recurring grant, or give it other terms, by an `adjust` entry of 0; no credits move.
 
     Args:
         known: the recurring grant of that name, if the account has one or had one.
+        others: how many of other names the account has that have not ended.
 
     Raises:
         RecurringGrantDue: a grant by the present terms is due.
+        RecurringGrantLimit: the account has as many others as it may have.
     """
     _ensure_none_is_due(account, request, known)
+    if others >= MAX_RECURRING_GRANTS:
+        raise RecurringGrantLimit(limit=MAX_RECURRING_GRANTS)
     booked, account = settle_due(account)
     terms = _terms_of(account, request, known)
     until_us = None if known is None else known.granted_until_us

@@ -15,6 +15,8 @@ UNITS: Final = ("day", "week", "month", "year")
 PERIOD_END, AFTER_DAYS, NEVER, ROLLOVER = EXPIRIES = ("period_end", "after_days", "never", "rollover")
 LARGEST_NAME: Final = "~"
 """Sorts behind each name."""
+MAX_RECURRING_GRANTS: Final = 50
+"""How many an account may have that have not ended."""
 MAX_COUNT: Final = 100
 MAX_DAYS: Final = 3_660
 MAX_PERIODS: Final = 100_000

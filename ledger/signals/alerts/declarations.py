@@ -18,7 +18,7 @@ from ledger.records import Record
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.requests import Reason
 from ledger.signals.alerts.states import Alert
-from ledger.values import MAX_ACTOR_CHARACTERS, Amount, BudgetName, CreditType, Holder, Integer, Text
+from ledger.values import MAX_ACTOR_CHARACTERS, Amount, BudgetName, CreditType, Holder, IdempotencyKey, Integer, Text
 
 MAX_ALERTS: Final = 20
 """How many alerts a holder may have, and how many may be declared for all holders."""
@@ -47,7 +47,7 @@ class AlertWrite(Record):
     credit_type: Annotated[str | None, CreditType("The only credit type that it watches; null for all.", null=True)] = None
     reason: Reason = ""
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
-    idempotency_key: str | None = None
+    idempotency_key: Annotated[str | None, IdempotencyKey()] = None
     request_id: str = ""
     dry_run: bool = False
 

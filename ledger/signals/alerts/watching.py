@@ -251,10 +251,11 @@ def note(page: Page) -> None:
 # For showing -----------------------------------------------------------------------------------------
 
 CROSSED: Final = """
-    SELECT holder_id, credit_type, crossed_at, crossings, is_depleted FROM ledger_alert_state
+    SELECT holder_id, credit_type, crossed_at, crossings, is_depleted, id FROM ledger_alert_state
     WHERE is_crossed AND alert = %(alert)s AND (%(holder)s::text IS NULL OR holder_id = %(holder)s)
         AND (%(credit_type)s::text IS NULL OR credit_type = %(credit_type)s)
-    ORDER BY crossed_at DESC, id DESC LIMIT %(limit)s
+        AND (%(at)s::timestamptz IS NULL OR (crossed_at, id) {beyond} (%(at)s, %(at_id)s))
+    ORDER BY crossed_at {order}, id {order} LIMIT %(limit)s
 """
 
 
@@ -266,9 +267,31 @@ class CrossedAccount(NamedTuple):
     crossed_at: datetime
     crossings: int
     is_depleted: bool
+    id: int
+
+    @property
+    def keyset(self) -> tuple[datetime, int]:
+        """Its place in the list."""
+        return self.crossed_at, self.id
 
 
-def crossed(alert: str, holder_id: str | None, credit_type: str | None, *, limit: int) -> list[CrossedAccount]:
-    """Return the accounts of this scope that have crossed an alert of this name, the last ones first."""
-    parameters = {"alert": alert, "holder": holder_id, "credit_type": credit_type, "limit": limit}
-    return fetch_rows(CrossedAccount, CROSSED, parameters)
+def crossed(
+    alert: str,
+    *,
+    holder: str | None = None,
+    credit_type: str | None = None,
+    before: tuple[datetime, int] | None = None,
+    after: tuple[datetime, int] | None = None,
+    limit: int,
+) -> list[CrossedAccount]:
+    """Return a page of the accounts that have crossed an alert of this name and not recovered, those that crossed it last first.
+
+    Args:
+        holder, credit_type: only accounts of this holder or type.
+        before: only accounts before this one; after: the next ones after it, still with the last crossing first.
+    """
+    at, at_id = after or before or (None, None)
+    given = {"alert": alert, "holder": holder, "credit_type": credit_type, "at": at, "at_id": at_id, "limit": limit}
+    beyond, order = ("<", "DESC") if after is None else (">", "ASC")
+    found = fetch_rows(CrossedAccount, CROSSED.format(beyond=beyond, order=order), given)
+    return found if after is None else found[::-1]

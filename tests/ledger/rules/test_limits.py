@@ -57,6 +57,7 @@ def test_each_refusal_is_recorded_or_is_a_limit_that_passes():
         "hold-limit",
         "budget-limit",
         "recurring-grant-due",
+        "recurring-grant-limit",
         "test-clocks-off",
         "test-clocks-differ",
     }

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from ledger import reads, rules, services
 from ledger.audit import audit
-from ledger.errors import IdempotencyKeyReused, Invalid, RecurringGrantNotFound
+from ledger.errors import IdempotencyKeyReused, Invalid, RecurringGrantLimit, RecurringGrantNotFound
 from ledger.models import Entry
 from ledger.rules import AccountState
 from ledger.rules.instants import to_us
 from ledger.rules.recurring import RecurringGrant
+from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
 from ledger.services import recurring_grants
 from ledger.testing.clocks import FixedClock
 
@@ -213,6 +214,23 @@ def test_a_recurring_grant_that_is_set_again_after_its_end_grants_no_period_twic
     assert lots() == [(100, "10-01", "11-01")]
 
 
+def test_an_account_has_only_so_many_and_one_that_ends_makes_room(clock):
+    for n in range(MAX_RECURRING_GRANTS):
+        recur(name=f"n{n}", starts_at=at(10, 1))
+    before = Entry.objects.count()
+    with pytest.raises(RecurringGrantLimit) as refused:
+        recur(name="one-more", starts_at=at(10, 1))
+    assert refused.value.facts == {"limit": MAX_RECURRING_GRANTS}
+    assert Entry.objects.count() == before
+    # Other terms of one that is there, another account, and one more after an end are possible.
+    recur(name="n0", amount=7, starts_at=at(10, 1))
+    recur("bob", name="one-more")
+    services.end_recurring_grant(holder_id="ada", recurring_grant="n1", idempotency_key="end")
+    recur(name="one-more", starts_at=at(10, 1))
+    with pytest.raises(RecurringGrantLimit):
+        recur(name="n1", starts_at=at(10, 1))
+
+
 def test_a_dry_run_and_a_repeated_request_write_nothing(clock):
     recur(dry_run=True)
     assert not Entry.objects.exists()
@@ -315,7 +333,7 @@ class History:
             request = rules.RecurringGrantRequest(
                 **common, idempotency_key=name, recurring_grant=name, starts_at=SEPTEMBER + timedelta(hours=number), **declared
             )
-            (entry,) = self.run(rules.set_recurring_grant(self.state, request, known=None))
+            (entry,) = self.run(rules.set_recurring_grant(self.state, request, known=None, others=0))
             self.known[name] = RecurringGrant.from_entries(name, entry.sequence, entry.counterpart or {}, None)
         self.work()
         spent = min(spent, self.state.own_available)

@@ -303,6 +303,27 @@ def test_an_alert_that_ends_is_forgotten_without_a_signal(wanted: None) -> None:
     assert types() == ["balance.low", "balance.low"]
 
 
+def test_after_the_last_alert_has_ended_no_entry_is_read_for_alerts(db: None, django_assert_num_queries: Any) -> None:
+    declare(below=10)
+    declare("other", below=10, holder_id="ada")
+    grant("ada", 5)
+    assert feed().entries == 1
+    end_alert(EndAlertRequest(alert="low"))
+    grant("ada", 1)
+    assert feed().entries == 1, "one alert is left"
+    end_alert(EndAlertRequest(alert="other", holder_id="ada"))
+    grant("ada", 1)
+    feed()
+    assert states() == {}
+    grant("bob", 1)
+    with django_assert_num_queries(1):
+        assert feed().entries == 0
+    declare(below=10)
+    grant("cyd", 5)
+    feed()
+    assert states() == {("ada", "low"): True, ("bob", "low"): True, ("cyd", "low"): True}
+
+
 def test_a_changed_alert_looks_at_all_holders_page_by_page(wanted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "HOLDERS_AT_ONCE", 2)
     holders = [unique("h") for _ in range(5)]

@@ -486,6 +486,13 @@ class RecurringGrantDue(Problem):
     due_at: str
 
 
+class RecurringGrantLimit(Problem):
+    """The account has as many recurring grants as it may have. Not recorded: one that ends makes room."""
+
+    SLUG = "recurring-grant-limit"
+    limit: int
+
+
 class RecurringGrantNotFound(Problem):
     """The account has no recurring grant of this name, or it has ended."""
 
@@ -689,6 +696,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "outcome-unknown": UnknownOutcome,
     "period-already-billed": PeriodAlreadyBilled,
     "recurring-grant-due": RecurringGrantDue,
+    "recurring-grant-limit": RecurringGrantLimit,
     "recurring-grant-not-found": RecurringGrantNotFound,
     "refund-exceeds-spend": RefundExceedsSpend,
     "reversal-exceeds-transfer": ReversalExceedsTransfer,

@@ -124,6 +124,8 @@ export const CALLS = {
   setAlert: {"id": "setAlert", "method": "PUT", "path": "/v1/alerts/{alert}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** End an alert. */
   endAlert: {"id": "endAlert", "method": "DELETE", "path": "/v1/alerts/{alert}", "query": ["dry_run", "holder_id", "credit_type", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** List the accounts that are low by an alert. */
+  alertAccounts: {"id": "listAlertAccounts", "method": "GET", "path": "/v1/alerts/{alert}/accounts", "query": ["limit", "cursor", "holder", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read your key. */
   ownKey: {"id": "readOwnKey", "method": "GET", "path": "/v1/key", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List API keys. */

@@ -333,6 +333,11 @@ export class RecurringGrantDue extends Problem {
   readonly due_at = this.fact<string>("due_at");
 }
 
+/** The account has as many recurring grants as it may have. Not recorded: one that ends makes room. */
+export class RecurringGrantLimit extends Problem {
+  readonly limit = this.fact<number>("limit");
+}
+
 /** The account has no recurring grant of this name, or it has ended. */
 export class RecurringGrantNotFound extends Problem {
   readonly recurring_grant = this.fact<string>("recurring_grant");
@@ -489,6 +494,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "outcome-unknown": UnknownOutcome,
   "period-already-billed": PeriodAlreadyBilled,
   "recurring-grant-due": RecurringGrantDue,
+  "recurring-grant-limit": RecurringGrantLimit,
   "recurring-grant-not-found": RecurringGrantNotFound,
   "refund-exceeds-spend": RefundExceedsSpend,
   "reversal-exceeds-transfer": ReversalExceedsTransfer,

@@ -1129,6 +1129,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/alerts/{alert}/accounts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the accounts that are low by an alert
+         * @description The accounts that have crossed an alert of this name and not recovered, those that crossed it last first; of an alert with `expiring_days`, the accounts with credits that expire in these days. As of the workers' last look, which comes every few seconds.
+         *
+         *     Scope: `signals:read`.
+         */
+        get: operations["listAlertAccounts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/key": {
         parameters: {
             query?: never;
@@ -1637,7 +1659,7 @@ export interface paths {
         };
         /**
          * List usage events
-         * @description The events of a subscription, of all subscriptions of a customer, or of a meter; the latest use first. Give `subscription`, `customer` or `meter`; `meter` also beside one of the others. Events that were billed long ago may have been removed.
+         * @description All events, the latest use first; or only those of a subscription or of all subscriptions of a customer, and of a meter. Events that were billed long ago may have been removed.
          *
          *     Scope: `billing:read`.
          */
@@ -2134,6 +2156,39 @@ export interface components {
              * @description Credits that expire within so many days are reported, each lot once.
              */
             expiring_days?: number;
+        };
+        /** @description An account that has crossed an alert and not recovered. */
+        AlertAccountBody: {
+            /** @description Its holder. */
+            holder_id: string;
+            /** @description Its credit type. */
+            credit_type: string;
+            /**
+             * Format: date-time
+             * @description When it became low, or when credits that expire soon were last reported.
+             */
+            crossed_at: string;
+            /**
+             * Format: int64
+             * @description The number of the crossing, as in its signals.
+             */
+            crossing: number;
+            /** @description Whether nothing has been available since it became low. */
+            is_depleted: boolean;
+        };
+        /** @description A page of a list. */
+        AlertAccountBodyPage: {
+            results: components["schemas"]["AlertAccountBody"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
         };
         /** @description An alert. */
         AlertBody: {
@@ -7536,6 +7591,30 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description The account has as many recurring grants as it may have. Not recorded: one that ends makes room. */
+        RecurringGrantLimit: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/recurring-grant-limit";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description How many it may have.
+             */
+            limit: number;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description The account has no recurring grant of this name, or it has ended. */
         RecurringGrantNotFound: {
             /**
@@ -8047,7 +8126,7 @@ export interface components {
         /** @description The problems of this call. */
         ReadRecurringGrantProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
-        SetRecurringGrantProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RecurringGrantDue"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        SetRecurringGrantProblem: components["schemas"]["AccountMovedOn"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RecurringGrantDue"] | components["schemas"]["RecurringGrantLimit"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         EndRecurringGrantProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RecurringGrantDue"] | components["schemas"]["RecurringGrantNotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
         /** @description The problems of this call. */
@@ -8124,6 +8203,8 @@ export interface components {
         SetAlertProblem: components["schemas"]["AlertLimit"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         EndAlertProblem: components["schemas"]["AlertNotFound"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        ListAlertAccountsProblem: components["schemas"]["AlertNotFound"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ReadOwnKeyProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -12125,7 +12206,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/problem+json": components["schemas"]["RecurringGrantDue"];
+                    "application/problem+json": components["schemas"]["SetRecurringGrantProblem"];
                 };
             };
             /** @description The account has a later entry */
@@ -16913,6 +16994,112 @@ export interface operations {
             };
         };
     };
+    listAlertAccounts: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only those of this holder. */
+                holder?: string;
+                /** @description Only this credit type; all by default. */
+                credit_type?: string;
+            };
+            header?: never;
+            path: {
+                /** @description The name of the alert. */
+                alert: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of accounts. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AlertAccountBodyPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAlertAccountsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description The alert does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAlertAccountsProblem"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListAlertAccountsProblem"];
+                };
+            };
+        };
+    };
     readOwnKey: {
         parameters: {
             query?: never;
@@ -20811,7 +20998,7 @@ export interface operations {
                 subscription?: string;
                 /** @description Of all subscriptions of this customer. */
                 customer?: string;
-                /** @description Of this meter; required without `subscription` and `customer`. */
+                /** @description Of this meter. */
                 meter?: string;
                 /** @description Occurred at this time or later. */
                 since?: string;

@@ -11,12 +11,12 @@ from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_example, page_of
-from ledger.api.kit.writing.rendering import Response, json_response, write_response
+from ledger.api.kit.writing.rendering import Response, json_response, time_text, write_response
 from ledger.api.schemas import examples, request_schemas
 from ledger.api.schemas.parameters import ALERT_PATH
-from ledger.api.schemas.response_schemas import AlertBodySerializer
+from ledger.api.schemas.response_schemas import AlertAccountBodySerializer, AlertBodySerializer
 from ledger.errors import AlertLimit, AlertNotFound
-from ledger.signals.alerts import declarations
+from ledger.signals.alerts import declarations, watching
 from ledger.signals.alerts.declarations import EndAlertRequest, WrittenAlert
 
 NO_ALERT = AlertNotFound(alert="low")
@@ -115,6 +115,47 @@ class OneAlert(SignalsEndpoint):
         key = dry_run_key(request) if dry_run else idempotency_key(request)
         who = {"actor": self.key.actor, "request_id": self.request_id}
         return {"alert": alert, "idempotency_key": key, "dry_run": dry_run, **who}
+
+
+class AlertAccounts(SignalsEndpoint):
+    """The accounts that are low by an alert are listed."""
+
+    @operation(
+        "listAlertAccounts",
+        "List the accounts that are low by an alert",
+        "The accounts that have crossed an alert of this name and not recovered, those that crossed it last first; of an alert "
+        "with `expiring_days`, the accounts with credits that expire in these days. As of the workers' last look, which comes "
+        "every few seconds.",
+        tag=SIGNALS,
+        scope=SIGNALS_READ,
+        parameters=[ALERT_PATH],
+        query=request_schemas.AlertAccountsQuery,
+        responses={
+            200: ResponseBody(
+                page_of(AlertAccountBodySerializer),
+                page_example(examples.ALERT_ACCOUNT, path="/v1/alerts/low/accounts"),
+                "A page of accounts.",
+            )
+        },
+        problems=[NO_ALERT],
+    )
+    def get(self, request: HttpRequest, alert: str) -> Response:
+        filters = read_query(request_schemas.AlertAccountsQuery, request)
+        page = cursors.requested_page(request, filters)
+        if not declarations.alerts(alert=alert, limit=1):
+            raise AlertNotFound(alert=alert)
+        found = watching.crossed(alert, **filters, **page.newest_first(), limit=page.rows_wanted)
+        return json_response(page.response_body(found, keyset=lambda account: account.keyset, body=_account))
+
+
+def _account(row: watching.CrossedAccount) -> dict[str, Any]:
+    return {
+        "holder_id": row.holder_id,
+        "credit_type": row.credit_type,
+        "crossed_at": time_text(row.crossed_at),
+        "crossing": row.crossings,
+        "is_depleted": row.is_depleted,
+    }
 
 
 def _written(made: Any, execute: Callable[[Any], WrittenAlert]) -> Response:

@@ -8,11 +8,12 @@ import pytest
 
 from ledger import services
 from ledger.database.statements import fetch_rows, fetch_value
-from ledger.models import Webhook, WebhookChange
-from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, end_alert, set_alert
+from ledger.models import Alert, StaffEvent, Webhook, WebhookChange
+from ledger.signals.alerts import declarations
+from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, alerts_of, end_alert, set_alert
 from ledger.signals.feed import feed
 from ledger.testing import unique
-from tests.ledger.admin.admin_site import cost_of, operator, text_of
+from tests.ledger.admin.admin_site import cost_of, hidden_key, operator, submit_form, text_of
 from tests.ledger.signals.conftest import Receiver, answer, receiver, webhook, work
 
 __all__ = ["receiver", "webhook"]
@@ -117,6 +118,80 @@ def test_an_alert_is_shown_with_the_accounts_that_crossed_it(webhook: Callable[.
     assert "bob" not in shown
     assert "below 20 %" not in page(client, f"{ALERTS}?name=low")
     assert "below 1,200" not in page(client, f"{ALERTS}?holder_id=ada")
+
+
+def alert_rows() -> int:
+    return fetch_value(int, "SELECT (SELECT count(*) FROM ledger_alert) + (SELECT count(*) FROM ledger_alert_look)")
+
+
+def test_an_alert_is_declared_changed_and_ended_in_the_admin(db: None) -> None:
+    client = operator("ledger.view_alert", "ledger.set_alert")
+    declared = {"alert": "low", "holder_id": "ada", "credit_type": "credits", "below": "1200", "reason": "Asked for"}
+    assert submit_form(client, f"{ALERTS}declare-alert/", **declared).status_code == 302
+    row = Alert.objects.get()
+    assert (row.name, row.holder_id, row.credit_type, row.below) == ("low", "ada", "credits", 1200)
+    assert (row.actor, row.reason) == ("admin:mara", "Asked for")
+    change = f"{ALERTS}{row.pk}/change-alert/"
+    assert 'value="1200"' in client.get(change).content.decode()
+    assert submit_form(client, change, **declared | {"below": "", "days_left": "3"}).status_code == 302
+    [known] = alerts_of("ada")
+    assert (known.below, known.days_left, known.rate_days) == (None, 3, 7)
+    assert submit_form(client, f"{ALERTS}{known.id}/end-alert/", reason="Over").status_code == 302
+    assert alerts_of("ada") == []
+    assert list(StaffEvent.objects.values_list("action", flat=True)).count("form") == 3
+
+
+def test_the_second_click_on_declare_declares_nothing_again(db: None) -> None:
+    client = operator("ledger.view_alert", "ledger.set_alert")
+    values = {"alert": "low", "below": "5", "reason": "Asked for", "idempotency_key": "admin-1"}
+    for _ in range(2):
+        assert client.post(f"{ALERTS}declare-alert/", values).status_code == 302
+    assert Alert.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"below": ""}, "Give below, or below_percent, or days_left, or expiring_days."),
+        ({"below_percent": "20"}, "Give either this or below, not both."),
+        ({"rate_days": "7"}, "Only with days_left."),
+        ({"alert": "A b"}, "This must be"),
+        ({"holder_id": "a b"}, "This must be"),
+    ],
+)
+def test_a_wrong_alert_is_refused_at_its_field_and_writes_nothing(db: None, wrong: dict[str, str], words: str) -> None:
+    client = operator("ledger.view_alert", "ledger.set_alert")
+    refused = submit_form(client, f"{ALERTS}declare-alert/", **{"alert": "low", "below": "5", "reason": "x"} | wrong)
+    assert refused.status_code == 422
+    assert words in text_of(refused.content.decode())
+    assert alert_rows() == 0
+
+
+def test_one_alert_too_many_and_an_end_that_came_first_are_refused_in_words(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = operator("ledger.view_alert", "ledger.set_alert")
+    monkeypatch.setattr(declarations, "MAX_ALERTS", 1)
+    made = set_alert(AlertRequest(alert="low", below=5)).alert
+    before = alert_rows()
+    refused = submit_form(client, f"{ALERTS}declare-alert/", alert="other", below="5", reason="x")
+    assert refused.status_code == 422
+    assert "at most 1" in text_of(refused.content.decode())
+    assert alert_rows() == before
+    address = f"{ALERTS}{made.pk}/end-alert/"
+    key = hidden_key(client.get(address).content.decode())
+    end_alert(EndAlertRequest(alert="low"))
+    before = alert_rows()
+    assert client.post(address, {"idempotency_key": key, "reason": "x"}).status_code in (404, 422)
+    assert alert_rows() == before
+
+
+def test_alerts_are_declared_and_ended_only_with_the_permission(db: None) -> None:
+    made = set_alert(AlertRequest(alert="low", below=5)).alert
+    before = alert_rows()
+    client = operator("ledger.view_alert")
+    for page_of in ("declare-alert/", f"{made.pk}/change-alert/", f"{made.pk}/end-alert/"):
+        values = {"alert": "low", "below": "9", "reason": "x", "idempotency_key": "k"}
+        assert client.get(ALERTS + page_of).status_code == client.post(ALERTS + page_of, values).status_code == 403
+    assert alert_rows() == before
 
 
 def test_the_pages_cost_the_same_with_more_rows(webhook: Callable[..., dict[str, Any]]) -> None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from ledger import services
 from ledger.database.statements import fetch_value
 from ledger.signals.alerts import declarations
+from ledger.signals.feed import feed
 from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 
 BODY = {"below": 100, "holder_id": "ada", "credit_type": "credits", "reason": "Asked for"}
@@ -54,6 +56,33 @@ def test_a_list_of_alerts_has_pages_in_both_directions(api: ApiClient) -> None:
     second = api.get(first["next"]).json()
     assert [[each["alert"] for each in page["results"]] for page in (first, second)] == [["e", "d"], ["c", "b"]]
     assert api.get(second["previous"]).json()["results"] == first["results"]
+
+
+def test_the_accounts_that_are_low_are_listed(api: ApiClient) -> None:
+    declare(api, below=100)
+    for holder, amount in (("ada", 99), ("bob", 100), ("cyd", 5), ("dan", 5)):
+        services.grant(holder_id=holder, amount=amount, idempotency_key="g")
+    services.grant(holder_id="ada", credit_type="sms", amount=5, idempotency_key="s")
+    services.spend(holder_id="cyd", amount=5, idempotency_key="all")
+    feed()
+    path = "/v1/alerts/low/accounts"
+    low = api.get(path).json()["results"]
+    accounts = {(each["holder_id"], each["credit_type"]): each for each in low}
+    assert set(accounts) == {("ada", "credits"), ("ada", "sms"), ("cyd", "credits"), ("dan", "credits")}
+    assert [each["crossed_at"] for each in low] == sorted((each["crossed_at"] for each in low), reverse=True)
+    assert {account for account, each in accounts.items() if each["is_depleted"]} == {("cyd", "credits")}
+    assert {each["crossing"] for each in low} == {1}
+    assert [each["credit_type"] for each in api.get(f"{path}?holder=ada&credit_type=sms").json()["results"]] == ["sms"]
+    first = api.get(f"{path}?limit=3").json()
+    second = api.get(first["next"]).json()
+    assert first["results"] + second["results"] == low
+    assert api.get(second["previous"]).json()["results"] == first["results"]
+    services.grant(holder_id="dan", amount=100, idempotency_key="up")
+    feed()
+    assert "dan" not in {each["holder_id"] for each in api.get(path).json()["results"]}
+    problem_of_refusal(api.get("/v1/alerts/none/accounts"), 404)
+    api.delete("/v1/alerts/low")
+    problem_of_refusal(api.get(path), 404)
 
 
 def test_a_repeated_request_gets_the_same_bytes(api: ApiClient) -> None:

@@ -186,6 +186,7 @@ SENTENCES = {
     ),
     "budget-limit": ({"what": "budgets", "limit": 20}, "an account can have at most 20 budgets."),
     "recurring-grant-not-found": ({"recurring_grant": "monthly"}, "the account has no recurring grant monthly."),
+    "recurring-grant-limit": ({"limit": 50}, "an account can have at most 50 recurring grants."),
     "recurring-grant-due": (
         {"recurring_grant": "monthly", "due_at": "2026-02-01T00:00:00.000000Z"},
         "the recurring grant monthly has a grant due since 2026-02-01T00:00:00.000000Z, which has to be made first.",

@@ -114,6 +114,16 @@ class AccountBalance(TypedDict):
     exact_integers: NotRequired[dict[str, str]]
 
 
+class AlertAccountBody(TypedDict):
+    """An account that has crossed an alert and not recovered."""
+
+    holder_id: str
+    credit_type: str
+    crossed_at: str
+    crossing: int
+    is_depleted: bool
+
+
 class AlertBody(TypedDict):
     """An alert."""
 

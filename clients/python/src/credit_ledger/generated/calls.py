@@ -8,6 +8,7 @@ from typing import Any, Literal
 from credit_ledger.call import ABSENT, Absent, Call, ListCall, absent_if_none, path
 from credit_ledger.generated.bodies import (
     AccountBalance,
+    AlertAccountBody,
     AlertBody,
     Amendment,
     ApiKey,
@@ -1729,6 +1730,29 @@ def end_alert(
     )
 
 
+def alert_accounts(
+    alert: str, *, limit: int | None = None, cursor: str | None = None, holder: str | None = None, credit_type: str | None = None
+) -> ListCall[AlertAccountBody]:
+    """List the accounts that are low by an alert.
+
+    The accounts that have crossed an alert of this name and not recovered, those that crossed it last first; of an alert with
+    `expiring_days`, the accounts with credits that expire in these days. As of the workers' last look, which comes every few
+    seconds.
+
+    Scope: `signals:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/alerts/{}/accounts", alert),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder": absent_if_none(holder),
+            "credit_type": absent_if_none(credit_type),
+        },
+    )
+
+
 def own_key() -> Call[OwnKey]:
     """Read your key.
 
@@ -2460,9 +2484,8 @@ def usage_events(
 ) -> ListCall[UsageEvent]:
     """List usage events.
 
-    The events of a subscription, of all subscriptions of a customer, or of a meter; the latest use first. Give
-    `subscription`, `customer` or `meter`; `meter` also beside one of the others. Events that were billed long ago may have
-    been removed.
+    All events, the latest use first; or only those of a subscription or of all subscriptions of a customer, and of a meter.
+    Events that were billed long ago may have been removed.
 
     Scope: `billing:read`.
     """
