@@ -1,6 +1,6 @@
 """The alerts that have not ended, each with the accounts that have crossed it; operators declare, change and end them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from django.contrib import admin
@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from ledger.admin.forms.operations import REASON
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url, timestamp
 from ledger.admin.kit.columns import Column, table_of
@@ -55,7 +54,6 @@ class AlertForm(RequestForm[AlertRequest]):
         "days_left": Shown(label="Or days left", help="Low if what is available lasts for fewer days at the present rate."),
         "rate_days": Shown(label="Rate of days", help="With days left: the rate is what was spent in so many days; empty: 7."),
         "expiring_days": Shown(label="Or expiring within days", help="Reports each lot that expires within so many days, once."),
-        "reason": REASON,
     }
 
 
@@ -64,7 +62,7 @@ class EndAlertForm(RequestForm[EndAlertRequest]):
 
     declared = EndAlertRequest
     use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(end_alert)
-    shows = {"reason": REASON}
+    shows: ClassVar[Mapping[str, Shown]] = {}
 
 
 class AlertPage(FormPage[Any]):
