@@ -1,5 +1,9 @@
 """The states of an invoice: finalising, paying and voiding it, marking it as uncollectible, and deleting a draft."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Final
+
 from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
@@ -18,8 +22,10 @@ from billing.models import (
     InvoiceTax,
     Line,
 )
+from billing.rating.values import OneLine
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_key, holder_lock
+from ledger.records import Record
 
 State = Invoice.State
 
@@ -88,6 +94,32 @@ def finalize(invoice_id: int) -> Invoice:
         finalize_under(lock, finalizing(invoice))
         invoice.refresh_from_db()
     return invoice
+
+
+MAX_NOTE_CHARACTERS: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftNote(Record):
+    """The note of a draft."""
+
+    note: Annotated[str, OneLine("The document prints it; empty for none.", most=MAX_NOTE_CHARACTERS)]
+
+
+def note_draft(invoice_id: int, note: str) -> Invoice:
+    """Give a draft a note, which its document prints, or raise and change nothing. Raises: as `finalize`."""
+    with locked_invoice(invoice_id) as (lock, invoice):
+        if invoice.state != State.DRAFT:
+            raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="noted")
+        note_drafts_under(lock, invoice.subscription_ref, [invoice.pk], note)
+        invoice.refresh_from_db()
+    return invoice
+
+
+def note_drafts_under(lock: Lock, subscription_ref: str, invoice_ids: Collection[int], note: str) -> None:
+    """Give drafts of a subscription a note."""
+    lock.ensure_held(invoice_key(subscription_ref))
+    Invoice.objects.filter(pk__in=invoice_ids).update(note=note)
 
 
 def pay(invoice_id: int) -> Invoice:

@@ -75,16 +75,21 @@ def apply(*, invoice_id: int, kind: str, actor: str, reason: str, idempotency_ke
     return TransitionResult(invoice_id, result.body["number"], result.body["state"], result.replayed)
 
 
-def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "") -> Invoice:
+def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "", note: str = "") -> Invoice:
     """Change the state as `apply` does, in the transaction of a caller that stores the key; the reason may be empty.
 
     Invoices that are voided with this one get the same actor and reason.
+
+    Args:
+        note: replaces the note of a draft that is finalised; empty: it keeps its note.
     """
     with locked_invoice(invoice_id) as (lock, invoice):
         # The record first: finalisation takes the number last, because others wait for its row. To void a void invoice changes
         # nothing.
         if kind != "void" or invoice.state != Invoice.State.VOID:
             _note(lock, invoice, kind=kind, actor=actor, reason=reason)
+        if note and invoice.state == Invoice.State.DRAFT:
+            invoices.note_drafts_under(lock, invoice.subscription_ref, [invoice.pk], note)
         if kind != "void":
             return TRANSITIONS[kind](invoice_id)
         *corrections, voided = invoices.void_with_corrections(invoice_id)

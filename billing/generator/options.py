@@ -48,5 +48,7 @@ class Options:
     run_id: UUID | None = None
     grace_ends_at: datetime | None = None
     """Set by the generator: until then each run rates the new draft again."""
+    note: str = ""
+    """A text for the documents of what becomes due; see `Invoice.note`."""
     render: Callable[[int], dict[str, Any]] | None = None
     """Called with each invoice before the transaction ends, also in a dry run."""

@@ -334,6 +334,7 @@ class Migration(migrations.Migration):
                     ('seller_id', models.BigIntegerField(db_comment='billing_seller.id when it was finalised; null: none was recorded', null=True)),
                     ('credit_units', models.JSONField(db_comment='unit and decimals of each credit type on it, as they were when it was finalised; null: a draft', null=True)),
                     ('currency', models.CharField(max_length=3)),
+                    ('note', models.CharField(blank=True, db_comment='a text for this document', db_default='', default='', max_length=1000)),
                     ('state', models.CharField(choices=[('draft', 'Draft'), ('open', 'Open'), ('paid', 'Paid'), ('void', 'Void'), ('uncollectible', 'Uncollectible')], default='draft', max_length=16)),
                     ('scope', models.CharField(blank=True, db_comment='usage or recurring when only that was billed', default='', max_length=10)),
                     ('as_of', models.DateTimeField(db_comment='up to when it bills')),

@@ -238,7 +238,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
         'invoice', i.id, i.series, i.series_value, i.number, i.subscription_id, i.subscription_ref, i.customer_id, i.customer_ref,
-        i.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = i.seller_id), 'hex'), i.buyer, i.currency, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
+        i.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = i.seller_id), 'hex'), i.buyer, i.currency, i.note, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
         i.tax_minor, i.total_minor, i.credits_applied_minor, i.credit_units, i.run_id, billing_microseconds(i.grace_ends_at),
         billing_microseconds(i.created_at), billing_microseconds(i.finalized_at),
         (

@@ -84,6 +84,7 @@ class Invoice(models.Model):
         null=True, db_comment="unit and decimals of each credit type on it, as they were when it was finalised; null: a draft"
     )
     currency = models.CharField(max_length=3)
+    note = models.CharField(max_length=1000, blank=True, default="", db_default="", db_comment="a text for this document")
     state = models.CharField(max_length=16, choices=State.choices, default=State.DRAFT)
     scope = models.CharField(max_length=10, blank=True, default="", db_comment="usage or recurring when only that was billed")
     as_of = models.DateTimeField(db_comment="up to when it bills")

@@ -13,8 +13,11 @@ MAX_NAME_CHARACTERS: Final = 200
 class Names(Value):
     """The name in languages of documents in which it differs, by their codes: `{"de": "Plätze"}`."""
 
-    child = Text(most=MAX_NAME_CHARACTERS, least=1)
     languages = tuple(language.code for language in LANGUAGES)
+
+    def __init__(self, text: str = "", *, most: int = MAX_NAME_CHARACTERS, **options: Any) -> None:
+        super().__init__(text, **options)
+        self.child = Text(most=most, least=1)
 
     def read(self, value: Any) -> dict[str, str]:
         if not isinstance(value, Mapping):

@@ -20,6 +20,18 @@ Used = partial(Number, or_integer=True, least=-MAX_QUANTITY, most=MAX_QUANTITY)
 """The value of a usage event, within plus and minus 10^18, as a decimal string or an integer."""
 
 
+class OneLine(Text):
+    """One line of printable characters; empty is the same as leaving it out."""
+
+    def read(self, value: Any) -> str:
+        line = super().read(value)
+        if not line.isprintable():
+            raise InvalidValue("forbidden-character", "This must be one line of printable characters.")
+        if line and not line.strip():
+            raise InvalidValue("blank", "This must not be blank.")
+        return line
+
+
 class Currency(Text):
     """An ISO 4217 code with 0, 2 or 3 decimals."""
 

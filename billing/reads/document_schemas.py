@@ -78,6 +78,7 @@ class InvoiceSerializer(ResponseSchema):
     subscription = text(attrgetter("subscription_ref"))
     customer = text(attrgetter("customer_ref"))
     currency = text()
+    note = text(lambda invoice: invoice.note or None, null=True, help_text="A text that the document prints.")
     state = text()
     issue_date = _day()
     due_date = _day()

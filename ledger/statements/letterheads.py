@@ -1,8 +1,8 @@
 """The issuer of statements, and the language of their reader: another application knows both and registers a function."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,12 +12,14 @@ class Letterhead:
     Args:
         name, line: of the issuer; the line has the address.
         footer: columns of lines, in the language of the statement.
+        brand: the issuer's logo, colour and footer for the template of letters; empty for none.
         language: of the statement, BCP 47.
     """
 
     name: str = ""
     line: str = ""
     footer: Sequence[Sequence[str]] = ()
+    brand: Mapping[str, Any] = field(default_factory=dict)
     language: str = "en"
 
 

@@ -222,7 +222,7 @@ def statement_page(found: AccountStatement, language: Language, *, letterhead: L
         "stamp": None if found.is_final else {"word": texts["open_word"], "sentence": texts["open_sentence"]},
         "running": f"{title} · {found.holder_id}",
         "page": texts["page"],
-        "sender": {"name": letterhead.name, "line": letterhead.line},
+        "sender": {"name": letterhead.name, "line": letterhead.line, **letterhead.brand},
         "recipient": [],
         "facts": [
             [texts["holder"], found.holder_id],

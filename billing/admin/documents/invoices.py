@@ -27,7 +27,7 @@ from billing.admin.documents.credit_notes import can_be_credited, credit_view, n
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import pdf_view
-from billing.admin.documents.transitions import WORDS, deletion_view, impossible, transition_view, transitions_table
+from billing.admin.documents.transitions import WORDS, deletion_view, impossible, note_view, transition_view, transitions_table
 from billing.admin.search import customers_of
 from billing.documents.printing.printed import invoice_pdf
 from billing.models import (
@@ -132,7 +132,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     starts = "A run of the generator makes the invoices of subscriptions: manage.py generate_invoices."
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
-    actions_detail = ("show_pdf", "finalize", "pay", "credit", "void", "mark_uncollectible", "delete_draft")
+    actions_detail = ("show_pdf", "finalize", "note", "pay", "credit", "void", "mark_uncollectible", "delete_draft")
     change_form_outer_before_template = "admin/billing/document.html"
     fieldsets = (
         (None, {"fields": (("state_label", "subscription_cell", "customer_cell"),)}),
@@ -187,7 +187,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
         invoice = self.get_object(request, unquote(object_id))
         if invoice is None:
             return []
-        return [*impossible(invoice), *([] if can_be_credited(invoice) else ["credit"])]
+        hidden = [] if can_be_credited(invoice) else ["credit"]
+        return [*impossible(invoice), *hidden, *([] if invoice.state == Invoice.State.DRAFT else ["note"])]
 
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
     def show_pdf(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -204,6 +205,11 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Credit lines of the invoice, or its whole rest."""
         return credit_view(self, request, self.row_of(request, object_id))
+
+    @operation("Note", icon="edit_note", permission=FINALIZE_INVOICE)
+    def note(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give the draft a note."""
+        return note_view(self, request, self.row_of(request, object_id))
 
     @operation("Delete draft", icon="delete", permission=DELETE_DRAFT, url_path="delete-draft")
     def delete_draft(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -12,6 +12,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from billing.admin.documents.tables import notation_in
+from billing.documents.printing.brand import logo_url
 from billing.documents.printing.pages import DocumentSource, address_lines, country_name, credit_note_page, invoice_page
 from billing.documents.printing.printed import credit_note_source, invoice_source
 from billing.models import CreditNote, Invoice
@@ -47,6 +48,9 @@ def _document(source: DocumentSource, page: Mapping[str, Any], state: str) -> di
         "state": state,
         "facts": page["facts"],
         "seller": _seller(source),
+        "logo": logo_url(source.seller),
+        "footer": source.in_language("footer"),
+        "terms": (page["payment"] or {}).get("terms", ""),
         "buyer": page["recipient"],
         "columns": page["columns"],
         "lines": lines,

@@ -11,12 +11,14 @@ from django.utils.html import format_html
 
 from billing.admin.cells import by_pk, money
 from billing.documents import transitions
-from billing.documents.invoices import came_to_nothing
+from billing.documents.invoices import DraftNote, came_to_nothing, note_draft
 from billing.models import Invoice, Subscription, Transition
+from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.forms.idempotent import Done, FormPage, KeyedForm
+from ledger.admin.kit.forms.fields import Shown
+from ledger.admin.kit.forms.idempotent import Done, FormPage, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Refused
 
@@ -105,6 +107,51 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
         ),
         back=row_url(Invoice, invoice.pk),
         then=row_url(Subscription, invoice.subscription_id),
+    ).view(model_admin, request)
+
+
+class NoteForm(RequestForm[DraftNote]):
+    """The note of a draft."""
+
+    declared = DraftNote
+    shows = {
+        "note": Shown(label="Note", required=False, help="The document prints it: the number of an order, for example."),
+    }
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON with the emptied note."""
+        return {"note": ""} | super().body()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotePage(FormPage[NoteForm]):
+    """The page of a draft's note."""
+
+    draft: Invoice
+
+    def operation(self, form: NoteForm) -> Done:
+        """Give the draft the note, once."""
+        note = form.request.note
+        with invoices_named():
+            result = execute_once(
+                collection="invoices",
+                idempotency_key=form.key,
+                request_digest=request_digest_of({"invoice": self.draft.pk, "note": note}),
+                act=lambda: WriteResult(200, {"id": note_draft(self.draft.pk, note).pk}),
+            )
+        return Done(f"The note of {self.draft}", note or "none", row_url(Invoice, self.draft.pk), result.replayed)
+
+
+def note_view(model_admin: ReadOnlyAdmin, request: HttpRequest, draft: Invoice) -> HttpResponse:
+    """Show the form of a draft's note, or give the draft the note."""
+    return NotePage(
+        form=NoteForm,
+        draft=draft,
+        title=f"Note: {draft}",
+        button="Save the note",
+        explanation="The document prints the note. A run that rates the draft again keeps it.",
+        back=row_url(Invoice, draft.pk),
+        initial={"note": draft.note},
     ).view(model_admin, request)
 
 

@@ -69,6 +69,7 @@ class SubscriptionInvoices(WriteEndpoint):
             only=Scope(fields["only"]) if "only" in fields else None,
             finalize=fields["finalize"],
             dry_run=fields["dry_run"],
+            note=fields["note"],
             render=reads.invoice_document,
         )
         generated = generate.generate_held(lock, ref=ref, options=options)

@@ -10,6 +10,7 @@ from billing import reads
 from billing.api.endpoints import BUSY, INVOICE_PATH, INVOICES, NO_INVOICE, BillingEndpoint, WriteEndpoint, list_operation
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import transitions
+from billing.documents.invoices import DraftNote, note_draft
 from billing.errors import InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
@@ -43,6 +44,21 @@ class OneInvoice(WriteEndpoint):
     )  # fmt: skip
     def get(self, request: HttpRequest, invoice_id: int) -> Response:
         return json_response(reads.invoice_document(invoice_id))
+
+    @operation(
+        "changeDraft", "Give a draft a note",
+        "Its document prints the note. A finalised invoice does not change.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
+        takes=RequestBody(shape_of(DraftNote), {"an order": {"note": "Your order 4711 of 3 October"}}),
+        responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The draft with the note.")},
+        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="noted"), BUSY],
+    )  # fmt: skip
+    def patch(self, request: HttpRequest, invoice_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            note_draft(invoice_id, fields["note"])
+            return 200, reads.invoice_document(invoice_id)
+
+        return self.once(request, DraftNote, act)
 
     @operation(
         "deleteDraft", "Delete a draft",
@@ -85,6 +101,8 @@ class _TransitionEndpoint(WriteEndpoint):
     body_limit_bytes = BODY_LIMIT_BYTES
     takes_nothing = True
 
+    takes: type[request_schemas.Transition] = request_schemas.Transition
+
     def apply(self, request: HttpRequest, invoice_id: int, kind: str) -> Response:
         """Make the transition, and respond with the invoice after it."""
 
@@ -92,13 +110,15 @@ class _TransitionEndpoint(WriteEndpoint):
             transitions.apply_in(invoice_id=invoice_id, kind=kind, actor=self.key.actor, **fields)
             return 200, reads.invoice_document(invoice_id)
 
-        return self.once(request, request_schemas.Transition, act)
+        return self.once(request, self.takes, act)
 
 
-def _transition_operation(name: str, summary: str, description: str) -> Callable[[Any], Any]:
+def _transition_operation(
+    name: str, summary: str, description: str, takes: type[request_schemas.Transition] = request_schemas.Transition
+) -> Callable[[Any], Any]:
     return operation(
         name, summary, description, tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
-        takes=RequestBody(shape_of(request_schemas.Transition), {"with a reason": {"reason": "Agreed by phone"}, "nothing": {}}),
+        takes=RequestBody(shape_of(takes), {"with a reason": {"reason": "Agreed by phone"}, "nothing": {}}),
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice after the transition.")},
         problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
     )  # fmt: skip
@@ -107,7 +127,12 @@ def _transition_operation(name: str, summary: str, description: str) -> Callable
 class Finalize(_TransitionEndpoint):
     """Finalising a draft."""
 
-    @_transition_operation("finalizeInvoice", "Finalise a draft", "Applies credits, assigns the number and freezes the invoice.")
+    takes = request_schemas.Finalization
+
+    @_transition_operation(
+        "finalizeInvoice", "Finalise a draft", "Applies credits, assigns the number and freezes the invoice.",
+        request_schemas.Finalization,
+    )  # fmt: skip
     def post(self, request: HttpRequest, invoice_id: int) -> Response:
         return self.apply(request, invoice_id, "finalize")
 

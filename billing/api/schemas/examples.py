@@ -73,7 +73,8 @@ USAGE_BODY: dict[str, Any] = {
 USAGE: dict[str, Any] = {"results": [{"idempotency_key": "call-1", "result": "accepted", "detail": ""}]}
 GENERATION_BODY: dict[str, Any] = {"as_of": "2026-02-01T00:00:00Z"}
 INVOICE: dict[str, Any] = {
-    "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "state": "open",
+    "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "note": None,
+    "state": "open",
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
     "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "amount_due_minor": 1680,
     "lines": [

@@ -5,6 +5,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
+from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.generator.options import Scope
 from billing.metering.usage import MAX_EVENTS, NewEvent
 from billing.models import Invoice
@@ -12,7 +13,7 @@ from billing.orders.customers import CustomerChange
 from billing.orders.subscriptions import NewCharge
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceValue
-from billing.rating.values import Currency, Ref, Units, Used
+from billing.rating.values import Currency, OneLine, Ref, Units, Used
 from billing.reads.subscriptions import STATES
 from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.records import Nested, Record, Shape
@@ -100,6 +101,7 @@ class Generation(Record):
     only: Annotated[str | None, Choice(Scope, "Only usage or only recurring charges; by default both.", null=True)] = None
     finalize: Annotated[bool, Boolean("Finalise the invoices, which gives them numbers; otherwise leave drafts.")] = True
     dry_run: Annotated[bool, Boolean("The same as `dry_run=true` in the query.")] = False
+    note: Annotated[str, OneLine("A text that the new invoices print.", most=MAX_NOTE_CHARACTERS)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +114,15 @@ class Transition(Record):
     """The reason for a transition of an invoice."""
 
     reason: Annotated[str, Text("The reason, for later questions.", most=MAX_REASON_CHARACTERS)] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finalization(Transition):
+    """The reason for finalising a draft, and a text that it prints."""
+
+    note: Annotated[
+        str, OneLine("A text that the invoice prints; empty: the draft keeps its note.", most=MAX_NOTE_CHARACTERS)
+    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

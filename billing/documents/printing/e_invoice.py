@@ -127,6 +127,8 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
         }
     else:
         terms["BT-9"] = source.day("due_date")
+        terms["BT-20"] = source.in_language("payment_terms") or None
+        terms["BG-1"] = [{"BT-22": document["note"]}] if document["note"] else None
         terms |= _payment(source)
     return terms
 

@@ -1,6 +1,7 @@
 """The seller on a statement of credits, in the language of the holder's customer."""
 
-from billing.documents.printing.pages import DOT, address_lines, seller_columns
+from billing.documents.printing.brand import printed_brand
+from billing.documents.printing.pages import DOT, address_lines, seller_columns, text_in
 from billing.documents.printing.texts import texts_of
 from billing.documents.sellers import current_seller
 from billing.models import Customer
@@ -19,6 +20,7 @@ def letterhead(holder_id: str, language: str | None) -> Letterhead:
     return Letterhead(
         name=details["name"],
         line=DOT.join(address_lines(details)[1:]),
+        brand={**printed_brand(details), "footer": text_in(code, details.get("footer") or {})},
         footer=seller_columns(details, texts_of(code, seller=details, buyer={}), code),
         language=code,
     )

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from billing.documents.printing.arithmetic import Notation, calculation
+from billing.documents.printing.brand import printed_brand
 from billing.documents.printing.texts import COUNTRIES, texts_of
 from billing.models import CREDIT_NOTE, INVOICE, DocumentKind
 from billing.rating.money import minor_digits
@@ -32,7 +33,7 @@ class DocumentSource:
 
     Args:
         document: as `GET /v1/invoices/{id}` or `/v1/credit-notes/{id}` returns it.
-        seller, buyer: their details at the issue.
+        seller, buyer: their details at the issue; see `billing.documents.sellers.NewSeller`.
         zone: the customer's time zone, for periods.
         credits, credit_type: how many prepaid credits paid a part of it, or went back with it, and their type.
         units: of the credit types on it that have one, as shown at the issue.
@@ -40,7 +41,7 @@ class DocumentSource:
     """
 
     document: Mapping[str, Any]
-    seller: Mapping[str, str]
+    seller: Mapping[str, Any]
     buyer: Mapping[str, Any]
     zone: tzinfo
     credits: int = 0
@@ -70,6 +71,10 @@ class DocumentSource:
         texts = texts_of(self.language.code, seller=self.seller, buyer=self.buyer.get("address") or {})
         return Notation(self.language, texts, self.document["currency"], self.units)
 
+    def in_language(self, name: str) -> str:
+        """Return one of the seller's texts in the reader's language, or else in the first language that it has."""
+        return text_in(self.language.code, self.seller.get(name) or {})
+
     @property
     def is_valid(self) -> bool:
         """Whether the document is neither a draft nor void."""
@@ -95,7 +100,7 @@ def invoice_page(source: DocumentSource) -> dict[str, Any]:
         + [texts["amount"].format(currency=document["currency"])],
         "lines": [_line(source, line) for line in document["lines"]],
         "sums": _invoice_sums(source),
-        "notes": _notes(source),
+        "notes": [*_notes(source), *filter(None, [document["note"]])],
         "payment": _payment(source),
     }
 
@@ -128,6 +133,11 @@ def credit_note_page(source: DocumentSource) -> dict[str, Any]:
     }
 
 
+def text_in(language: str, texts: Mapping[str, str]) -> str:
+    """Return a text in a language, or else in English or the first language that it has; empty without any."""
+    return texts.get(language) or texts.get("en") or next(iter(texts.values()), "")
+
+
 # The letter ------------------------------------------------------------------------------------------
 
 
@@ -149,7 +159,12 @@ def _letter(source: DocumentSource, kind: str, facts: Sequence[tuple[str, str]])
         "stamp": _stamp(source),
         "running": DOT.join(part for part in (f"{kind} {number}".strip(), _day(source, "issue_date")) if part),
         "page": texts["page"],
-        "sender": {"name": source.seller["name"], "line": DOT.join(address_lines(source.seller))},
+        "sender": {
+            "name": source.seller["name"],
+            "line": DOT.join(address_lines(source.seller)),
+            "footer": source.in_language("footer"),
+            **printed_brand(source.seller),
+        },
         "recipient": address_lines(address, str(source.buyer.get("name") or ""), country=abroad),
         "facts": [[label, value] for label, value in facts if value],
         "footer": seller_columns(source.seller, texts, source.language.code),
@@ -173,7 +188,9 @@ def address_lines(address: Mapping[str, Any], name: str = "", *, country: str = 
     return [str(line) for line in lines if line]
 
 
-_NOT_OF_THE_ADDRESS: Final = ("vat_id", "tax_number", "register", "email", "phone", "website", "iban", "bic", "bank")
+_NOT_OF_THE_ADDRESS: Final = (
+    "vat_id", "tax_number", "register", "email", "phone", "website", "iban", "bic", "bank", "logo", "accent_color",
+)  # fmt: skip
 
 
 def country_name(code: str, language: str) -> str:
@@ -181,7 +198,7 @@ def country_name(code: str, language: str) -> str:
     return COUNTRIES[language].get(code, code)
 
 
-def seller_columns(seller: Mapping[str, str], texts: Mapping[str, str], language: str) -> list[list[str]]:
+def seller_columns(seller: Mapping[str, Any], texts: Mapping[str, str], language: str) -> list[list[str]]:
     """Return the footer about a seller: address, contact, bank and registers, a column each."""
     columns = [
         address_lines(seller, country=country_name(seller["country"], language)),
@@ -341,7 +358,7 @@ def _payment(source: DocumentSource) -> dict[str, Any] | None:
         return None
     due_minor = document["amount_due_minor"]
     if not due_minor:
-        return {"sentence": texts["nothing_due"], "rows": [], "qr": None, "caption": ""}
+        return {"sentence": texts["nothing_due"], "terms": "", "rows": [], "qr": None, "caption": ""}
     rows = [
         (texts["account_holder"], seller["name"] if "iban" in seller else ""),
         ("IBAN", grouped(seller.get("iban", ""))),
@@ -352,6 +369,7 @@ def _payment(source: DocumentSource) -> dict[str, Any] | None:
     amount = _with_currency(source, due_minor)
     return {
         "sentence": texts["please_pay"].format(amount=amount, day=source.language.day(due_on)),
+        "terms": source.in_language("payment_terms"),
         "rows": [[label, value] for label, value in rows if value],
         "qr": _code(source, due_minor),
         "caption": texts["scan"],

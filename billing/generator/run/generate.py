@@ -12,7 +12,7 @@ from django.db import Error, IntegrityError, transaction
 from django.utils import timezone
 
 from billing.documents.invoice_locks import invoice_key
-from billing.documents.invoices import delete_draft_under
+from billing.documents.invoices import delete_draft_under, note_drafts_under
 from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.difference import coupon_uses
 from billing.generator.difference.due_drafts import RunStep, write_step
@@ -169,21 +169,27 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
     if subscription.has_drafts_in_grace:
         # Deleting a draft takes the holder's lock for the returned credits; the lock of coupons comes before it.
         coupon_uses.wait_turn(lock, subscription)
-        for draft in _taken_back(lock, subscription):
+        for draft, notes in _taken_back(lock, subscription):
             over = options.finalize and options.as_of >= draft.grace_ends_at
             again = replace(
                 options, as_of=draft.as_of, only=draft.scope, finalize=over, max_periods=None,
                 grace_ends_at=None if over else draft.grace_ends_at,
             )  # fmt: skip
             steps.append(write_step(lock, read_subscription(lock, subscription.ref), again))
+            for currency, invoice_id, _ in steps[-1].invoices:
+                note_drafts_under(lock, subscription.ref, [invoice_id], notes.get(currency, ""))
         subscription = read_subscription(lock, subscription.ref)
     if options.finalize and subscription.grace_days:
         grace = timedelta(days=subscription.grace_days)
         options = replace(options, finalize=False, grace_ends_at=options.as_of + grace)
+    rated_again = len(steps)
     if pays_with_its_allowance(lock, subscription, options):
         steps += _one_due_date_at_a_time(lock, subscription, options)
     else:
         steps.append(write_step(lock, subscription, options))
+    made = [invoice_id for step in steps[rated_again:] for _, invoice_id, _ in step.invoices]
+    if options.note and made:
+        note_drafts_under(lock, subscription.ref, made, options.note)
     return finish_steps(lock, steps)
 
 
@@ -209,17 +215,18 @@ class _DraftInGrace:
     grace_ends_at: datetime
 
 
-def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[_DraftInGrace]:
-    """Delete the drafts with a grace, the newest first, and return their targets, the oldest first.
+def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[tuple[_DraftInGrace, dict[str, str]]]:
+    """Delete the drafts with a grace, the newest first, and return their targets and notes by currency, the oldest first.
 
     Raises:
         InvoiceCorrectedLater: an operator has finalised an invoice that corrects one of them; finalise that draft by hand.
     """
     drafts = Invoice.objects.filter(subscription_id=subscription.id, state=Invoice.State.DRAFT, grace_ends_at__isnull=False)
-    found: dict[_DraftInGrace, None] = {}
+    found: dict[_DraftInGrace, dict[str, str]] = {}
     for draft in drafts.order_by("-id"):
         assert draft.grace_ends_at is not None
         coupon_uses.keep_in_preview(subscription, draft.pk, is_made=False)
         delete_draft_under(lock, draft)
-        found[_DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at)] = None
-    return list(found)[::-1]
+        target = _DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at)
+        found.setdefault(target, {})[draft.currency] = draft.note
+    return list(found.items())[::-1]

@@ -7,11 +7,14 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from billing.documents.sellers import LIMITS, REQUIRED, current_seller, record_seller
+from billing.documents.printing.brand import decoded, is_png
+from billing.documents.sellers import NewSeller, current_seller, record_seller
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
+from ledger.records import declared_fields
 
 MOST_BYTES = 64 * 1024
+FIELDS = declared_fields(NewSeller)
 
 
 class Command(CommandWithExamples):
@@ -19,7 +22,8 @@ class Command(CommandWithExamples):
 
     help = (
         "Show the seller that documents name, or record it from a JSON file. Invoices finalised from then on print the "
-        f"new details; earlier ones keep theirs. Members: {', '.join(LIMITS)}; {', '.join(sorted(REQUIRED))} are required."
+        f"new details; earlier ones keep theirs. Members: {', '.join(field.name for field in FIELDS)}; "
+        f"{', '.join(sorted(field.name for field in FIELDS if field.required))} are required."
     )
     examples = (
         ("seller", "show the seller"),
@@ -43,8 +47,8 @@ class Command(CommandWithExamples):
             recorded = {"recorded_at": seller.recorded_at.isoformat(), "recorded_by": seller.recorded_by}
             self.stdout.write(json.dumps(seller.details | recorded, indent=2, ensure_ascii=False))
             return
-        for name in filter(seller.details.get, LIMITS):
-            self.stdout.write(f"{_label(name):<14}{seller.details[name]}")
+        for name in (field.name for field in FIELDS if field.name in seller.details):
+            self.stdout.write(f"{_label(name):<14}{_shown(name, seller.details[name])}")
         self.stdout.write(f"{'Recorded':<14}{seller.recorded_at:%Y-%m-%d %H:%M:%S} UTC by {seller.recorded_by}")
 
     def _record(self, path: Path) -> None:
@@ -58,10 +62,18 @@ class Command(CommandWithExamples):
         try:
             record_seller(details, actor=f"command:{getpass.getuser()}"[:200])
         except Invalid as invalid:
-            raise CommandError(f"{invalid.facts['pointer'].removeprefix('/')} {invalid.facts['detail']}") from invalid
+            raise CommandError(f"{invalid.facts['pointer'].removeprefix('/')}: {invalid.facts['detail']}") from invalid
 
 
 def _label(name: str) -> str:
     """Return the name of a member for people."""
     short = {"vat_id": "VAT id", "iban": "IBAN", "bic": "BIC", "email": "E-mail"}
     return short.get(name, name.replace("_", " ").capitalize())
+
+
+def _shown(name: str, value: Any) -> str:
+    """Return the value of a member for people."""
+    if name == "logo":
+        content = decoded(value)
+        return f"{'PNG' if is_png(content) else 'SVG'}, {len(content):,} bytes"
+    return " · ".join(f"{code}: {text}" for code, text in value.items()) if isinstance(value, dict) else str(value)

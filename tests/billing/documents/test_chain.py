@@ -72,7 +72,7 @@ GOLDEN = """
 FORM = (
     '["invoice", 900001, "GOLD", 1, "GOLD-000001", 77, "SUB-77", 78, "CUST-78", 9, '
     '"db5e9c1b3a6ab0f7a112030af298828dab17788247e6b13c884204abfbf65c1b", {"name": "Ada \\"✓\\"", "address": {}}, '
-    '"EUR", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, null, '
+    '"EUR", "", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, null, '
     '"00000000-0000-4000-8000-000000000001", null, 1767323045000006, 1767323045000007, '
     '[[900003, 1, "recurring", 79, 80, "base", "Base", 1767225600000000, 1769904000000000, 1.000000000000, 10.000000000000, '
     '1000, 100, "S", 20.000000000000, {"share": {"of": 31, "used": 31}}]], '
@@ -82,7 +82,7 @@ FORM = (
     '[[900005, 81, 100, [["2026-01-01T00:00:00+00:00", 100, 0]], 1767225600000000, 1775001600000000, "EUR", 1767323045000009, '
     "null]], [], [], null, null, [], []]"
 )
-DIGEST = "59b86b313b94fc29992bfc12070c5402cfb7e1e79a5c175a6a4c45997a28cb9c"
+DIGEST = "71caacb9ced04b8a17b17d0d31d0f6f65f090fadc4076ec17d971e3b8f6d6e16"
 
 
 def test_the_form_and_the_digest_of_an_invoice_are_these():
@@ -138,7 +138,7 @@ def invoice_form(invoice):
     head = [
         "invoice", invoice.pk, invoice.series, invoice.series_value, invoice.number, invoice.subscription_id,
         invoice.subscription_ref, invoice.customer_id, invoice.customer_ref, invoice.seller_id,
-        seller_digest(invoice), "<0>", invoice.currency,
+        seller_digest(invoice), "<0>", invoice.currency, invoice.note,
         invoice.scope,
         invoice.as_of, invoice.issue_date, invoice.due_date, invoice.subtotal_minor, invoice.discount_minor, invoice.tax_minor,
         invoice.total_minor, invoice.credits_applied_minor, "<1>", invoice.run_id, invoice.grace_ends_at, invoice.created_at,

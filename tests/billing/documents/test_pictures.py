@@ -43,7 +43,7 @@ def line_of(
 FREE = [rating_step("1000000", "0", "0", upper="1000000"), rating_step("4390000", "0.00002", "87.8", "1000000", "5390000")]
 TIERS = [rating_step("1000", "0.1", "100", upper="1000"), rating_step("10000", "0.05", "505", "1000", "11000", "5")]
 INVOICE = {
-    "number": "INV-000012", "subscription": "SUB-1234", "customer": "CUST-0042", "currency": "EUR", "state": "open",
+    "number": "INV-000012", "subscription": "SUB-1234", "customer": "CUST-0042", "currency": "EUR", "state": "open", "note": None,
     "issue_date": "2026-11-01", "due_date": "2026-12-01", "subtotal_minor": 124_680, "discount_minor": 1_860,
     "tax_minor": 22_436, "total_minor": 145_256, "credit_notes_minor": 0, "credits_applied_minor": 25_000,
     "amount_due_minor": 120_256,

@@ -194,6 +194,8 @@ export const CALLS = {
   invoices: {"id": "listInvoices", "method": "GET", "path": "/v1/invoices", "query": ["limit", "cursor", "subscription", "customer", "number", "currency", "since", "until", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read an invoice. */
   invoice: {"id": "readInvoice", "method": "GET", "path": "/v1/invoices/{invoice_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Give a draft a note. */
+  changeDraft: {"id": "changeDraft", "method": "PATCH", "path": "/v1/invoices/{invoice_id}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Delete a draft. */
   deleteDraft: {"id": "deleteDraft", "method": "DELETE", "path": "/v1/invoices/{invoice_id}", "query": ["dry_run", "reason"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Print an invoice. */

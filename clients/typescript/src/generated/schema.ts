@@ -1743,7 +1743,13 @@ export interface paths {
         delete: operations["deleteDraft"];
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Give a draft a note
+         * @description Its document prints the note. A finalised invoice does not change.
+         *
+         *     Scope: `billing:write`.
+         */
+        patch: operations["changeDraft"];
         trace?: never;
     };
     "/v1/invoices/{invoice_id}.pdf": {
@@ -3294,6 +3300,13 @@ export interface components {
              */
             hold: number;
         };
+        /** @description The reason for finalising a draft, and a text that it prints. */
+        Finalization: {
+            /** @description The reason, for later questions. Default: `""`. */
+            reason?: string;
+            /** @description A text that the invoice prints; empty: the draft keeps its note. Default: `""`. */
+            note?: string;
+        };
         /** @description One amount a period, whatever the usage; of a recurring price, for each ordered unit. */
         FlatPrice: {
             /**
@@ -3402,6 +3415,8 @@ export interface components {
             finalize?: boolean;
             /** @description The same as `dry_run=true` in the query. Default: `false`. */
             dry_run?: boolean;
+            /** @description A text that the new invoices print. Default: `""`. */
+            note?: string;
         };
         /** @description A customer's coupon. */
         GivenCoupon: {
@@ -3934,6 +3949,8 @@ export interface components {
             subscription: string;
             customer: string;
             currency: string;
+            /** @description A text that the document prints. */
+            note: string | null;
             state: string;
             issue_date: string | null;
             due_date: string | null;
@@ -4578,6 +4595,11 @@ export interface components {
              * @description Days for which an invoice stays a draft.
              */
             grace_days?: number;
+        };
+        /** @description The note of a draft. */
+        PatchedDraftNote: {
+            /** @description The document prints it; empty for none. */
+            note: string;
         };
         /** @description Changes to a webhook; fields that are left out do not change. */
         PatchedWebhookChange: {
@@ -8275,6 +8297,8 @@ export interface components {
         ListInvoicesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ReadInvoiceProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ChangeDraftProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         DeleteDraftProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
         /** @description The problems of this call. */
@@ -21670,6 +21694,161 @@ export interface operations {
             };
         };
     };
+    changeDraft: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
+                invoice_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["PatchedDraftNote"];
+                "application/merge-patch+json": components["schemas"]["PatchedDraftNote"];
+            };
+        };
+        responses: {
+            /** @description The draft with the note. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Invoice"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ChangeDraftProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The invoice's state does not allow this */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ChangeDraftProblem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ChangeDraftProblem"];
+                };
+            };
+        };
+    };
     printInvoice: {
         parameters: {
             query?: never;
@@ -22481,7 +22660,7 @@ export interface operations {
         };
         requestBody?: {
             content: {
-                "application/json": components["schemas"]["Transition"];
+                "application/json": components["schemas"]["Finalization"];
             };
         };
         responses: {

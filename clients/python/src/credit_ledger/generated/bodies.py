@@ -800,6 +800,7 @@ class Invoice(TypedDict):
     subscription: str
     customer: str
     currency: str
+    note: str | None
     state: str
     issue_date: str | None
     due_date: str | None

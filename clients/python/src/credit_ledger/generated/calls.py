@@ -2437,6 +2437,7 @@ def generate_invoices(
     as_of: datetime | str,
     only: PriceKindEnum | Absent | None = ABSENT,
     finalize: bool | None = None,
+    note: str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[GeneratedInvoices]:
@@ -2451,7 +2452,7 @@ def generate_invoices(
         "POST",
         path("/v1/subscriptions/{}/invoices", ref),
         query={"dry_run": True if dry_run else ABSENT},
-        body={"as_of": as_of, "only": only, "finalize": absent_if_none(finalize)},
+        body={"as_of": as_of, "only": only, "finalize": absent_if_none(finalize), "note": absent_if_none(note)},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
@@ -2577,6 +2578,23 @@ def invoice(invoice_id: int) -> Call[Invoice]:
     return Call(
         "GET",
         path("/v1/invoices/{}", invoice_id),
+    )
+
+
+def change_draft(invoice_id: int, *, note: str, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Invoice]:
+    """Give a draft a note.
+
+    Its document prints the note. A finalised invoice does not change.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "PATCH",
+        path("/v1/invoices/{}", invoice_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"note": note},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
@@ -2713,7 +2731,12 @@ def credit_note_pdf(credit_note_id: int) -> Call[bytes]:
 
 
 def finalize_invoice(
-    invoice_id: int, *, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+    invoice_id: int,
+    *,
+    reason: str | None = None,
+    note: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
 ) -> Call[Invoice]:
     """Finalise a draft.
 
@@ -2725,7 +2748,7 @@ def finalize_invoice(
         "POST",
         path("/v1/invoices/{}/finalize", invoice_id),
         query={"dry_run": True if dry_run else ABSENT},
-        body={"reason": absent_if_none(reason)},
+        body={"reason": absent_if_none(reason), "note": absent_if_none(note)},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
