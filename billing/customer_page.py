@@ -1,15 +1,19 @@
-"""Billing's part of the customer's page: subscriptions, and invoices with their PDFs."""
+"""Billing's part of the customer's page: subscriptions, and invoices and credit notes with their PDFs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from django.db.models import QuerySet
+
 from billing import reads
-from billing.documents.printing.printed import invoice_pdf
-from billing.models import Customer, Invoice
+from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
+from billing.models import CreditNote, Customer, Invoice
 from billing.rating.money import minor_digits
+from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.api.kit.writing.rendering import time_text
 from ledger.customer_page.parts import Cell, Document, Section, Shown
@@ -18,7 +22,7 @@ from ledger.typesetting.languages import Language
 from ledger.typesetting.typeset import IS_INSTALLED
 
 ROWS_SHOWN: Final = 50
-INVOICE_NAME: Final = "invoice-"
+INVOICE_NAME, CREDIT_NOTE_NAME = "invoice-", "credit-note-"
 MAX_DIGITS: Final = 18
 
 TEXTS: Final[dict[str, dict[str, str]]] = {
@@ -46,6 +50,9 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "amount_due": "Amount due",
         "file": "File",
         "pdf": "{number} as PDF",
+        "credit_notes": "Credit notes",
+        "no_credit_notes": "There is no credit note.",
+        "corrects": "Corrects",
     },
     "de": {
         "subscriptions": "Abonnements",
@@ -71,6 +78,9 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "amount_due": "Zu zahlen",
         "file": "Datei",
         "pdf": "{number} als PDF",
+        "credit_notes": "Rechnungskorrekturen",
+        "no_credit_notes": "Es gibt keine Rechnungskorrektur.",
+        "corrects": "Korrigiert",
     },
 }
 
@@ -91,29 +101,60 @@ class CustomerOfHolder:
         self.time_zone = customer.time_zone
 
     def sections(self, shown: Shown) -> Sequence[Section]:
-        """Return subscriptions and invoices, the newest first; drafts are no invoices yet."""
+        """Return subscriptions, invoices and credit notes, the newest first; drafts are no invoices yet."""
         now = time_of(self._customer.holder_id)
-        subscriptions = reads.subscriptions(customer=self._customer.ref, limit=ROWS_SHOWN)
+        subscriptions = reads.subscriptions(
+            customer=self._customer.ref, before=shown.before.get("subscriptions"), limit=ROWS_SHOWN + 1
+        )
         names = reads.plan_names((row.plan_id for row in subscriptions), shown.language.code)
-        invoices = self._invoices().order_by("-pk")[:ROWS_SHOWN]
+        invoices = page(self._invoices(), before=shown.before.get("invoices"), limit=ROWS_SHOWN + 1)
+        notes = page(self._credit_notes(), before=shown.before.get("credit_notes"), limit=ROWS_SHOWN + 1)
+        corrected = dict(Invoice.objects.filter(pk__in={note.invoice_id for note in notes}).values_list("pk", "number"))
         return [
-            _subscriptions(
-                [_subscription(row, now, names[row.plan_id]) for row in subscriptions], shown, ZoneInfo(self.time_zone)
+            _continued(
+                _subscriptions(
+                    [_subscription(row, now, names[row.plan_id]) for row in subscriptions[:ROWS_SHOWN]],
+                    shown,
+                    ZoneInfo(self.time_zone),
+                ),
+                [row.id for row in subscriptions],
             ),
-            _invoice_list([_invoice(row, shown) for row in invoices], shown),
+            _continued(
+                _invoice_list([_invoice(row, shown) for row in invoices[:ROWS_SHOWN]], shown), [row.pk for row in invoices]
+            ),
+            _continued(
+                _credit_note_list([_credit_note(row, corrected[row.invoice_id], shown) for row in notes[:ROWS_SHOWN]], shown),
+                [row.pk for row in notes],
+            ),
         ]
 
     def document(self, name: str) -> Document | None:
-        """Return an invoice of this customer as PDF, by the name that `_invoice` gives it."""
-        number = name.removeprefix(INVOICE_NAME)
-        is_name = name.startswith(INVOICE_NAME) and number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS
-        if not (is_name and IS_INSTALLED and self._invoices().filter(pk=int(number)).exists()):
-            return None
-        printed = invoice_pdf(int(number))
-        return Document(printed.content, printed.file_name)
+        """Return an invoice or credit note of this customer as PDF, by the name that `_invoice` or `_credit_note` gives it."""
+        for prefix, rows, printed_as in self._documents():
+            number = name.removeprefix(prefix)
+            is_number = number.isascii() and number.isdecimal() and len(number) <= MAX_DIGITS
+            if name.startswith(prefix) and is_number and IS_INSTALLED and rows.filter(pk=int(number)).exists():
+                printed = printed_as(int(number))
+                return Document(printed.content, printed.file_name)
+        return None
 
-    def _invoices(self) -> Any:
+    def _documents(self) -> list[tuple[str, QuerySet[Any], Callable[[int], PrintedDocument]]]:
+        return [
+            (INVOICE_NAME, self._invoices(), invoice_pdf),
+            (CREDIT_NOTE_NAME, self._credit_notes(), credit_note_pdf),
+        ]
+
+    def _invoices(self) -> QuerySet[Invoice]:
         return Invoice.objects.filter(customer_id=self._customer.pk).exclude(state=Invoice.State.DRAFT)
+
+    def _credit_notes(self) -> QuerySet[CreditNote]:
+        """Those that are documents, with a number; a carried one is a line of its invoice."""
+        return CreditNote.objects.filter(invoice_id__in=self._invoices().values("pk"), number__isnull=False)
+
+
+def _continued(section: Section, ids: Sequence[int]) -> Section:
+    """Return the list with where its next page begins, if one more was read than is shown."""
+    return replace(section, older_than=ids[ROWS_SHOWN - 1]) if len(ids) > ROWS_SHOWN else section
 
 
 def _subscription(row: SubscriptionRow, now: datetime, plan_name: str) -> dict[str, Any]:
@@ -193,6 +234,46 @@ def _invoice_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
                 *(Cell(_day(row[name], language)) for name in ("issue_date", "due_date")),
                 Cell(texts[row["state"]]),
                 *(Cell(_money(row[f"{name}_minor"], row["currency"], language), is_number=True) for name in amounts),
+                *(Cell(texts["pdf"].format(number=row["number"]), row["pdf_url"]) for _ in files),
+            ]
+            for row in rows
+        ],
+        rows=rows,
+    )
+
+
+def _credit_note(row: CreditNote, corrected: str | None, shown: Shown) -> dict[str, Any]:
+    hides = shown.hides_amounts
+    return {
+        "number": row.number,
+        "issue_date": row.issue_date and f"{row.issue_date:%Y-%m-%d}",
+        "invoice": corrected,
+        "currency": row.currency,
+        "total_minor": None if hides else row.amount_minor,
+        "pdf_url": None if hides or not IS_INSTALLED else shown.document_url(f"{CREDIT_NOTE_NAME}{row.pk}"),
+    }
+
+
+def _credit_note_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
+    """Return the list of credit notes; amounts and files are no columns of it if amounts are hidden."""
+    texts, language = TEXTS[shown.language.code], shown.language
+    amounts = [] if shown.hides_amounts else ["total"]
+    files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
+    return Section(
+        name="credit_notes",
+        title=texts["credit_notes"],
+        empty=texts["no_credit_notes"],
+        headers=[
+            *(Cell(texts[name]) for name in ("number", "issued", "corrects")),
+            *(Cell(texts[name], is_number=True) for name in amounts),
+            *(Cell(texts[name]) for name in files),
+        ],
+        cells=[
+            [
+                Cell(row["number"]),
+                Cell(_day(row["issue_date"], language)),
+                Cell(row["invoice"]),
+                *(Cell(_money(row["total_minor"], row["currency"], language), is_number=True) for _ in amounts),
                 *(Cell(texts["pdf"].format(number=row["number"]), row["pdf_url"]) for _ in files),
             ]
             for row in rows

@@ -13,6 +13,7 @@ from billing.metering.partitions import month_after, months_ahead
 from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import VIEW_INVOICE, VIEW_RUN, VIEW_SUBSCRIPTION
+from billing.reads.documents import overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention
 
@@ -117,8 +118,7 @@ def _past_grace() -> list[Attention]:
 
 def _overdue() -> list[Attention]:
     """Open invoices past their due date, the longest overdue first, by the index on them."""
-    late = Invoice.objects.filter(state=Invoice.State.OPEN, amount_due_minor__gt=0, due_date__lt=timezone.now().date())
-    many, first = _count(late.order_by("due_date", "pk"))
+    many, first = _count(Invoice.objects.filter(overdue()).order_by("due_date", "pk"))
     if first is None:
         return []
     noun = "invoice is" if many == "1" else "invoices are"

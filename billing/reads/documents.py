@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import DateField, DateTimeField, Func, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Cast, Coalesce
+from django.utils import timezone
 
 from billing.errors import NotFound
 from billing.models import (
@@ -32,6 +34,8 @@ from billing.reads.document_schemas import (
     InvoiceTaxSerializer,
 )
 from billing.reads.pages import page
+from ledger import conf
+from ledger.services import time_of
 
 
 def invoice_document(invoice_id: int) -> dict[str, Any]:
@@ -128,6 +132,23 @@ def credit_note_document(credit_note_id: int, *, language: str | None = None) ->
     """
     note = first_of(CreditNote.objects.filter(pk=credit_note_id), CREDIT_NOTE.word, credit_note_id)
     return _credit_note_documents([note], language)[0]
+
+
+def overdue() -> Q:
+    """What overdue invoices are: open, with an amount due since before today, which is the day of the holder's test clock."""
+    today: Any = timezone.now().date()
+    if conf.TEST_CLOCKS.value:
+        holder = Customer.objects.filter(pk=OuterRef("customer_id")).values("holder_id")[:1]
+        clock = Func(Subquery(holder), function="ledger_clock", output_field=DateTimeField())
+        today = Cast(Coalesce(clock, Value(timezone.now(), DateTimeField())), DateField())
+    return Q(state=Invoice.State.OPEN, amount_due_minor__gt=0, due_date__lt=today)
+
+
+def today_of(invoice: Invoice) -> date:
+    """Return the present day of the invoice's customer: that of the holder's test clock, if there is one."""
+    if not conf.TEST_CLOCKS.value:
+        return timezone.now().date()
+    return time_of(Customer.objects.values_list("holder_id", flat=True).get(pk=invoice.customer_id)).date()
 
 
 def credit_notes(

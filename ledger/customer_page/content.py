@@ -3,9 +3,10 @@
 With `hides_amounts` the amounts are not in here at all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -41,12 +42,21 @@ class Content:
     zone: ZoneInfo
 
 
-def read_content(link: Link, *, credit_type: str | None = None, before: int | None = None) -> Content:
+def read_content(
+    link: Link,
+    *,
+    credit_type: str | None = None,
+    before: int | None = None,
+    lots_from: int = 0,
+    sections_before: Mapping[str, int] = MappingProxyType({}),
+) -> Content:
     """Read the page of a link, without a lock.
 
     Args:
         credit_type: the account whose lots, usage and history are shown; None, or one that the link does not show: the first.
         before: only entries of a smaller number, for a further page of the history.
+        lots_from: how many lots further pages have shown already.
+        sections_before: see `Shown.before`.
     """
     customer = customer_of(link.holder_id)
     zone = _zone(customer.time_zone if customer else "")
@@ -60,6 +70,7 @@ def read_content(link: Link, *, credit_type: str | None = None, before: int | No
         language=language,
         hides_amounts=link.hides_amounts,
         document_url=lambda name: link.address("document", name),
+        before=sections_before,
     )
     sections = customer.sections(shown) if customer else []
     data = {
@@ -70,8 +81,9 @@ def read_content(link: Link, *, credit_type: str | None = None, before: int | No
         "hides_amounts": link.hides_amounts,
         "link_expires_at": to_text(to_us(link.expires_at)),
         "accounts": [_account(found, units[found.credit_type], hides=link.hides_amounts) for found in accounts],
-        "account": chosen and _details(chosen, link, zone, before),
+        "account": chosen and _details(chosen, link, zone, before, lots_from),
         **{section.name: list(section.rows) for section in sections},
+        **{f"{section.name}_older_than": section.older_than for section in sections},
     }
     return Content(data=data, sections=sections, language=language, zone=zone)
 
@@ -96,9 +108,9 @@ def _account(found: Balance, unit: CreditUnit, *, hides: bool) -> dict[str, Any]
     }
 
 
-def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None) -> dict[str, Any]:
+def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None, lots_from: int) -> dict[str, Any]:
     """Return lots, usage and history of an account."""
-    hides = link.hides_amounts
+    hides, lots_until = link.hides_amounts, lots_from + LOTS_SHOWN
     lots = sorted(
         (lot for lot in found.lots if not lot.is_expired(to_us(found.as_of))),
         key=lambda lot: (lot.expires_us is None, lot.expires_us or 0, lot.grant),
@@ -117,9 +129,10 @@ def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None) -> 
                 "starts_at": to_text(lot.effective_us) if lot.effective_us > to_us(found.as_of) else None,
                 "expires_at": None if lot.expires_us is None else to_text(lot.expires_us),
             }
-            for lot in lots[:LOTS_SHOWN]
+            for lot in lots[lots_from:lots_until]
         ],
-        "more_lots": max(0, len(lots) - LOTS_SHOWN),
+        "lots_from": lots_from,
+        "more_lots": max(0, len(lots) - lots_until),
         "usage": None if hides else [{"day": f"{day:%Y-%m-%d}", "used": used} for day, used in usage],
         # Statements leave out the same kinds.
         "history": [_entry(entry, hides=hides) for entry in page if KINDS[entry.kind].on_statement],

@@ -29,6 +29,7 @@ class Section:
         name: of the list in the JSON.
         rows: its rows in the JSON.
         title, headers, cells: the same for people; `empty` is the sentence for no rows.
+        older_than: where the next page of the list begins, as `Shown.before` returns it; None for the last one.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Section:
     headers: Sequence[Cell]
     cells: Sequence[Sequence[Cell]]
     rows: Sequence[Mapping[str, Any]]
+    older_than: int | None = None
 
     @property
     def labelled(self) -> list[list[tuple[Cell, Cell]]]:
@@ -84,11 +86,13 @@ class Shown:
 
     Args:
         document_url: returns the address of a document by its name.
+        before: of lists that are continued, by their name: only what is older than this.
     """
 
     language: Language
     hides_amounts: bool
     document_url: Callable[[str], str] = field(repr=False)
+    before: Mapping[str, int] = field(default_factory=dict)
 
 
 FindCustomer = Callable[[str], Customer | None]

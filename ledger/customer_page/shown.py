@@ -1,6 +1,6 @@
 """The page for people, made from its JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,8 @@ from ledger.customer_page.texts import TEXTS
 from ledger.rules.kinds import KINDS
 from ledger.typesetting.languages import Language
 
+HISTORY, LOTS, BEFORE = "before", "lots_from", "_before"
+"""In an address, where a list begins: the history, the lots, and behind its name a list that another application adds."""
 BAR, GAP, HEIGHT = 10, 3, 100
 LEAST_BAR: Final = 2
 """The least height of the bar of a day with any usage, of HEIGHT."""
@@ -26,8 +28,28 @@ class Bar(NamedTuple):
     height: int
 
 
-def context_of(content: Content, link: Link) -> dict[str, Any]:
-    """Return what the template shows."""
+class Pages(NamedTuple):
+    """The links below a list, named by it: to its next page, and from a further one back to the first; "" for none."""
+
+    title: str
+    next_text: str
+    next_url: str
+    first_text: str
+    first_url: str
+
+
+def _pages_of(content: Content, title: str, *, next_url: str, first_url: str, newest_first: bool = True) -> Pages:
+    texts = TEXTS[content.language.code]
+    following, first = ("older", "newest") if newest_first else ("further", "beginning")
+    return Pages(texts["pages"].format(title=title), texts[following], next_url, texts[first], first_url)
+
+
+def context_of(content: Content, link: Link, *, continued: Collection[str]) -> dict[str, Any]:
+    """Return what the template shows.
+
+    Args:
+        continued: the parameters of the address that name where lists begin.
+    """
     data, texts = content.data, TEXTS[content.language.code]
     by_type = {account["credit_type"]: account for account in data["accounts"]}
     details = data["account"]
@@ -37,8 +59,8 @@ def context_of(content: Content, link: Link) -> dict[str, Any]:
         "name": data["name"] or data["holder"],
         "hides_amounts": data["hides_amounts"],
         "accounts": [_account(each, details["credit_type"], content, link) for each in data["accounts"]],
-        "chosen": details and _details(details, by_type[details["credit_type"]], content, link),
-        "sections": [*content.sections],
+        "chosen": details and _details(details, by_type[details["credit_type"]], content, link, continued),
+        "sections": [(section, _pages(section, link, content, continued)) for section in content.sections],
         "ends": texts["ends"].format(time=_time(data["link_expires_at"], content), zone=data["time_zone"]),
     }
 
@@ -58,16 +80,39 @@ def _account(account: Mapping[str, Any], chosen: str, content: Content, link: Li
     }
 
 
-def _details(details: Mapping[str, Any], account: Mapping[str, Any], content: Content, link: Link) -> dict[str, Any]:
+def _pages(section: Section, link: Link, content: Content, continued: Collection[str]) -> Pages:
+    parameter, place = section.name + BEFORE, f"#{section.name}"
+    return _pages_of(
+        content,
+        section.title,
+        next_url="" if section.older_than is None else link.address("page", **{parameter: section.older_than}) + place,
+        first_url=link.address("page") + place if parameter in continued else "",
+    )
+
+
+def _details(
+    details: Mapping[str, Any], account: Mapping[str, Any], content: Content, link: Link, continued: Collection[str]
+) -> dict[str, Any]:
     texts = TEXTS[content.language.code]
-    older = details["older_than"]
+
+    def pages(parameter: str, name: str, title: str, following: int | None) -> Pages:
+        beginning = {"type": details["credit_type"]}
+        return _pages_of(
+            content,
+            texts[title],
+            next_url=f"{link.address('page', **beginning, **{parameter: following})}#{name}" if following else "",
+            first_url=f"{link.address('page', **beginning)}#{name}" if parameter in continued else "",
+            newest_first=parameter == HISTORY,
+        )
+
+    shown_lots = details["lots_from"] + len(details["lots"])
     return {
         "lots": _lots(details, account, content),
+        "lots_pages": pages(LOTS, "lots", "expiring", shown_lots if details["more_lots"] else None),
+        "history_pages": pages(HISTORY, "history", "history", details["older_than"]),
         "more_lots": texts["more_lots"].format(count=details["more_lots"]) if details["more_lots"] else "",
         "usage": None if details["usage"] is None else _usage(details["usage"], account, content.language),
         "history": _history(details, account, content),
-        "older_url": link.address("page", type=details["credit_type"], before=older) if older else "",
-        "newest_url": link.address("page", type=details["credit_type"]),
     }
 
 

@@ -11,10 +11,10 @@ from django.templatetags.static import static
 from django.views.decorators.csrf import csrf_exempt
 
 from ledger import conf
-from ledger.customer_page.content import read_content
+from ledger.customer_page.content import Content, read_content
 from ledger.customer_page.links import PARAMETER, Link, is_origin, read_link
 from ledger.customer_page.parts import customer_of
-from ledger.customer_page.shown import context_of
+from ledger.customer_page.shown import BEFORE, HISTORY, LOTS, context_of
 from ledger.customer_page.texts import TEXTS
 from ledger.errors import LedgerError
 from ledger.values import with_exact_integers
@@ -50,19 +50,14 @@ def by_link(view: Callable[..., HttpResponse]) -> View:
 @by_link
 def page(request: HttpRequest, link: Link) -> HttpResponse:
     """Show the page."""
-    content = read_content(link, credit_type=request.GET.get("type"), before=_before(request))
-    return render(
-        request,
-        "ledger/customer_page/page.html",
-        context_of(content, link) | {"style": STYLE, "is_further": _before(request) is not None},
-    )
+    context = context_of(_content(request, link), link, continued=[name for name in request.GET if name != PARAMETER])
+    return render(request, "ledger/customer_page/page.html", context | {"style": STYLE})
 
 
 @by_link
 def data(request: HttpRequest, link: Link) -> HttpResponse:
     """Return what the page shows, as JSON."""
-    content = read_content(link, credit_type=request.GET.get("type"), before=_before(request))
-    return JsonResponse(with_exact_integers(content.data))
+    return JsonResponse(with_exact_integers(_content(request, link).data))
 
 
 @by_link
@@ -85,9 +80,20 @@ def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     return HttpResponse(found.content, content_type="application/pdf", headers={"Content-Disposition": file})
 
 
-def _before(request: HttpRequest) -> int | None:
-    given = request.GET.get("before", "")
-    return int(given) if given.isascii() and given.isdecimal() and len(given) <= MAX_DIGITS else None
+def _content(request: HttpRequest, link: Link) -> Content:
+    """Read what the address names: an account, and where each list begins. What is no number begins at the beginning."""
+    numbers = {
+        name: int(given)
+        for name, given in request.GET.items()
+        if given.isascii() and given.isdecimal() and len(given) <= MAX_DIGITS
+    }
+    return read_content(
+        link,
+        credit_type=request.GET.get("type"),
+        before=numbers.get(HISTORY),
+        lots_from=numbers.get(LOTS, 0),
+        sections_before={name.removesuffix(BEFORE): number for name, number in numbers.items() if name.endswith(BEFORE)},
+    )
 
 
 def _gone(request: HttpRequest) -> HttpResponse:

@@ -46,6 +46,7 @@ TRANSFER_CREDITS: Final = Permission("ledger.transfer_credits", (), "account", "
 REISSUE_LOT: Final = Permission("ledger.reissue_lot", ("support",), "entrylisting", "Can change the terms of a lot")
 REVERSE_TRANSFER: Final = Permission("ledger.reverse_transfer", (), "entrylisting", "Can reverse a transfer")
 FREEZE_HOLDER: Final = Permission("ledger.freeze_holder", ("support",), "account", "Can freeze a holder")
+SET_TEST_CLOCK: Final = Permission("ledger.set_test_clock", (), "account", "Can move a holder's test clock")
 MAKE_PAGE_LINK: Final = Permission("ledger.make_page_link", ("support",), "account", "Can make a link to a customer's page")
 PUBLISH_RATE: Final = Permission("ledger.publish_rate", (), "ratelisting", "Can publish a rate")
 ADD_CREDITTYPE: Final = Permission("ledger.add_credittype")

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from django.db import connection
 
+from ledger.entries.clocks import clock_of
 from ledger.errors import Invalid
 from ledger.rules.kinds import KINDS
 from ledger.statements.letterheads import Letterhead, letterhead_of
@@ -75,27 +76,31 @@ MOST_ENTRIES: Final = 500
 FIRST_YEAR, LAST_YEAR = 2000, 2200
 
 # The last entries before the month and in it; the entries between them are the month's.
-EDGES: Final = """
+_EDGES: Final = """
     SELECT COALESCE(e.sequence, 0), COALESCE(e.balance, 0), COALESCE(e.held, 0), encode(e.digest, 'hex')
     FROM unnest(ARRAY[%(start)s, %(end)s]::timestamptz[]) WITH ORDINALITY AS edge (at, position)
     LEFT JOIN ledger_entry AS e ON e.holder_id = %(holder_id)s AND e.credit_type = %(credit_type)s
-        AND e.sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, edge.at - interval '1 microsecond')
+        AND e.sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, {before})
     ORDER BY edge.position
 """
+EDGES: Final = _EDGES.format(before="edge.at - interval '1 microsecond'")
+# With a test clock the month is the clock's, and so are the times of its entries.
+EDGES_OF_CLOCK: Final = _EDGES.format(before="ledger_recorded_by(%(holder_id)s, edge.at - interval '1 microsecond')")
+OF_CLOCK: Final = "COALESCE(effective_at, recorded_at)"
 COUNTS: Final = """
     SELECT count(*) FILTER (WHERE kind <> 'refusal'), count(*) FILTER (WHERE kind = 'refusal')
     FROM ledger_entry
     WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND sequence > %(after)s AND sequence <= %(upto)s
 """
 ENTRIES: Final = """
-    SELECT sequence, recorded_at, kind, amount, balance, reason, reference, 1
+    SELECT sequence, {at}, kind, amount, balance, reason, reference, 1
     FROM ledger_entry
     WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND sequence > %(after)s AND sequence <= %(upto)s
         AND kind <> 'refusal'
     ORDER BY sequence
 """
 BY_DAY: Final = """
-    SELECT max(sequence), (recorded_at AT TIME ZONE 'UTC')::date, kind, sum(amount), NULL::bigint, '', '', count(*)
+    SELECT max(sequence), ({at} AT TIME ZONE 'UTC')::date, kind, sum(amount), NULL::bigint, '', '', count(*)
     FROM ledger_entry
     WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s AND sequence > %(after)s AND sequence <= %(upto)s
         AND kind <> 'refusal'
@@ -186,17 +191,20 @@ def read_statement(holder_id: str, month: date, credit_type: str) -> AccountStat
     if not FIRST_YEAR <= month.year < LAST_YEAR:
         raise Invalid(pointer="/month", rule="out-of-range", detail=f"must lie in the years {FIRST_YEAR} to {LAST_YEAR - 1}")
     start, end = starts(month), starts(month_after(month))
-    if start > datetime.now(UTC):
+    clock = clock_of(holder_id)
+    if start > (clock or datetime.now(UTC)):
         raise Invalid(pointer="/month", rule="in-the-future", detail="has not begun")
     account: dict[str, Any] = {"holder_id": holder_id, "credit_type": credit_type}
-    is_final = counted_until() >= end
+    # What is recorded while a clock stands in a month belongs to it; a clock beyond the month never returns to it.
+    is_final = counted_until() >= end if clock is None else clock >= end
+    edges, at = (EDGES, "recorded_at") if clock is None else (EDGES_OF_CLOCK, OF_CLOCK)
     with connection.cursor() as cursor:
-        cursor.execute(EDGES, {**account, "start": start, "end": end})
+        cursor.execute(edges, {**account, "start": start, "end": end})
         opening, closing = (Edge(*row) for row in cursor.fetchall())
         bounds = {**account, "after": opening.sequence, "upto": closing.sequence}
         cursor.execute(COUNTS, bounds)
         entries, refusals = cursor.fetchone()
-        cursor.execute(ENTRIES if entries <= MOST_ENTRIES else BY_DAY, bounds)
+        cursor.execute((ENTRIES if entries <= MOST_ENTRIES else BY_DAY).format(at=at), bounds)
         # The sums of a day may exceed a bigint.
         rows = [row._replace(amount=int(row.amount)) for row in map(Row._make, cursor.fetchall())]
     unit = unit_of(credit_type)

@@ -1,6 +1,7 @@
 """Billing's part of the customer's page: subscriptions and invoices of this customer, and of no other."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,12 +10,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from billing.documents import credit_notes
+from billing.documents.credit_notes import CreditLine, IssuedNote
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import Customer, Invoice
+from billing.models import Customer, Invoice, Subscription
 from ledger import customer_page, services
 from tests.billing.documents.issued import add_seller
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +56,58 @@ def test_the_page_has_invoices_without_drafts_and_their_pdfs(client: Client) -> 
     assert (pdf.status_code, pdf["Content-Type"], pdf["Cache-Control"]) == (200, "application/pdf", "no-store")
     assert pdf["Content-Disposition"] == f'attachment; filename="{invoice.number}.pdf"'
     assert pdf.content.startswith(b"%PDF")
+
+
+def credited(invoice: Invoice, amount: int) -> IssuedNote:
+    """A credit note that takes an amount back from the invoice's first line."""
+    lines = [CreditLine(position=1, amount_minor=amount)]
+    return credit_notes.issue(invoice_id=invoice.pk, lines=lines, reason="Goodwill", actor="test", idempotency_key=unique("n"))
+
+
+def test_the_page_has_credit_notes_with_their_pdfs_and_only_those_of_this_customer(client: Client) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    _, others = billed("ben")
+    note, other = credited(invoice, 1_00), credited(others, 2_00)
+    html, data = seen(client)
+    [row] = data["credit_notes"]
+    assert (row["number"], row["invoice"], row["total_minor"]) == (note.number, invoice.number, 1_00)
+    assert f"{note.number} as PDF" in html
+    assert client.get(row["pdf_url"]).content.startswith(b"%PDF")
+    link = customer_page.link(holder_id="ada").url
+    strange = client.get(link.replace("/c/?", f"/c/documents/credit-note-{other.id}.pdf?"))
+    assert (strange.status_code, other.number in html) == (410, False)
+    hidden, without = seen(client, hide_amounts=True)
+    assert (without["credit_notes"][0]["total_minor"], without["credit_notes"][0]["pdf_url"]) == (None, None)
+    assert "1.00" not in hidden
+
+
+def test_lists_have_further_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("billing.customer_page.ROWS_SHOWN", 2)
+    add_seller()
+    customer, invoice = billed("ada", draft=False)
+    subscription = Subscription.objects.get(customer_id=customer.pk)
+    for month in range(2, 6):
+        generate_in(ref=subscription.ref, options=Options(as_of=at(month, 2)))
+    notes = [credited(invoice, 1_00 + n).number for n in range(3)]
+    made = customer_page.link(holder_id="ada")
+    numbers = list(Invoice.objects.filter(customer_id=customer.pk).order_by("-pk").values_list("number", flat=True))
+    for name, expected in (("invoices", numbers), ("credit_notes", notes[::-1])):
+        found, parameter = [], ""
+        while True:
+            data = json.loads(client.get(made.data_url + parameter).content)
+            found += [row["number"] for row in data[name]]
+            if data[f"{name}_older_than"] is None:
+                break
+            parameter = f"&{name}_before={data[f'{name}_older_than']}"
+        assert found == expected
+    html = client.get(made.url).content.decode()
+    older = next(link for link in re.findall(r'href="([^"]*)"', html) if "invoices_before=" in link).replace("&amp;", "&")
+    further = client.get(older).content.decode()
+    assert f"{numbers[2]} as PDF" in further
+    assert f"{numbers[0]} as PDF" not in further
+    assert 'aria-label="Pages: Invoices"' in further
+    assert client.get(f"{made.url}&invoices_before=x").status_code == 200
 
 
 def test_without_amounts_there_are_no_pdfs(client: Client) -> None:
@@ -109,4 +164,4 @@ def test_the_page_reads_by_few_statements(client: Client) -> None:
     client.get(link.url)
     with CaptureQueriesContext(connection) as read:
         client.get(link.url)
-    assert len(read) <= 8
+    assert len(read) <= 9

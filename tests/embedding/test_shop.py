@@ -225,6 +225,9 @@ found = Client().get("/teams/{team}/").text
     found = shop.shell(page)
     assert "<p>7 credits</p>" in found
     assert "<li>pen: 3</li>" in found
+    assert f'<a href="/teams/{team}/credits/">' in found
+    credits_page = f'from django.test import Client\nfound = Client().get("/teams/{team}/credits/", follow=True).text'
+    assert "Your credits" in shop.shell(credits_page)
 
 
 def test_the_shop_has_its_migrations_and_no_warnings(shop: Shop) -> None:

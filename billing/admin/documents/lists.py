@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
+from billing.reads.documents import overdue
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
 from ledger.admin.kit.cells import day_words, number_text
 from ledger.admin.kit.filters import read_day
@@ -61,8 +61,7 @@ def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> Filte
     of = _owner(values)
     state = Q(state=values["state"]) if "state" in values else Q()
     if "overdue" in values:
-        late = Q(state=Invoice.State.OPEN, amount_due_minor__gt=0, due_date__lt=timezone.now().date())
-        return FilteredRows(rows=rows.filter(late), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
+        return FilteredRows(rows=rows.filter(overdue()), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
     if of:
         return FilteredRows(rows=rows.filter(of), fits=fits & issued & state)
     if issued:

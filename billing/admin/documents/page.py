@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any, Final
 
-from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
@@ -16,6 +15,7 @@ from billing.documents.printing.brand import logo_url
 from billing.documents.printing.pages import DocumentSource, address_lines, country_name, credit_note_page, invoice_page
 from billing.documents.printing.printed import credit_note_source, invoice_source
 from billing.models import CreditNote, Invoice
+from billing.reads.documents import today_of
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_link
 from ledger.typesetting.languages import ENGLISH
@@ -97,7 +97,7 @@ def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[st
         return [f"{due} of {invoice.customer_ref} is written off{_since(invoice.uncollectible_at)}."]
     if invoice.state == Invoice.State.PAID:
         return [f"Paid{_on(invoice.paid_at)}{_how(invoice)}."]
-    sentences = [f"{invoice.customer_ref} owes {due}, {_due_words(invoice.due_date, today or timezone.now().date())}."]
+    sentences = [f"{invoice.customer_ref} owes {due}, {_due_words(invoice.due_date, today or today_of(invoice))}."]
     if invoice.credit_notes_minor:
         sentences.append(f"Credit notes lowered it by {_money(invoice.credit_notes_minor, invoice.currency)}.")
     return sentences

@@ -24,6 +24,7 @@ from ledger.records import UseCase
 from ledger.rules import (
     KINDS,
     BudgetRequest,
+    ClockRequest,
     EndBudgetRequest,
     EndRecurringGrantRequest,
     Entry,
@@ -41,6 +42,7 @@ from ledger.rules import (
     VoidRequest,
 )
 from ledger.rules.budgets.states import SETTINGS
+from ledger.rules.instants import from_us
 from ledger.rules.kinds import taken_by
 from ledger.rules.lots import Lot
 from ledger.rules.texts.refusal_texts import are
@@ -264,6 +266,16 @@ class FreezeForm(OperationForm[FreezeRequest]):
     }
 
 
+class ClockForm(OperationForm[ClockRequest]):
+    """The time of a holder in a deployment for tests."""
+
+    declared, use_case = ClockRequest, services.set_clock
+    shows = {
+        "now": Shown(label="The holder's time (UTC)", help="It stands still until the next move, and only goes forward."),
+        **WHY,
+    }
+
+
 class TransferForm(RecipientForm[TransferRequest]):
     """The form of a transfer: holder and amount."""
 
@@ -307,6 +319,8 @@ def _change(entry: Entry) -> str:
     unit = unit_of(entry.credit_type)
     if entry.recurring_grant is not None:
         return f"recurring grant {entry.recurring_grant}"
+    if entry.clock_us is not None:
+        return f"test clock at {from_us(entry.clock_us):%Y-%m-%d %H:%M} UTC"
     if entry.freezes is not None:
         return "frozen" if entry.freezes else "no longer frozen"
     if entry.accepts_transfers is not None:
@@ -563,6 +577,23 @@ def freeze_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads
         explanation=(
             f"{account.holder_id} is {'frozen' if is_frozen else 'not frozen'}. The ledger refuses spends, holds and transfers "
             f"of a frozen holder, in all credit types."
+        ),
+        back=account_url(account.holder_id, account.credit_type),
+    ).view(model_admin, request)
+
+
+def clock_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
+    """Show the form that moves the test clock of a holder, or do it."""
+    clock = reads.clock(account.holder_id)
+    has = "follows the server's time" if clock.now is None else "has a test clock"
+    return EntryPage(
+        form=ClockForm,
+        fixed=_account_of(account),
+        title=f"Test clock of {account.holder_id}",
+        button="Move the clock",
+        explanation=(
+            f"{account.holder_id} {has}: it is {account.as_of:%Y-%m-%d %H:%M} UTC for this holder. Expiry, holds, budgets, "
+            f"recurring grants and invoices follow the clock, in all credit types."
         ),
         back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)

@@ -16,7 +16,7 @@ from django.urls import URLPattern
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from ledger import reads
+from ledger import conf, reads
 from ledger.admin.forms import operations
 from ledger.admin.holders import page, page_links, statements
 from ledger.admin.home import current_locks, month_end
@@ -36,6 +36,7 @@ from ledger.operators.permissions import (
     SET_BUDGET,
     SET_OVERDRAFT,
     SET_RECURRING_GRANT,
+    SET_TEST_CLOCK,
     TRANSFER_CREDITS,
 )
 from ledger.reads import Balance
@@ -177,7 +178,7 @@ class AccountAdmin(ReadOnlyAdmin):
     actions_list = ("grant_to_anyone",)
     actions_detail = (
         "grant", "transfer", "incoming_transfers", "set_overdraft", "set_budget", "end_budget", "set_recurring_grant",
-        "end_recurring_grant", "freeze", "void", "page_link",
+        "end_recurring_grant", "freeze", "void", "page_link", "test_clock",
     )  # fmt: skip
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -277,6 +278,13 @@ class AccountAdmin(ReadOnlyAdmin):
     def freeze(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Say whether the holder of this account is frozen."""
         return operations.freeze_view(self, request, self.row_of(request, object_id).now)
+
+    @operation("Test clock", icon="schedule", permission=SET_TEST_CLOCK, url_path="test-clock")
+    def test_clock(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Move the time of this account's holder, in a deployment for tests."""
+        if not conf.TEST_CLOCKS.value:
+            raise Http404
+        return operations.clock_view(self, request, self.row_of(request, object_id).now)
 
     @operation("Revoke all", icon="delete_sweep", permission=REVOKE_GRANT)
     def void(self, request: HttpRequest, object_id: str) -> HttpResponse:

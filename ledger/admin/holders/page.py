@@ -73,11 +73,12 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> Ht
     context |= {"sections": sections}
     if not accounts:
         return _unknown(model_admin, request, holder_id, context)
-    now = timezone.localtime()
     requested = request.GET.get("type", "")
     chosen = next((account for account in accounts if account.credit_type == requested), None)
     if chosen is None:
         chosen = reads.balance(holder_id, requested) if CREDIT_TYPE.fullmatch(requested) else accounts[0]
+    # The holder's time: that of its test clock, if it has one.
+    now = timezone.localtime(chosen.as_of)
     units = units_of([*(account.credit_type for account in accounts), chosen.credit_type])
     context |= {
         "title": f"Holder {holder_id}",
@@ -217,8 +218,9 @@ def _actions(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Balance)
     return [
         (action.short_description, action.icon, reverse(f"admin:ledger_account_{name}", args=[key]))
         for name, action in offered
-        # The rows of the budgets and recurring grants lead to their ends.
+        # The rows of the budgets and recurring grants lead to their ends; only deployments for tests have clocks.
         if request.user.has_perm(action.permission) and (account.sequence or name == "grant") and name not in ENDS
+        if name != "test_clock" or conf.TEST_CLOCKS.value
     ]
 
 

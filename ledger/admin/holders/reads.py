@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
+from ledger import conf
 from ledger.models import EntryListing
 from ledger.rules import AccountState
 from ledger.rules.holds import decode_holds
@@ -19,25 +20,30 @@ BURN_ENTRIES = 2_000
 BURN_DAYS = 30
 
 # The account at each instant: one search by halving, and one row.
-AT_INSTANTS = """
+_AT_INSTANTS = """
 SELECT instants.at, e.sequence, e.balance, e.held, e.lots::text, COALESCE(e.holds::text, '[]'), e.overdraft
-FROM unnest(%s::timestamptz[]) AS instants (at)
+FROM unnest(%(instants)s::timestamptz[]) AS instants (at)
 LEFT JOIN LATERAL (
     SELECT *
     FROM ledger_entry
-    WHERE holder_id = %s AND credit_type = %s AND sequence = ledger_sequence_at(%s, %s, instants.at)
+    WHERE holder_id = %(holder)s AND credit_type = %(type)s AND sequence = ledger_sequence_at(%(holder)s, %(type)s, {at})
     LIMIT 1
 ) e ON true
 ORDER BY instants.at
 """
+AT_INSTANTS = _AT_INSTANTS.format(at="instants.at")
+# With a test clock the instants, and the times of entries, are the clock's.
+AT_INSTANTS_OF_CLOCK = _AT_INSTANTS.format(at="ledger_recorded_by(%(holder)s, instants.at)")
 
-NEWEST = f"""
-SELECT kind, amount, drawn, recorded_at
+_NEWEST = f"""
+SELECT kind, amount, drawn, {{at}}
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s
 ORDER BY sequence DESC
 LIMIT {BURN_ENTRIES}
 """
+NEWEST = _NEWEST.format(at="recorded_at")
+NEWEST_OF_CLOCK = _NEWEST.format(at="COALESCE(effective_at, recorded_at)")
 
 TIME_LINE = """
 SELECT *
@@ -76,9 +82,9 @@ def available_over_time(holder_id: str, credit_type: str, *, since: datetime, no
     """Return the spendable credits at CHART_POINTS + 1 instants from `since` until `now`, at even distances."""
     step = (now - since) / CHART_POINTS
     instants = [now - step * place for place in range(CHART_POINTS, -1, -1)]
-    account = [holder_id, credit_type]
+    named = {"instants": instants, "holder": holder_id, "type": credit_type}
     with connection.cursor() as cursor:
-        cursor.execute(AT_INSTANTS, [instants, *account, *account])
+        cursor.execute(AT_INSTANTS_OF_CLOCK if conf.TEST_CLOCKS.value else AT_INSTANTS, named)
         return [_seen(holder_id, credit_type, *row) for row in cursor.fetchall()]
 
 
@@ -106,7 +112,7 @@ def pace(holder_id: str, credit_type: str, *, first_at: datetime | None, now: da
         first_at: the time of the holder's first entry: the pace of a newer account counts from there.
     """
     with connection.cursor() as cursor:
-        cursor.execute(NEWEST, [holder_id, credit_type])
+        cursor.execute(NEWEST_OF_CLOCK if conf.TEST_CLOCKS.value else NEWEST, [holder_id, credit_type])
         rows = [_Used(*row) for row in cursor.fetchall()]
     since = max(now - timedelta(days=BURN_DAYS), first_at or now)
     if len(rows) == BURN_ENTRIES:

@@ -24,12 +24,13 @@ from billing.generator.run.generate import generate_in
 from billing.models import Customer, Invoice
 from billing.orders import subscriptions, suspension
 from billing.orders.subscriptions import Wish
+from ledger import services
 from ledger.admin.kit import bounded_reads, pages, saved_lists
 from ledger.admin.kit.cells import instant_words
 from ledger.models import StaffEvent
 from tests.asgi_client import AsgiClient
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
-from tests.ledger.admin.admin_site import older_url, operator
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
+from tests.ledger.admin.admin_site import older_url, operator, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -405,3 +406,21 @@ def test_an_operator_sees_the_chosen_zone_by_its_name(client, named):
         assert instant_words(datetime(2026, 8, 31, 22, tzinfo=UTC)) == "1\u00a0Sep\u00a02026, 07:00\u00a0JST"
     with timezone.override("America/Sao_Paulo"):
         assert instant_words(datetime(2026, 8, 31, 22, tzinfo=UTC)) == "31\u00a0Aug\u00a02026, 19:00\u00a0UTC-03"
+
+
+def test_an_invoice_is_overdue_by_the_clock_of_its_customers_holder(client, settings):
+    settings.LEDGER = settings.LEDGER | {"TEST_CLOCKS": True}
+    customers = [CustomerFactory(holder_id=unique("h")), CustomerFactory(holder_id=unique("h")), CustomerFactory()]
+    plan = PlanFactory(prices=[recurring("seat", "10")])
+    for customer in customers:
+        subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code, started_at=timezone.now())
+        assert generate_in(ref=subscription.ref, options=Options(as_of=timezone.now())).invoices
+    address = f"{BILLING}/invoice/?overdue=yes"
+    assert not [customer.ref for customer in customers if customer.ref in client.get(address).content.decode()]
+    later = timezone.now() + timedelta(days=60)
+    services.set_clock(holder_id=customers[0].holder_id, now=later, idempotency_key="clock")
+    page = client.get(address).content.decode()
+    assert [customer.ref in page for customer in customers] == [True, False, False]
+    [invoice] = Invoice.objects.filter(customer_id=customers[0].pk)
+    shown = text_of(client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode())
+    assert "days overdue" in shown

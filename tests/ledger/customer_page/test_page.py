@@ -150,6 +150,22 @@ def test_the_history_has_pages(client: Client) -> None:
     assert client.get(f"{made.url}&before={'9' * 18}").status_code == 200
 
 
+def test_lots_have_further_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.customer_page.content.LOTS_SHOWN", 2)
+    for number in range(5):
+        expires_at = datetime(2090 + number, 1, 1, tzinfo=UTC)
+        services.grant(holder_id="bea", amount=number + 1, idempotency_key=f"g{number}", expires_at=expires_at)
+    made = customer_page.link(holder_id="bea")
+    pages = [json.loads(client.get(f"{made.data_url}&lots_from={at}").content)["account"] for at in (0, 2, 4, 6)]
+    assert [[lot["amount"] for lot in page["lots"]] for page in pages] == [[1, 2], [3, 4], [5], []]
+    assert [page["more_lots"] for page in pages] == [3, 1, 0, 0]
+    html = client.get(made.url).content.decode()
+    further = next(link for link in ADDRESS.findall(html) if "lots_from=2" in link).replace("&amp;", "&")
+    html = client.get(further).content.decode()
+    assert ("Further" in html, "Beginning" in html) == (True, True)
+    assert client.get(f"{made.url}&lots_from=-1").status_code == 200
+
+
 def test_the_number_of_statements_does_not_grow(client: Client, ada: str, django_assert_num_queries: Any) -> None:
     made = customer_page.link(holder_id="ada")
     client.get(made.url)

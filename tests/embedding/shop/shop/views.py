@@ -9,7 +9,7 @@ from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from ledger import reads
+from ledger import customer_page, reads
 from ledger import services as credits
 from ledger.database.lock_names import HOLDER
 from ledger.database.locking import LockedHandlers, on
@@ -28,6 +28,12 @@ def team_page(request: HttpRequest, team: int) -> HttpResponse:
 def too_few(refusal: InsufficientCredits) -> HttpResponse:
     """Say how many credits there are."""
     return HttpResponse(f"You have {refusal.facts['available']} credits.", status=402)
+
+
+def credits_page(request: HttpRequest, team: int) -> HttpResponse:
+    """Lead to the page of the team's credits: what expires, the history, the usage by day."""
+    found = get_object_or_404(Team, pk=team)
+    return redirect(customer_page.link(holder_id=found.holder_id, request=request).url)
 
 
 @require_POST
