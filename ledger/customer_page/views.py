@@ -82,11 +82,8 @@ def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
 
 def _content(request: HttpRequest, link: Link) -> Content:
     """Read what the address names: an account, and where each list begins. What is no number begins at the beginning."""
-    numbers = {
-        name: int(given)
-        for name, given in request.GET.items()
-        if given.isascii() and given.isdecimal() and len(given) <= MAX_DIGITS
-    }
+    given = {name: request.GET.get(name, "") for name in request.GET}
+    numbers = {name: int(text) for name, text in given.items() if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS}
     return read_content(
         link,
         credit_type=request.GET.get("type"),

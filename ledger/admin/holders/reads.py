@@ -82,7 +82,7 @@ def available_over_time(holder_id: str, credit_type: str, *, since: datetime, no
     """Return the spendable credits at CHART_POINTS + 1 instants from `since` until `now`, at even distances."""
     step = (now - since) / CHART_POINTS
     instants = [now - step * place for place in range(CHART_POINTS, -1, -1)]
-    named = {"instants": instants, "holder": holder_id, "type": credit_type}
+    named: dict[str, Any] = {"instants": instants, "holder": holder_id, "type": credit_type}
     with connection.cursor() as cursor:
         cursor.execute(AT_INSTANTS_OF_CLOCK if conf.TEST_CLOCKS.value else AT_INSTANTS, named)
         return [_seen(holder_id, credit_type, *row) for row in cursor.fetchall()]
