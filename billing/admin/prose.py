@@ -8,6 +8,7 @@ from typing import Any, Final
 from billing.orders.plans import PlanTerms
 from billing.rating.periods import Interval, Timing
 from billing.rating.prices.price import Price, PriceKind
+from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
 from billing.rating.tax import NOTES, STANDARD
 from billing.rating.totals import CouponPer
@@ -23,6 +24,7 @@ MEASURES: Final = {
     "weighted_sum": "{what} on the time average",
 }
 """The name of a meter's unit, by the aggregation of its events."""
+ROUNDED: Final = {Rounding.UP: "rounded up", Rounding.DOWN: "rounded down", Rounding.HALF_UP: "rounded half up"}
 PARTS: Final = {
     "second": "Part of a period is charged by the second.",
     "none": "Part of a period is charged in full.",
@@ -73,6 +75,8 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
         per_unit = number(price.credits.per_unit.scaleb(-unit.scale))
         noun = unit.singular if per_unit == "1" else unit.unit
         sentences.append(f"Paid with {per_unit} {noun} each first; the invoice charges uncovered units.")
+    if price.conversion is not None:
+        sentences.append(_conversion(price.conversion))
     sentences += _bounds(price, currency, period)
     if price.filters:
         passing = (f"{name} is {' or '.join(values)}" for name, values in price.filters)
@@ -81,12 +85,24 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
     return " ".join([*sentences, _tax(price)])
 
 
+def _conversion(conversion: Conversion) -> str:
+    factor, how = conversion.multiply_by, "multiplied"
+    if conversion.divide_by is not None:
+        factor, how = conversion.divide_by, "divided"
+    sentence = f"The quantity of the period is {how} by {number(factor or Decimal(1))}"
+    if conversion.rounding == Rounding.NONE:
+        return f"{sentence} first."
+    decimals = f"{conversion.decimals} decimal{'' if conversion.decimals == 1 else 's'}" if conversion.decimals else "whole units"
+    return f"{sentence} and {ROUNDED[conversion.rounding]} to {decimals} first."
+
+
 def _unit(price: Price, period: str) -> str:
     if price.kind == PriceKind.RECURRING:
         return f"unit and {period}"
     what = price.property or price.meter or "unit"
     aggregation = price.aggregation.value if price.aggregation else "sum"
-    return MEASURES[aggregation].format(what=f"unit of {what}" if aggregation != "unique" else what, meter=price.meter)
+    words = MEASURES[aggregation].format(what=f"unit of {what}" if aggregation != "unique" else what, meter=price.meter)
+    return f"converted {words}" if price.conversion is not None else words
 
 
 def _units(price: Price) -> str:

@@ -17,7 +17,7 @@ from billing.metering.usage import Measure, NewEvent, measure
 from billing.models import Claim, DroppedMonth, Subscription, UsageEvent
 from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
-from billing.rating.aggregation import Aggregation
+from billing.rating.aggregation import Aggregation, stored_usage
 from billing.rating.periods import Schedule
 from ledger.database.statements import fetch_rows
 from ledger.records import shape_of
@@ -124,11 +124,11 @@ def _remeasured() -> Iterator[str]:
         if subscription is None or not there:
             continue
         for claim, found in zip(there, measure(subscription_id, [_window(subscription, one) for one in there]), strict=True):
-            billed = claim.snapshot["usage"]
-            is_other = found.events == billed["events"] and str(found.quantity) != billed["quantity"]
-            if found.events < billed["events"] or (is_other and not _level_came_later(claim)):
+            billed = stored_usage(claim.snapshot["usage"])
+            is_other = found.events == billed.events and found != billed
+            if found.events < billed.events or (is_other and not _level_came_later(claim)):
                 yield (
-                    f"claim {claim.pk} of {subscription.ref}: {billed['events']} events, quantity {billed['quantity']} were "
+                    f"claim {claim.pk} of {subscription.ref}: {billed.events} events, quantity {billed.quantity} were "
                     f"billed; {found.events} events, quantity {found.quantity} are there"
                 )
 

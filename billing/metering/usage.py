@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from django.db import connection
 
 from billing.models import Subscription
-from billing.rating.aggregation import MICROSECOND, Aggregation, Usage
+from billing.rating.aggregation import MICROSECOND, Aggregation, EventCharge, Usage
 from billing.rating.money import decimal_text
 from billing.rating.prices.price import Price
 from billing.rating.values import Ref, Used
@@ -194,7 +194,7 @@ _EVENTS = f"""
     WITH measure AS (
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
-            free_events bigint, free_amount numeric
+            free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric, most numeric
         )
     ), counted AS (
         SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
@@ -263,12 +263,13 @@ _WEIGHTED_SUM = (
     FROM held GROUP BY n
 """
 )
-# Percentages count the free part until either allowance is exceeded; the row number and running sum of each event show that.
+# Percentages count the free part until either allowance is exceeded; the row number and running sum of each event show that. The
+# bounds per event, `least` and `most`, apply to the rate and fee of each event that pays for an amount above zero.
 _PERCENTAGE = (
     _EVENTS
     + """
     , running AS (
-        SELECT n, number, free_events, free_amount,
+        SELECT n, number, free_events, free_amount, rate, fixed_amount, least, most,
             row_number() OVER by_time AS position,
             sum(number) OVER by_time AS reached
         FROM counted
@@ -281,6 +282,14 @@ _PERCENTAGE = (
     ), limits AS (
         SELECT n, min(position) FILTER (WHERE beyond_events OR beyond_amount) AS first_paying
         FROM judged GROUP BY n
+    ), charged AS (
+        SELECT judged.*, first_paying,
+            CASE
+                WHEN free_events IS NULL AND free_amount IS NULL OR position > first_paying THEN number
+                WHEN position = first_paying THEN CASE WHEN beyond_events THEN number ELSE reached - free_amount END
+                ELSE 0
+            END AS paying
+        FROM judged JOIN limits USING (n)
     )
     SELECT n, sum(number)::text, count(*),
         CASE
@@ -294,13 +303,15 @@ _PERCENTAGE = (
             WHEN bool_and(free_events IS NULL AND free_amount IS NULL) THEN 0
             WHEN min(first_paying) IS NULL THEN count(*)
             ELSE min(first_paying) - 1
-        END
-    FROM judged JOIN limits USING (n) GROUP BY n
+        END,
+        coalesce(sum(greatest(least - (paying * rate + fixed_amount), 0)) FILTER (WHERE paying > 0), 0)::text,
+        coalesce(sum(greatest(paying * rate + fixed_amount - most, 0)) FILTER (WHERE paying > 0), 0)::text
+    FROM charged GROUP BY n
 """
 )
 
 _LOADERS: list[Loader] = [integer, bytes.decode, integer, bytes.decode, integer]
-_OF_PERCENTAGES = Statement("usage_percentage", _PERCENTAGE, _LOADERS)
+_OF_PERCENTAGES = Statement("usage_percentage", _PERCENTAGE, [*_LOADERS, bytes.decode, bytes.decode])
 _BY_AGGREGATION = {
     aggregation: Statement(f"usage_{aggregation.value}", sql, _LOADERS)
     for aggregation, sql in (
@@ -321,13 +332,13 @@ def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
         rows = [_parameters(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
         parameters = {"measures": parameter(json.dumps(rows)), "subscription": parameter(subscription_id)}
         found |= _usages(sql.read(parameters))
-    return [found.get(n, Usage(Fraction(0))) for n in range(len(measures))]
+    return [one.price.converted(found.get(n, Usage(Fraction(0)))) for n, one in enumerate(measures)]
 
 
-def _usages(rows: Iterable[tuple[int, str, int, str, int]]) -> dict[int, Usage]:
+def _usages(rows: Iterable[tuple[int, str, int, str, int, *tuple[str, ...]]]) -> dict[int, Usage]:
     return {
-        n: Usage(_quantity(quantity), events, Fraction(free_quantity), free_events)
-        for n, quantity, events, free_quantity, free_events in rows
+        n: Usage(_quantity(quantity), events, Fraction(free_quantity), free_events, *map(Fraction, bounded))
+        for n, quantity, events, free_quantity, free_events, *bounded in rows
     }
 
 
@@ -355,4 +366,12 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
         "filters": {name: list(values) for name, values in one.price.filters},
         "free_events": one.price.free_events,
         "free_amount": None if one.price.free_amount is None else decimal_text(one.price.free_amount),
+        **_charge_parameters(one.price.event_charge()),
     }
+
+
+def _charge_parameters(charge: EventCharge | None) -> dict[str, str | None]:
+    if charge is None:
+        return {}
+    of_charge = {"rate": charge.rate, "fixed_amount": charge.fixed_amount, "least": charge.minimum, "most": charge.maximum}
+    return {name: None if value is None else decimal_text(value) for name, value in of_charge.items()}

@@ -5,8 +5,8 @@ Each function takes the events of one meter and one period `[start, end)`, in an
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -61,12 +61,68 @@ class Usage:
         events: the number of events in it; each event that is not free costs the fixed fee.
         free_quantity: the part of `quantity` inside the free allowance of a percentage price.
         free_events: the events inside that allowance.
+        raised, lowered: the money that the minimum and maximum per event add to and take off the events of a percentage price.
+        measured: the aggregate in the unit of the meter, if the price converts it; `quantity` is then the converted one.
     """
 
     quantity: Fraction
     events: int = 0
     free_quantity: Fraction = Fraction(0)
     free_events: int = 0
+    raised: Fraction = Fraction(0)
+    lowered: Fraction = Fraction(0)
+    measured: Fraction | None = None
+
+    def as_stored(self) -> dict[str, Any]:
+        """Return the exact data that a claim stores; `stored_usage` reads it."""
+        stored = {
+            "quantity": str(self.quantity),
+            "events": self.events,
+            "free_quantity": str(self.free_quantity),
+            "free_events": self.free_events,
+        }
+        further = {"raised": self.raised or None, "lowered": self.lowered or None, "measured": self.measured}
+        return stored | {name: str(value) for name, value in further.items() if value is not None}
+
+
+def stored_usage(known: Mapping[str, Any]) -> Usage:
+    """Return the usage of the data that a claim stores."""
+    measured = known.get("measured")
+    return Usage(
+        Fraction(known["quantity"]),
+        known["events"],
+        Fraction(known["free_quantity"]),
+        known["free_events"],
+        Fraction(known.get("raised", 0)),
+        Fraction(known.get("lowered", 0)),
+        None if measured is None else Fraction(measured),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EventCharge:
+    """What an event of a percentage price costs: a rate and a fee, within bounds per event.
+
+    Args:
+        rate: money per unit of money: 0.029 for 2.9 percent.
+        minimum, maximum: of the charge of an event that pays for an amount above zero; None: not bounded.
+    """
+
+    rate: Fraction
+    fixed_amount: Fraction
+    minimum: Fraction | None
+    maximum: Fraction | None
+
+    def correction(self, amount: Fraction) -> Fraction:
+        """Return what the bounds add to the charge of an event that pays for this amount; below zero what they take off."""
+        if amount <= 0:
+            return Fraction(0)
+        charge = bounded = self.rate * amount + self.fixed_amount
+        if self.maximum is not None:
+            bounded = min(bounded, self.maximum)
+        if self.minimum is not None:
+            bounded = max(bounded, self.minimum)
+        return bounded - charge
 
 
 def matches(filters: Filters, properties: Mapping[str, Any]) -> bool:
@@ -144,6 +200,7 @@ def percentage_usage(
     free_amount: Decimal | None = None,
     property_name: str | None = None,
     filters: Filters = (),
+    charge: EventCharge | None = None,
 ) -> Usage:
     """Return the sum of a percentage price with its free part: events are free until either allowance is exceeded.
 
@@ -152,14 +209,35 @@ def percentage_usage(
 
     Args:
         free_events, free_amount: the allowances; None: not limited by this measure.
+        charge: of a price with bounds per event. The event that exceeds the free amount is bounded for the rest that it pays.
     """
     chosen = ordered(events, filters)
     numbers = [Fraction(n) for e in chosen if (n := event_number(e, property_name)) is not None]
     total = sum(numbers, Fraction(0))
-    if free_events is None and free_amount is None:
-        return Usage(total, len(numbers))
-    free_quantity, free_count = _free_part(numbers, free_events, free_amount)
-    return Usage(total, len(numbers), free_quantity, free_count)
+    free_quantity, free_count = Fraction(0), 0
+    if free_events is not None or free_amount is not None:
+        free_quantity, free_count = _free_part(numbers, free_events, free_amount)
+    usage = Usage(total, len(numbers), free_quantity, free_count)
+    return usage if charge is None else bounded_usage(usage, _paying(numbers, usage), charge)
+
+
+def bounded_usage(usage: Usage, paying: Iterable[Fraction], charge: EventCharge) -> Usage:
+    """Return usage with the money that bounds per event add and take off.
+
+    Args:
+        paying: the amounts that its events pay for.
+    """
+    corrections = [charge.correction(amount) for amount in paying]
+    raised = sum((one for one in corrections if one > 0), Fraction(0))
+    return replace(usage, raised=raised, lowered=raised - sum(corrections, Fraction(0)))
+
+
+def _paying(numbers: Sequence[Fraction], usage: Usage) -> Iterator[Fraction]:
+    """Yield the amount that each event pays for: the first one beyond the allowance pays for the rest of its amount."""
+    partly_free = usage.free_quantity - sum(numbers[: usage.free_events], Fraction(0))
+    for number in numbers[usage.free_events :]:
+        yield number - partly_free
+        partly_free = Fraction(0)
 
 
 def _free_part(numbers: Sequence[Fraction], free_events: int | None, free_amount: Decimal | None) -> tuple[Fraction, int]:

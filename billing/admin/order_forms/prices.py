@@ -14,10 +14,10 @@ from billing.rating.prices.price import MODELS, PriceKind, Proration
 from billing.rating.prices.reading import COMMON, SHAPES
 from billing.rating.prices.reading import FIELDS as DECLARED
 from billing.rating.prices.tiers import Tiers
-from billing.rating.prices.values import CreditsPerUnit, PriceNumber
+from billing.rating.prices.values import DECIMAL_PLACES, CreditsPerUnit, PriceNumber, Rounding
 from ledger.admin.forms.credit_amounts import CreditRateField
 from ledger.admin.kit.forms.fields import Shown, as_json, made
-from ledger.values import Boolean, CreditType, Number, Text
+from ledger.values import Boolean, Choice, CreditType, Integer, Number, Text
 
 KINDS: Final = {PriceKind.RECURRING: "every period", PriceKind.USAGE: "by usage"}
 AGGREGATIONS: Final = {
@@ -35,7 +35,9 @@ PRORATIONS: Final = {
     Proration.FIXED_30: "by thirtieths of a month",
     Proration.NONE: "not divided",
 }
+ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
 BEYOND: Final = "beyond"
+TIMES: Final = "×"
 
 
 def _lines(value: Text, shown: Shown) -> forms.Field:
@@ -67,12 +69,15 @@ FIELDS: Final[Mapping[str, Shown]] = {
         make=_lines,
         placeholder="1000 0.05\n10000 0.03\nbeyond 0.02",
         help="One per line: up to, price of a unit (or percent), and optionally a fixed amount for entering the tier. "
-        "The last line begins with “beyond”.",
+        "“5.00/100” is the price of a started package of 100 units. The last line begins with “beyond”.",
     ),
+    "flat_fee_at_zero": Shown(label="The first tier's fixed amount is due without usage", make=_check, initial=False),
     "free_units": Shown(help="Per unit and per package."),
     "package_size": Shown(label="Units in a package"),
     "rate": Shown(label="Percent", help="Of a percentage."),
     "fixed_amount": Shown(label="Price of an event", help="Beside the percentage."),
+    "event_minimum": Shown(label="At least, an event", help="Of a percentage: the least that each event costs."),
+    "event_maximum": Shown(label="At most, an event"),
     "free_events": Shown(),
     "free_amount": Shown(help="For a percentage: the part of the sum that is free."),
     "property": Shown(help="The property of usage events that counts instead of the value."),
@@ -83,6 +88,14 @@ FIELDS: Final[Mapping[str, Shown]] = {
         placeholder="region = eu, us",
         help="One property per line, with the values that count.",
     ),
+    "conversion_factor": Shown(
+        label="Divide the quantity by",
+        value=Text(most=40),
+        placeholder="1000000000",
+        help="Before tiers count: 1000000000 makes GB of bytes. “× 1.2” multiplies.",
+    ),
+    "conversion_rounding": Shown(label="and round it", value=Choice(Rounding), unset="not", words=ROUNDINGS),
+    "conversion_decimals": Shown(label="to so many decimals", value=Integer(least=0, most=DECIMAL_PLACES)),
     "credits_per_unit": Shown(
         label="Credits a unit",
         value=CreditsPerUnit(),
@@ -99,11 +112,21 @@ FIELDS: Final[Mapping[str, Shown]] = {
     "names": Shown(label="Called in other languages", help="A language and the name on each line."),
 }
 FIRST_VALUES: Final = {name: shown.initial for name, shown in FIELDS.items() if shown.initial}
-PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", "bill_last_day"))
+CHECKED: Final = tuple(name for name, shown in FIELDS.items() if shown.make is _check)
+PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", *CHECKED))
 """The fields whose value in the form is the price's."""
 TELLING: Final = ("key", "meter", *(name for name, field in DECLARED.items() if field.required and name not in COMMON))
 """The fields of which a price needs at least one; without them it is empty."""
-AT_FIELD: Final = {"credits": "credits_per_unit", "credits/per_unit": "credits_per_unit", "credits/credit_type": "credits_type"}
+AT_FIELD: Final = {
+    "conversion": "conversion_factor",
+    "conversion/divide_by": "conversion_factor",
+    "conversion/multiply_by": "conversion_factor",
+    "conversion/rounding": "conversion_rounding",
+    "conversion/decimals": "conversion_decimals",
+    "credits": "credits_per_unit",
+    "credits/per_unit": "credits_per_unit",
+    "credits/credit_type": "credits_type",
+}
 
 
 def fields_of_price(index: int) -> dict[str, forms.Field]:
@@ -149,10 +172,12 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         price["tiers"] = tiers_typed(value("tiers"), column=_column(str(value("model"))))
     if value("filters"):
         price["filters"] = filters_typed(value("filters"))
+    conversion = conversion_typed(value("conversion_factor"), value("conversion_rounding"), value("conversion_decimals"))
+    if conversion:
+        price["conversion"] = conversion
     if value("credits_per_unit") is not None:
         price["credits"] = {"credit_type": value("credits_type"), "per_unit": f"{value('credits_per_unit'):f}"}
-    if value("bill_last_day"):
-        price["bill_last_day"] = True
+    price |= {name: True for name in CHECKED if value(name)}
     return {name: each for name, each in price.items() if each is not None}
 
 
@@ -168,11 +193,23 @@ def tiers_typed(text: str, *, column: str) -> list[dict[str, Any]]:
     for line in filter(None, (line.strip() for line in text.splitlines())):
         upper, *rest = line.split()
         tier: dict[str, Any] = {"up_to": None if upper.lower() == BEYOND else upper}
-        tier[column] = rest[0] if rest else None
+        amount, slash, size = rest[0].partition("/") if rest else (None, "", "")
+        tier[column] = amount
+        if slash:
+            tier["package_size"] = size
         if len(rest) > 1:
             tier["flat_amount"] = " ".join(rest[1:])
         tiers.append(tier)
     return tiers
+
+
+def conversion_typed(factor: str | None, rounding: str | None, decimals: int | None) -> dict[str, Any]:
+    """Return the conversion of the typed fields; empty if no field has a value."""
+    typed: dict[str, Any] = {"rounding": rounding, "decimals": decimals}
+    if factor is not None:
+        name = "multiply_by" if factor.startswith(TIMES) else "divide_by"
+        typed[name] = factor.removeprefix(TIMES).strip()
+    return {name: each for name, each in typed.items() if each is not None}
 
 
 def filters_typed(text: str) -> dict[str, list[str]]:
@@ -188,11 +225,18 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the initial values of the fields for an existing price; the inverse of `price_typed`."""
     typed: dict[str, Any] = {**FIRST_VALUES}
     typed |= {name: definition[name] for name in PLAIN if definition.get(name) is not None}
-    typed["bill_last_day"] = bool(definition.get("bill_last_day"))
+    typed |= {name: bool(definition.get(name)) for name in CHECKED}
     typed["tiers"] = "\n".join(_tier_line(tier) for tier in definition.get("tiers", []))
     typed["filters"] = "\n".join(
         f"{name} = {', '.join(_values(values))}" for name, values in definition.get("filters", {}).items()
     )
+    conversion = definition.get("conversion")
+    if conversion:
+        times = conversion.get("multiply_by")
+        typed["conversion_factor"] = conversion["divide_by"] if times is None else f"{TIMES} {times}"
+        rounding = conversion.get("rounding", Rounding.NONE)
+        if rounding != Rounding.NONE:
+            typed |= {"conversion_rounding": rounding, "conversion_decimals": conversion.get("decimals", 0)}
     paying = definition.get("credits")
     if paying:
         typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}
@@ -206,4 +250,6 @@ def _values(values: str | Sequence[str]) -> Sequence[str]:
 def _tier_line(tier: Mapping[str, Any]) -> str:
     upper = BEYOND if tier.get("up_to") is None else tier["up_to"]
     price = tier.get("rate", tier.get("unit_amount", "0"))
+    if tier.get("package_size") is not None:
+        price = f"{price}/{tier['package_size']}"
     return " ".join(str(part) for part in (upper, price, tier.get("flat_amount")) if part is not None)

@@ -1,16 +1,18 @@
 """The call that computes the price of a quantity or of events."""
 
-from decimal import Decimal
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from django.http import HttpRequest
 
 from billing.api.endpoints import CATALOGUE, BillingEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
-from billing.rating.aggregation import Aggregation, Event
+from billing.rating.aggregation import Aggregation, Event, Usage
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
 from billing.rating.prices.prepaid_units import quote_covered, units_of
+from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import Rating, quote
 from billing.rating.prices.reading import parse_price
 from ledger.api.kit.authentication import BILLING_READ
@@ -39,11 +41,13 @@ class Ratings(BillingEndpoint):
     def post(self, request: HttpRequest) -> Response:
         fields = self.body(request, shape_of(request_schemas.NewRating))
         price = parse_price(fields["price"])
-        known: Any = _rated(fields, price)
-        billed = fields.get("already_billed", Decimal(0))
+        known = _usage(fields, price)
+        billed = price.usage_of_amount(price.converted(Usage(Fraction(fields.get("already_billed", 0)))).quantity)
         if "credits_available" in fields:
-            return json_response(_rated_in_credits(fields, price, known, billed))
-        return json_response(_within_limit(quote(price, known, fields["currency"], billed or None)).as_dict())
+            rated = _rated_in_credits(fields, price, known, billed.quantity)
+        else:
+            rated = _within_limit(quote(price, known, fields["currency"], billed if billed.quantity else None)).as_dict()
+        return json_response(rated | price.conversion_facts(known))
 
 
 def _within_limit(rating: Rating) -> Rating:
@@ -58,7 +62,7 @@ def _within_limit(rating: Rating) -> Rating:
     return rating
 
 
-def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: Decimal) -> dict[str, Any]:
+def _rated_in_credits(fields: dict[str, Any], price: Price, known: Usage, billed: Fraction) -> dict[str, Any]:
     if price.credits is None:
         raise InvalidRequest([FieldError("/credits_available", "not-used", "The price does not take credits.")])
     available = fields["credits_available"]
@@ -68,11 +72,12 @@ def _rated_in_credits(fields: dict[str, Any], price: Any, known: Any, billed: De
     return rating.as_dict() | {"covered": covered | {"credit_type": price.credits.credit_type}}
 
 
-def _rated(fields: dict[str, Any], price: Any) -> Any:
+def _usage(fields: dict[str, Any], price: Price) -> Usage:
     if ("quantity" in fields) == ("events" in fields):
         raise InvalidRequest([FieldError("/quantity", "one-of", "Give either quantity or events.")])
     if "quantity" in fields:
-        return fields["quantity"]
+        measured = price.converted(Usage(Fraction(fields["quantity"])))
+        return replace(price.usage_of_amount(measured.quantity), measured=measured.measured)
     if price.aggregation is None:
         raise InvalidRequest([FieldError("/events", "not-used", "A recurring price has no events; give quantity.")])
     if price.aggregation == Aggregation.WEIGHTED_SUM:

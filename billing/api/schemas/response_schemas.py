@@ -9,7 +9,7 @@ from rest_framework import serializers
 from billing.models import Amendment, Plan
 from billing.orders import plans
 from billing.rating.prices.reading import price_dict
-from billing.rating.prices.steps import STEP_MEMBERS
+from billing.rating.prices.steps import STEP_MEMBERS, StepReason
 from billing.reads.catalogue import GivenCoupon
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
@@ -279,6 +279,7 @@ RatingStepSerializer = type(
     {
         "__doc__": "One step of a calculation.",
         **{member: text(null=member in ("from", "to")) for member in STEP_MEMBERS},
+        "reason": serializers.ChoiceField(list(StepReason), required=False),
     },
 )  # fmt: skip
 
@@ -291,13 +292,24 @@ class CoveredUnitsSerializer(serializers.Serializer[Any]):
     credit_type = text()
 
 
+class ConversionSerializer(serializers.Serializer[Any]):
+    """The measured quantity in units of the price."""
+
+    measured = text()
+    quantity = text()
+    divide_by = text(null=True)
+    multiply_by = text(null=True)
+    rounding = text()
+
+
 class RatingSerializer(serializers.Serializer[Any]):
-    """The cost of the usage; `covered` if the request gave credits_available."""
+    """The cost of the usage; `covered` if the request gave credits_available, `conversion` if the price converts the quantity."""
 
     amount_minor = minor()
     exact = text()
     steps = RatingStepSerializer(many=True)
     covered = CoveredUnitsSerializer(required=False)
+    conversion = ConversionSerializer(required=False)
 
 
 # Invoices --------------------------------------------------------------------------------------------

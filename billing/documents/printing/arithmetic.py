@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from billing.rating.money import minor_digits
+from billing.rating.prices.steps import StepReason
 from ledger.typesetting.languages import ENGLISH, MINUS, Language
 from ledger.units import CreditUnit, plain_unit
 
@@ -74,11 +75,20 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
     """
     rating = line["rating"]
     return [
+        *_conversion(notation, rating.get("conversion")),
         *_steps(notation, line, rating.get("steps") or []),
         *_share(notation, line, rating),
         *_covered(notation, rating.get("covered")),
         *_discount(notation, line),
     ]
+
+
+def _conversion(notation: Notation, conversion: Mapping[str, str] | None) -> Iterator[str]:
+    if not conversion:
+        return
+    sign, factor = ("÷", conversion["divide_by"]) if conversion["divide_by"] else ("×", conversion["multiply_by"])
+    product = f"{notation.number(conversion['measured'])} {sign} {notation.number(factor)}"
+    yield f"{product} = {notation.number(conversion['quantity'])}{notation.texts.get('rounded_' + conversion['rounding'], '')}"
 
 
 def _steps(notation: Notation, line: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[str]:
@@ -121,7 +131,9 @@ def _after_free(notation: Notation, free: Step, charged: Step) -> str:
 
 
 def _range(notation: Notation, step: Step) -> str:
-    """Return the range of the quantity that a step prices."""
+    """Return the range of the quantity that a step prices, or the bound that adds or takes off its amount."""
+    if step.get("reason") in (StepReason.EVENT_MINIMUM, StepReason.EVENT_MAXIMUM):
+        return f"{notation.texts[str(step['reason'])]}: "
     lower, upper = step["from"], step["to"]
     if lower is None or upper is None:
         return ""

@@ -210,7 +210,7 @@ def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     """Return the line of a usage period; None without usage and amount."""
     span, part = rated.due.span, rated.due.part
     late = bool(rated.due.continued)
-    rating = rated.rating.as_dict()
+    rating = rated.rating.as_dict() | span.price.conversion_facts(rated.usage)
     if rated.credit_change is not None:
         rating["covered"] = rated.credit_change.as_dict()
     moves_credits = rated.credit_change is not None and (rated.credit_change.units or rated.credit_change.credits)

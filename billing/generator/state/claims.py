@@ -11,12 +11,13 @@ from django.db import connection
 
 from billing.documents.credit_notes import noted_minor
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.state.open_claims import OneOffCharge, OpenClaim, read_bound_terms, read_coverage, read_origin, read_usage
+from billing.generator.state.open_claims import OneOffCharge, OpenClaim, read_bound_terms, read_coverage, read_origin
 from billing.generator.state.spans import BoundClaim
 from billing.generator.state.subscription_state import SubscriptionState, schedule_of
 from billing.metering import usage
 from billing.models import Claim
 from billing.orders import plans
+from billing.rating.aggregation import stored_usage
 from ledger.database.locks import Lock
 from ledger.database.statements import Statement, decimal, instant, integer, parameter
 
@@ -228,7 +229,7 @@ def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
         line_position=row.line_position,
         origin=read_origin(snapshot["origin"]) if "origin" in snapshot else None,
         share_used=snapshot.get("share_used", 0),
-        usage=read_usage(snapshot["usage"]) if "usage" in snapshot else None,
+        usage=stored_usage(snapshot["usage"]) if "usage" in snapshot else None,
         gross_minor=snapshot.get("gross_minor", 0),
         after_coupons_minor=snapshot.get("after_coupons_minor", 0),
         **read_coverage(snapshot),

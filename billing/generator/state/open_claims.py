@@ -278,10 +278,6 @@ def read_origin(known: Mapping[str, Any]) -> Origin:
     )
 
 
-def read_usage(known: Mapping[str, Any]) -> Usage:
-    return Usage(Fraction(known["quantity"]), known["events"], Fraction(known["free_quantity"]), known["free_events"])
-
-
 def origin_snapshot(origin: Origin, share_used: int) -> dict[str, Any]:
     """Return the data of its line that a recurring claim stores."""
     return {
@@ -321,12 +317,7 @@ def usage_snapshot(
     """Return the exact data of the rated usage that a usage claim stores, with its coverage and the spends that paid for it."""
     covered = {"covered": covered_snapshot(coverage, spends)} if coverage.stretches else {}
     return covered | {
-        "usage": {
-            "quantity": str(usage.quantity),
-            "events": usage.events,
-            "free_quantity": str(usage.free_quantity),
-            "free_events": usage.free_events,
-        },
+        "usage": usage.as_stored(),
         "quantity": decimal_text(usage.quantity),
         "gross_minor": gross_minor,
         "after_coupons_minor": after_coupons_minor,

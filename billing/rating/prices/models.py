@@ -10,17 +10,33 @@ from fractions import Fraction
 from math import ceil
 from typing import Annotated, Any, ClassVar
 
-from billing.rating.aggregation import Aggregation, Event, Usage, percentage_usage
+from billing.rating.aggregation import Aggregation, Event, EventCharge, Usage, bounded_usage, percentage_usage
 from billing.rating.money import Exact
 from billing.rating.prices.price import Misfit, Price, PriceKind
-from billing.rating.prices.steps import Step, exact, free_then, units_used
+from billing.rating.prices.steps import Step, corrections, exact, free_then, units_used
 from billing.rating.prices.tiers import Tier, Tiers, tiers_text
-from billing.rating.prices.values import CreditPrice, CreditsOfPrice, EventCount, Money, PackageSize, Units
+from billing.rating.prices.values import (
+    Conversion,
+    ConversionOfPrice,
+    CreditPrice,
+    CreditsOfPrice,
+    EventCount,
+    Money,
+    PackageSize,
+    Units,
+    Worded,
+)
 from billing.rating.prices.wording import Wording, number
+from ledger.values import Boolean
 
 Credits = Annotated[
     CreditPrice | None,
     CreditsOfPrice("Usage prices only: the holder's credits pay for units first; the invoice charges the rest."),
+]
+
+Converted = Annotated[
+    Conversion | None,
+    ConversionOfPrice("Usage prices only: the quantity of the period is converted before free units and tiers count."),
 ]
 
 
@@ -44,6 +60,7 @@ class UnitPrice(Price, model="unit", title="per unit"):
 
     unit_amount: Annotated[Decimal, Money("Money per unit.")]
     free_units: Annotated[Decimal | None, Units("How many units at the beginning are free.")] = None
+    conversion: Converted = None
     credits: Credits = None
 
     def steps(self, usage: Usage) -> list[Step]:
@@ -61,16 +78,32 @@ class UnitPrice(Price, model="unit", title="per unit"):
         return [f"the first {number(self.free_units)} free"] if self.free_units else []
 
 
-def graduated(tiers: Sequence[Tier], usage: Usage) -> list[Step]:
-    """Rate each part of the usage by its tier."""
+def graduated(tiers: Sequence[Tier], usage: Usage, *, flat_fee_at_zero: bool) -> list[Step]:
+    """Rate each part of the usage by its tier.
+
+    Args:
+        flat_fee_at_zero: whether zero units owe the flat fee of the first tier.
+    """
     quantity, steps, lower = units_used(usage), [], Fraction(0)
+    if not quantity and flat_fee_at_zero and tiers[0].flat_amount:
+        return [tiers[0].step(lower, lower)]
     for tier in tiers:
         if quantity <= lower:
             break
         upper = quantity if tier.up_to is None else min(quantity, Fraction(tier.up_to))
-        steps.append(Step(lower, upper, upper - lower, tier.per_unit(), exact(tier.flat_amount)))
+        steps.append(tier.step(lower, upper))
         lower = upper
     return steps
+
+
+def at_zero(flat_fee_at_zero: bool) -> str:
+    """Return the words for a flat fee that zero units owe."""
+    return "; the amount of the first tier is due without usage too" if flat_fee_at_zero else ""
+
+
+FlatFeeAtZero = Annotated[
+    bool, Worded(Boolean("Whether zero units owe the flat fee of the first tier."), "type", "must be true or false")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +111,18 @@ class GraduatedPrice(Price, model="graduated", title="per unit in tiers, each pa
     """A price per unit that depends on the tier that the unit is in."""
 
     tiers: Annotated[tuple[Tier, ...], Tiers("unit_amount", "Each tier prices its own units.", model="graduated")]
+    flat_fee_at_zero: FlatFeeAtZero = False
+    conversion: Converted = None
     credits: Credits = None
 
     def steps(self, usage: Usage) -> list[Step]:
-        return graduated(self.tiers, usage)
+        return graduated(self.tiers, usage, flat_fee_at_zero=self.flat_fee_at_zero)
+
+    @classmethod
+    def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+        yield from super().misfits(taken, given)
+        if "credits" in given and any(tier.package_size for tier in taken.get("tiers", ())):
+            yield "credits", "credits-not-for-packages", "credits cannot pay for packages in a tier"
 
     def free_quantity(self) -> Fraction | None:
         free = Fraction(0)
@@ -92,7 +133,7 @@ class GraduatedPrice(Price, model="graduated", title="per unit in tiers, each pa
         return None
 
     def cost(self, say: Wording) -> str:
-        return f"per {say.unit}, each part at its own price: {tiers_text(self.tiers, say)}"
+        return f"per {say.unit}, each part at its own price: {tiers_text(self.tiers, say)}{at_zero(self.flat_fee_at_zero)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +143,12 @@ class VolumePrice(Price, model="volume", title="per unit in tiers, all at the pr
     tiers: Annotated[
         tuple[Tier, ...], Tiers("unit_amount", "The tier that the quantity reaches prices all units.", model="volume")
     ]
+    conversion: Converted = None
 
     def steps(self, usage: Usage) -> list[Step]:
         quantity = units_used(usage)
         tier = next(tier for tier in self.tiers if tier.up_to is None or quantity <= tier.up_to)
-        return [Step(Fraction(0), quantity, quantity, tier.per_unit(), exact(tier.flat_amount))]
+        return [tier.step(Fraction(0), quantity)]
 
     def cost(self, say: Wording) -> str:
         return f"per {say.unit}, all at the price of the tier that is reached: {tiers_text(self.tiers, say)}"
@@ -150,6 +192,7 @@ class PriceOfMoney(Price):
             free_amount=self.free_amount,
             property_name=self.property,
             filters=self.filters,
+            charge=self.event_charge(),
         )
 
     def usage_of_amount(self, amount: Exact) -> Usage:
@@ -157,10 +200,12 @@ class PriceOfMoney(Price):
         quantity = super().usage_of_amount(amount).quantity
         if quantity == 0:
             return Usage(quantity)
-        if self.free_events == 0 or (self.free_events is None and self.free_amount is None):
-            return Usage(quantity, 1)
-        free = quantity if self.free_amount is None else min(quantity, Fraction(self.free_amount))
-        return Usage(quantity, 1, free, 1 if free == quantity else 0)
+        usage = Usage(quantity, 1)
+        if self.free_events != 0 and (self.free_events is not None or self.free_amount is not None):
+            free = quantity if self.free_amount is None else min(quantity, Fraction(self.free_amount))
+            usage = Usage(quantity, 1, free, 1 if free == quantity else 0)
+        charge = self.event_charge()
+        return usage if charge is None else bounded_usage(usage, [quantity - usage.free_quantity], charge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,18 +214,37 @@ class PercentagePrice(PriceOfMoney, model="percentage", title="a percentage"):
 
     rate: Annotated[Decimal, Money("Percent.")]
     fixed_amount: Annotated[Decimal | None, Money("Money per event.")] = None
+    event_minimum: Annotated[Decimal | None, Money("The least that an event costs, its percentage and amount together.")] = None
+    event_maximum: Annotated[Decimal | None, Money("The most that an event costs.")] = None
     free_events: Annotated[int | None, EventCount("The first events, free until `free_amount` is reached.")] = None
     free_amount: Annotated[Decimal | None, Money("The first money, free until `free_events` are reached.")] = None
+
+    @classmethod
+    def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+        yield from super().misfits(taken, given)
+        least, most = taken.get("event_minimum"), taken.get("event_maximum")
+        if least is not None and most is not None and least > most:
+            yield "event_maximum", "below-minimum", "the maximum of an event is below its minimum"
+
+    def event_charge(self) -> EventCharge | None:
+        if self.event_minimum is None and self.event_maximum is None:
+            return None
+        bounds = (None if bound is None else Fraction(bound) for bound in (self.event_minimum, self.event_maximum))
+        return EventCharge(Fraction(self.rate) / 100, exact(self.fixed_amount), *bounds)
 
     def steps(self, usage: Usage) -> list[Step]:
         quantity = units_used(usage)
         free = min(max(usage.free_quantity, Fraction(0)), quantity)
         fees = max(usage.events - usage.free_events, 0) * exact(self.fixed_amount)
-        return free_then(free, Step(free, quantity, quantity - free, Fraction(self.rate) / 100, fees))
+        charged = free_then(free, Step(free, quantity, quantity - free, Fraction(self.rate) / 100, fees))
+        return [*charged, *corrections(event_minimum=usage.raised, event_maximum=-usage.lowered)]
 
     def cost(self, say: Wording) -> str:
         fixed = f" plus {say.amount(self.fixed_amount)} an event" if self.fixed_amount else ""
-        return f"{number(self.rate)} % of {say.units}{fixed}"
+        bounds = [f"at least {say.amount(self.event_minimum)}"] if self.event_minimum else []
+        bounds += [f"at most {say.amount(self.event_maximum)}"] if self.event_maximum is not None else []
+        bounded = f", {' and '.join(bounds)} an event" if bounds else ""
+        return f"{number(self.rate)} % of {say.units}{fixed}{bounded}"
 
     def free(self, say: Wording) -> list[str]:
         events = [f"the first {self.free_events:,} events free"] if self.free_events else []
@@ -192,9 +256,11 @@ class GraduatedPercentagePrice(PriceOfMoney, model="graduated_percentage", title
     """A percentage that depends on the tier of the money."""
 
     tiers: Annotated[tuple[Tier, ...], Tiers("rate", "Each tier prices its own money.", model="graduated_percentage")]
+    flat_fee_at_zero: FlatFeeAtZero = False
 
     def steps(self, usage: Usage) -> list[Step]:
-        return graduated(self.tiers, usage)
+        return graduated(self.tiers, usage, flat_fee_at_zero=self.flat_fee_at_zero)
 
     def cost(self, say: Wording) -> str:
-        return f"a percentage of {say.units}, each part at its own rate: {tiers_text(self.tiers, say)}"
+        tiers = f"{tiers_text(self.tiers, say)}{at_zero(self.flat_fee_at_zero)}"
+        return f"a percentage of {say.units}, each part at its own rate: {tiers}"

@@ -2,18 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from billing.rating.aggregation import Aggregation, Event, Filters, Usage, aggregate
-from billing.rating.money import Exact
+from billing.rating.aggregation import Aggregation, Event, EventCharge, Filters, Usage, aggregate
+from billing.rating.money import Exact, decimal_text
 from billing.rating.periods import Timing
 from billing.rating.prices.steps import Step
 from billing.rating.prices.values import (
+    FACTORS,
+    Conversion,
     CreditPrice,
     EventFilters,
     Money,
@@ -90,6 +92,7 @@ class Price(Record, ABC):
     names: Annotated[tuple[tuple[str, str], ...], PriceNames("The name in languages in which it differs, by their codes.")] = ()
 
     # None unless the model declares the attribute with its type.
+    conversion: Conversion | None = None
     credits: CreditPrice | None = None
     free_events: int | None = None
     free_amount: Decimal | None = None
@@ -163,11 +166,30 @@ class Price(Record, ABC):
             period=period,
             held_before=held_before,
         )
-        return Usage(quantity, len(events))
+        return self.converted(Usage(quantity, len(events)))
+
+    def event_charge(self) -> EventCharge | None:
+        """What each event costs, if a minimum or maximum per event bounds it."""
+        return None
 
     def usage_of_amount(self, amount: Exact) -> Usage:
-        """Return a bare quantity as usage; below zero it counts as zero."""
+        """Return a bare quantity, in units of the price, as usage; below zero it counts as zero."""
         return Usage(max(Fraction(amount), Fraction(0)))
+
+    def converted(self, usage: Usage) -> Usage:
+        """Return measured usage in units of the price."""
+        if self.conversion is None:
+            return usage
+        return replace(usage, quantity=self.conversion.of(usage.quantity), measured=usage.quantity)
+
+    def conversion_facts(self, usage: Usage) -> dict[str, Any]:
+        """Return the conversion of the usage as a rating shows it; empty if the price converts nothing."""
+        if self.conversion is None or usage.measured is None:
+            return {}
+        numbers = {"measured": usage.measured, "quantity": usage.quantity}
+        numbers |= {name: getattr(self.conversion, name) for name in FACTORS}
+        texts = {name: None if each is None else decimal_text(each) for name, each in numbers.items()}
+        return {"conversion": texts | {"rounding": self.conversion.rounding.value}}
 
     # Units that credits pay for, of a model that declares `credits` ----------------------------------
 

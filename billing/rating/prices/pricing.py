@@ -15,7 +15,7 @@ from typing import Any
 from billing.rating.aggregation import Usage
 from billing.rating.money import Exact, decimal_text, to_minor
 from billing.rating.prices.price import Price
-from billing.rating.prices.steps import Step, units_used
+from billing.rating.prices.steps import Step, StepReason, corrections, units_used
 
 Covered = Sequence[tuple[Fraction, Fraction]]
 
@@ -68,11 +68,11 @@ def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currenc
     known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
     if not covered:
         return rate(price, known, currency)
-    edges = [Fraction(0), *(edge for stretch in covered for edge in stretch), units_used(known)]
-    steps: list[Step] = []
-    for lower, upper in zip(edges[::2], edges[1::2], strict=True):
+    edges = [*(edge for stretch in covered for edge in stretch), units_used(known)]
+    steps = list(rate(price, edges[0], currency).steps)
+    for lower, upper in zip(edges[1::2], edges[2::2], strict=True):
         steps += _difference(rate(price, upper, currency), rate(price, lower, currency)).steps
-    return _rating(steps, currency)
+    return _rating([step for step in steps if step.units or step.flat_amount], currency)
 
 
 def quote(
@@ -112,24 +112,25 @@ def _rating(steps: Sequence[Step], currency: str) -> Rating:
 
 
 def _limited(price: Price, rating: Rating, currency: str) -> Rating:
-    bounded = rating.exact
-    if price.maximum is not None:
-        bounded = min(bounded, Fraction(price.maximum))
-    if price.minimum is not None:
-        bounded = max(bounded, Fraction(price.minimum))
+    lowered = rating.exact if price.maximum is None else min(rating.exact, Fraction(price.maximum))
+    bounded = lowered if price.minimum is None else max(lowered, Fraction(price.minimum))
     if bounded == rating.exact:
         return rating
-    correction = Step(None, None, Fraction(0), Fraction(0), bounded - rating.exact)
-    return Rating(bounded, to_minor(bounded, currency), (*rating.steps, correction))
+    added = corrections(maximum=lowered - rating.exact, minimum=bounded - lowered)
+    return Rating(bounded, to_minor(bounded, currency), (*rating.steps, *added))
 
 
 def _difference(whole: Rating, first: Rating) -> Rating:
     """Return the steps of the whole less those of the first part. Steps that the whole does not have become negative."""
-    taken = {(step.lower, step.unit_amount): step for step in first.steps}
-    steps = [_step_rest(step, taken.pop((step.lower, step.unit_amount), None)) for step in whole.steps]
+    taken = {_place(step): step for step in first.steps}
+    steps = [_step_rest(step, taken.pop(_place(step), None)) for step in whole.steps]
     steps += [replace(before, units=-before.units, flat_amount=-before.flat_amount) for before in taken.values()]
     shown = tuple(step for step in steps if step.units or step.flat_amount)
     return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, shown)
+
+
+def _place(step: Step) -> tuple[Fraction | None, Fraction, StepReason | None]:
+    return step.lower, step.unit_amount, step.reason
 
 
 def _step_rest(step: Step, before: Step | None) -> Step:

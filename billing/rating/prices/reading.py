@@ -17,7 +17,7 @@ from ledger.records import OneOf, Record, Shape, declared_fields, field_of
 from ledger.values import Constant, FieldError, ListOf
 
 MAX_PRICES = 100
-USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "credits"})
+USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "conversion", "credits"})
 
 
 class PriceInvalid(ValueError):

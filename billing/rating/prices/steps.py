@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
@@ -16,7 +17,16 @@ STEP_MEMBERS: Final = {
     "flat_amount": "flat_amount",
     "amount": "amount",
 }
-"""The members of a step in JSON, in their order, each with the attribute of `Step`; billing/api documents the same."""
+"""The members of every step in JSON, in their order, each with the attribute of `Step`; billing/api documents the same."""
+
+
+class StepReason(StrEnum):
+    """Why a step adds or takes off money that no stretch of the quantity costs."""
+
+    EVENT_MINIMUM = "event_minimum"
+    EVENT_MAXIMUM = "event_maximum"
+    MINIMUM = "minimum"
+    MAXIMUM = "maximum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +34,10 @@ class Step:
     """A line of the calculation: the units between `lower` and `upper` and their exact cost.
 
     Args:
-        lower, upper: the stretch of quantity (exclusive, inclusive) that this step prices; None for the amount that a minimum
-            adds.
+        lower, upper: the stretch of quantity (exclusive, inclusive) that this step prices; None for a step with a reason.
         units: the units, packages or money that were multiplied; negative if a step is taken back.
         amount: `units × unit_amount + flat_amount`.
+        reason: the bound that adds or takes off the amount; None: the stretch costs it.
     """
 
     lower: Fraction | None
@@ -35,6 +45,7 @@ class Step:
     units: Fraction
     unit_amount: Fraction
     flat_amount: Fraction = Fraction(0)
+    reason: StepReason | None = None
 
     @property
     def amount(self) -> Fraction:
@@ -42,9 +53,10 @@ class Step:
         return self.units * self.unit_amount + self.flat_amount
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return the step with the field names of the REST contract, and numbers as decimal strings."""
-        values = {member: getattr(self, field) for member, field in STEP_MEMBERS.items()}
-        return {member: None if value is None else decimal_text(value) for member, value in values.items()}
+        """Return the step with the names of the REST contract, numbers as decimal strings, and with its reason if it has one."""
+        numbers = {member: getattr(self, field) for member, field in STEP_MEMBERS.items()}
+        texts = {member: None if number is None else decimal_text(number) for member, number in numbers.items()}
+        return texts if self.reason is None else texts | {"reason": self.reason.value}
 
 
 def units_used(usage: Usage) -> Fraction:
@@ -55,6 +67,12 @@ def units_used(usage: Usage) -> Fraction:
 def exact(amount: Decimal | None) -> Fraction:
     """Return an amount of a price; zero if the price has no such amount."""
     return Fraction(amount) if amount is not None else Fraction(0)
+
+
+def corrections(**amounts: Fraction) -> list[Step]:
+    """Return a step for each bound, by the name of its reason, that adds or takes off money."""
+    steps = ((StepReason(name), amount) for name, amount in amounts.items() if amount)
+    return [Step(None, None, Fraction(0), Fraction(0), amount, reason) for reason, amount in steps]
 
 
 def free_then(free: Fraction, charged: Step) -> list[Step]:

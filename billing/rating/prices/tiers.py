@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from math import ceil
 from typing import Annotated, Any
 
 from billing.rating.money import decimal_text
-from billing.rating.prices.steps import exact
-from billing.rating.prices.values import Money, Units, take_fields, unknown_fields
+from billing.rating.prices.steps import Step, exact
+from billing.rating.prices.values import Money, PackageSize, Units, take_fields, unknown_fields
 from billing.rating.prices.wording import Wording, number
 from ledger.records import Record, Shape, shape_of
 from ledger.values import FieldError, Value
@@ -23,17 +24,27 @@ class Tier(Record):
     up_to: Annotated[Decimal | None, Units("The last unit of the tier, inclusive; null in the last tier.", null=True)] = None
     unit_amount: Annotated[Decimal | None, Money("Money per unit.")] = None
     flat_amount: Annotated[Decimal | None, Money("Money, charged once when the quantity enters the tier.")] = None
+    package_size: Annotated[
+        Decimal | None, PackageSize("Units in a package: `unit_amount` is then the price of each started package.")
+    ] = None
     rate: Annotated[Decimal | None, Money("Percent of the tier's money.")] = None
 
     def per_unit(self) -> Fraction:
-        """The money per unit of quantity, from either field."""
+        """The money per unit of quantity or package, from either field."""
         return Fraction(self.rate) / 100 if self.rate is not None else exact(self.unit_amount)
+
+    def step(self, lower: Fraction, upper: Fraction) -> Step:
+        """Return the cost of a stretch at the price of the tier."""
+        units = upper - lower
+        if self.package_size is not None:
+            units = Fraction(ceil(units / Fraction(self.package_size)))
+        return Step(lower, upper, units, self.per_unit(), exact(self.flat_amount))
 
 
 TIER_FIELDS = shape_of(Tier).names
 SHAPES = {
     "unit_amount": Shape(Tier, name="UnitTier", without={"rate"}),
-    "rate": Shape(Tier, name="PercentageTier", without={"unit_amount"}),
+    "rate": Shape(Tier, name="PercentageTier", without={"unit_amount", "package_size"}),
 }
 """Tiers by the field that prices their units."""
 
@@ -105,5 +116,6 @@ def tiers_text(tiers: Sequence[Tier], say: Wording) -> str:
         where = where if tier.up_to is None else f"up to {number(tier.up_to)}"
         flat = f" plus {say.amount(tier.flat_amount)} once" if tier.flat_amount else ""
         cost = f"{number(tier.rate)} %" if tier.rate is not None else say.amount(tier.unit_amount or Decimal(0))
-        parts.append(f"{where} at {cost}{flat}")
+        package = f" per started package of {number(tier.package_size)}" if tier.package_size is not None else ""
+        parts.append(f"{where} at {cost}{package}{flat}")
     return "; ".join(parts)

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any
+from math import ceil, floor
+from typing import Annotated, Any, Final
 
 from billing.rating.aggregation import Filters
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_PACKAGE
+from billing.rating.money import round_half_up
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
-from ledger.records import Field, Record, shape_of
+from ledger.records import Field, Record, Shape, shape_of
 from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part
 
 DECIMAL_PLACES = 12
@@ -153,22 +157,46 @@ CreditsPerUnit = partial(
 )
 
 
-class EventCount(PriceNumber):
-    """A whole number of events."""
+Factor = partial(
+    PriceNumber, most=MAX_QUANTITY, or_integer=True, rules=((lambda number: number > 0, "not-positive", "must be above 0"),)
+)
 
-    def __init__(self, text: str = "") -> None:
+
+class WholeNumber(PriceNumber):
+    """A whole number, 0 to `most`."""
+
+    noun: str
+
+    def __init__(self, text: str = "", *, largest: int) -> None:
         super().__init__(text, most=MAX_QUANTITY, or_integer=True)
+        self.largest = largest
 
     def read(self, value: Any) -> Any:
         number = super().read(value)
-        if number != number.to_integral_value() or number > MAX_FREE_EVENTS:
-            raise InvalidValue("format", "must be a whole number of events")
+        if number != number.to_integral_value() or number > self.largest:
+            raise InvalidValue("format", f"must be a whole number of {self.noun}")
         return int(number)
 
     def openapi(self) -> dict[str, Any]:
-        return {
-            "oneOf": [{"type": "string", "pattern": "^[0-9]+$"}, {"type": "integer", "minimum": 0, "maximum": MAX_FREE_EVENTS}]
-        }
+        return {"oneOf": [{"type": "string", "pattern": "^[0-9]+$"}, {"type": "integer", "minimum": 0, "maximum": self.largest}]}
+
+
+class EventCount(WholeNumber):
+    """A whole number of events."""
+
+    noun = "events"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text, largest=MAX_FREE_EVENTS)
+
+
+class DecimalCount(WholeNumber):
+    """A number of decimals."""
+
+    noun = f"decimals, 0 to {DECIMAL_PLACES}"
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text, largest=DECIMAL_PLACES)
 
 
 # Objects ---------------------------------------------------------------------------------------------
@@ -224,6 +252,46 @@ def take_fields(
     return {name: item for name, item in taken.items() if item is not None}
 
 
+class ObjectOfPrice(Value):
+    """An object within a price; its record declares the members.
+
+    Args:
+        declared: the record.
+        whose: as in "credits have no such field".
+        needs: as in "credits need per_unit".
+        detail: what the object must be.
+    """
+
+    def __init__(self, text: str, declared: type[Record], *, whose: str, needs: str, detail: str) -> None:
+        super().__init__(text)
+        self.shape: Shape[Any] = shape_of(declared)
+        self.whose = whose
+        self.needs = needs
+        self.detail = detail
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
+        if not isinstance(value, Mapping):
+            field_errors.append(FieldError(pointer, "type", self.detail))
+            return None
+        unknown = unknown_fields(value, self.shape.names, pointer, self.whose)
+        field_errors += unknown
+        before, taken = len(field_errors), dict[str, Any]()
+        for field in self.shape.fields:
+            taken |= take_fields([field], value, pointer, field_errors)
+            if field.required and value.get(field.name) is None:
+                field_errors.append(FieldError(f"{pointer}/{field.name}", "required", f"{self.needs} {field.name}"))
+            if len(field_errors) > before:
+                return None
+        return None if unknown or self._misfits(taken, pointer, field_errors) else self.shape.make(taken)
+
+    def _misfits(self, taken: Mapping[str, Any], pointer: str, field_errors: list[FieldError]) -> bool:
+        """Add what does not fit together to `field_errors`; return whether there is anything."""
+        return False
+
+    def openapi(self) -> Any:
+        return self.shape
+
+
 @dataclass(frozen=True, kw_only=True)
 class CreditPrice(Record):
     """The customer's holder pays for units in credits first; the invoice charges the rest."""
@@ -232,26 +300,64 @@ class CreditPrice(Record):
     per_unit: Annotated[Decimal, CreditsPerUnit("Credits per unit or package, above 0.")]
 
 
-class CreditsOfPrice(Value):
+class CreditsOfPrice(ObjectOfPrice):
     """The credits that pay for units of a price."""
 
-    shape = shape_of(CreditPrice)
+    def __init__(self, text: str) -> None:
+        detail = "must be an object with per_unit, and credit_type unless it is credits"
+        super().__init__(text, CreditPrice, whose="credits have", needs="credits need", detail=detail)
 
-    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> CreditPrice | None:
-        if not isinstance(value, Mapping):
-            detail = "must be an object with per_unit, and credit_type unless it is credits"
-            field_errors.append(FieldError(pointer, "type", detail))
-            return None
-        unknown = unknown_fields(value, self.shape.names, pointer, "credits have")
-        field_errors += unknown
-        before, taken = len(field_errors), dict[str, Any]()
-        for field in self.shape.fields:
-            taken |= take_fields([field], value, pointer, field_errors)
-            if field.required and value.get(field.name) is None:
-                field_errors.append(FieldError(f"{pointer}/{field.name}", "required", f"credits need {field.name}"))
-            if len(field_errors) > before:
-                return None
-        return None if unknown else self.shape.make(taken)
 
-    def openapi(self) -> Any:
-        return self.shape
+class Rounding(StrEnum):
+    """How a converted quantity is rounded."""
+
+    NONE = "none"
+    UP = "up"
+    DOWN = "down"
+    HALF_UP = "half_up"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion(Record):
+    """The measured quantity in another unit: divided or multiplied, then rounded once for the period."""
+
+    divide_by: Annotated[Decimal | None, Factor("The units of the meter in one unit of the price.")] = None
+    multiply_by: Annotated[Decimal | None, Factor("Or the units of the price in one unit of the meter.")] = None
+    rounding: Annotated[Rounding, one_of(Rounding, "How the result is rounded.")] = Rounding.NONE
+    decimals: Annotated[int, DecimalCount("The decimals to which it is rounded.")] = 0
+
+    def of(self, quantity: Fraction) -> Fraction:
+        """Return a quantity of the meter in units of the price."""
+        factor = Fraction(self.multiply_by) if self.multiply_by is not None else 1 / Fraction(self.divide_by or 1)
+        unit = Fraction(1, 10**self.decimals)
+        units = quantity * factor / unit
+        match self.rounding:
+            case Rounding.NONE:
+                return units * unit
+            case Rounding.UP:
+                return ceil(units) * unit
+            case Rounding.DOWN:
+                return floor(units) * unit
+            case Rounding.HALF_UP:
+                return round_half_up(units) * unit
+
+
+FACTORS: Final = ("divide_by", "multiply_by")
+"""The fields of a conversion of which it has one."""
+
+
+class ConversionOfPrice(ObjectOfPrice):
+    """The conversion of a usage price's quantity."""
+
+    def __init__(self, text: str) -> None:
+        detail = "must be an object with divide_by or multiply_by, and optionally rounding and decimals"
+        super().__init__(text, Conversion, whose="a conversion has", needs="a conversion needs", detail=detail)
+
+    def _misfits(self, taken: Mapping[str, Any], pointer: str, field_errors: list[FieldError]) -> bool:
+        before = len(field_errors)
+        if sum(name in taken for name in FACTORS) != 1:
+            detail = f"a conversion has either {' or '.join(FACTORS)}"
+            field_errors.append(FieldError(f"{pointer}/divide_by", "one-of", detail))
+        if taken.get("decimals") and taken.get("rounding", Rounding.NONE) == Rounding.NONE:
+            field_errors.append(FieldError(f"{pointer}/decimals", "not-used", "a conversion without rounding has no decimals"))
+        return len(field_errors) > before

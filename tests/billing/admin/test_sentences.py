@@ -30,6 +30,34 @@ PRICES = [
         "gb: 5.00 EUR per started package of 100 gb. Paid with 2.5 sms each first; the invoice charges uncovered units. No tax.",
     ),
     (
+        metered("gb", "0.1", meter="bytes", conversion={"divide_by": "1000000000", "rounding": "half_up", "decimals": 1}),
+        (
+            "gb: 0.10 EUR per converted unit of bytes. The quantity of the period is divided by 1,000,000,000 and rounded half "
+            "up to 1 decimal first. No tax."
+        ),
+    ),
+    (
+        metered("gb", "0.1", meter="mb", conversion={"multiply_by": "0.001"}),
+        "gb: 0.10 EUR per converted unit of mb. The quantity of the period is multiplied by 0.001 first. No tax.",
+    ),
+    (
+        {
+            "key": "card", "kind": "usage", "model": "percentage", "rate": "2", "event_minimum": "0.5", "event_maximum": "5",
+            "meter": "paid", "aggregation": "sum",
+        },
+        "card: 2 % of paid, at least 0.50 EUR and at most 5.00 EUR an event. No tax.",
+    ),
+    (
+        {
+            "key": "c", "kind": "usage", "model": "graduated", "meter": "c", "aggregation": "sum", "flat_fee_at_zero": True,
+            "tiers": [{"up_to": "10", "unit_amount": "0", "flat_amount": "5"}, {"unit_amount": "2", "package_size": "100"}],
+        },
+        (
+            "c: per unit of c, each part at its own price: up to 10 at 0.00 EUR plus 5.00 EUR once; beyond at 2.00 EUR per "
+            "started package of 100; the amount of the first tier is due without usage too. No tax."
+        ),
+    ),
+    (
         {
             "key": "fee", "kind": "usage", "model": "percentage", "rate": "2.5", "fixed_amount": "0.1", "free_events": 10,
             "meter": "paid", "aggregation": "sum", "tax_category": "AE",
@@ -76,6 +104,8 @@ def test_a_price_comes_back_from_its_form_as_it_was(definition):
         "free_units",
         "package_size",
         "free_amount",
+        "event_minimum",
+        "event_maximum",
     )
     numbers = {f"price_3_{name}" for name in (*decimals, "credits_per_unit")}
     clean = {name: Decimal(str(value)) if name in numbers and value else value for name, value in typed.items()}

@@ -202,6 +202,32 @@ def test_a_rating_stores_nothing_and_shows_its_steps(api):
     assert rest["amount_minor"] == 250
 
 
+def test_a_rating_converts_quantity_events_and_what_is_billed_already(api):
+    price = metered(unit_amount="0.10", conversion={"divide_by": "1000", "rounding": "up"})
+    body = {"currency": "EUR", "price": price}
+    response = api.post("/v1/ratings", body | {"quantity": 2_001}, key=None).json()
+    # 2,001 bytes are 3 started kB
+    assert (response["amount_minor"], response["steps"][0]["units"]) == (30, "3")
+    conversion = {"measured": "2001", "quantity": "3", "divide_by": "1000", "multiply_by": None, "rounding": "up"}
+    assert response["conversion"] == conversion
+    events = [{"value": value, "occurred_at": "2026-01-05T00:00:00Z"} for value in (2_000, 1)]
+    assert api.post("/v1/ratings", body | {"events": events}, key=None).json() == response
+    rest = api.post("/v1/ratings", body | {"quantity": 3_500, "already_billed": "2001"}, key=None).json()
+    assert rest["amount_minor"] == 10
+
+
+def test_a_rating_shows_what_the_bounds_of_events_add_and_take_off(api):
+    price = metered(model="percentage", unit_amount=None, rate="2", event_minimum="0.50", event_maximum="5")
+    events = [{"value": value, "occurred_at": "2026-01-05T00:00:00Z"} for value in (10, 100, 400)]
+    response = api.post("/v1/ratings", {"currency": "EUR", "price": price, "events": events}, key=None).json()
+    # 510 x 2 % = 10.20; 0.30 more for the first, 3.00 less for the last
+    assert response["amount_minor"] == 750
+    steps = [(step.get("reason"), step["amount"]) for step in response["steps"]]
+    assert steps == [(None, "10.2"), ("event_minimum", "0.3"), ("event_maximum", "-3")]
+    one = api.post("/v1/ratings", {"currency": "EUR", "price": price, "quantity": 400}, key=None).json()
+    assert one["amount_minor"] == 500
+
+
 def test_an_amendment_is_billed_by_the_next_run(api, subscribed):
     api.post(f"/v1/subscriptions/{subscribed}/invoices", {"as_of": "2026-01-01T00:00:00Z"})
     path = f"/v1/subscriptions/{subscribed}/amendments"

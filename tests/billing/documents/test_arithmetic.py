@@ -1,12 +1,14 @@
 """The notes under a line say how its amount came about, in figures that can be checked by hand."""
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.texts import COUNTRIES, TEXTS
+from billing.rating.aggregation import Usage
 from billing.rating.prices.pricing import rate
 from billing.rating.prices.reading import parse_price
 from ledger.typesetting.languages import ENGLISH, GERMAN, LANGUAGES
@@ -57,10 +59,33 @@ def calculation_notes(found: dict[str, Any], *, currency: str = "EUR", language:
         ),
         ({"model": "volume", "tiers": TIERS}, "1500", ["1,500 × 0.05 + 5.00 = 80.00"]),
         ({"model": "percentage", "rate": "2.9", "fixed_amount": "0.30"}, "1000", ["1,000 × 0.029 + 0.30 = 29.30"]),
+        (
+            {"model": "percentage", "rate": "2.9", "event_maximum": "20"},
+            "1000",
+            ["0 to 1,000: 1,000 × 0.029 = 29.00", "Maximum per event: −9.00"],
+        ),
+        (
+            {"model": "graduated", "tiers": [{"up_to": 10, "unit_amount": "1"}, {"unit_amount": "5", "package_size": 100}]},
+            "111",
+            ["0 to 10: 10 × 1.00 = 10.00", "10 to 111: 2 × 5.00 = 10.00"],
+        ),
+        ({"model": "graduated", "tiers": TIERS[1:], "flat_fee_at_zero": True}, "0", ["5.00"]),
     ],
 )
 def test_each_price_model_in_figures(price, quantity, expected):
     assert calculation_notes(line(price, quantity)) == expected
+
+
+def test_a_conversion_comes_before_the_steps():
+    price = {"model": "unit", "unit_amount": "0.10", "conversion": {"divide_by": "1000000000", "rounding": "up"}}
+    parsed = parse_price({**METERED, **price})
+    usage = parsed.converted(Usage(Fraction(2_000_000_001)))
+    found = line(price, "3", rating=parsed.conversion_facts(usage))
+    assert calculation_notes(found) == ["2,000,000,001 ÷ 1,000,000,000 = 3, rounded up"]
+    assert calculation_notes(found, language=GERMAN) == ["2.000.000.001 ÷ 1.000.000.000 = 3, aufgerundet"]
+    times = parse_price({**METERED, "model": "unit", "unit_amount": "1", "conversion": {"multiply_by": "1.2"}})
+    facts = times.conversion_facts(times.converted(Usage(Fraction(7))))
+    assert calculation_notes(found | {"rating": found["rating"] | facts})[0] == "7 × 1.2 = 8.4"
 
 
 def test_a_part_of_a_period_a_discount_and_credits_each_have_their_note():

@@ -1,5 +1,6 @@
 """The SQL that measures usage agrees with the pure reference, event by event."""
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -26,11 +27,22 @@ PRICES = [
         metered(model="percentage", unit_amount=None, rate="3", **free)
         for free in ({}, {"free_events": 2}, {"free_amount": "50"}, {"free_events": 3, "free_amount": "25"})
     ),
+    *(
+        metered(model="percentage", unit_amount=None, rate="3.3", **bounds)
+        for bounds in (
+            {"event_minimum": "0.5"},
+            {"event_maximum": "0.7", "free_amount": "50"},
+            {"fixed_amount": "0.1", "event_minimum": "0.4", "event_maximum": "0.9", "free_events": 2},
+            {"event_minimum": "0.4", "event_maximum": "0.4", "free_events": 3, "free_amount": "25"},
+        )
+    ),
+    metered(conversion={"divide_by": "7", "rounding": "up"}),
+    metered(aggregation="weighted_sum", conversion={"multiply_by": "0.3", "rounding": "half_up", "decimals": 2}),
 ]
 
 events = st.lists(
     st.tuples(
-        st.decimals(min_value=0, max_value=40, places=2),
+        st.decimals(min_value=-5, max_value=40, places=2),
         st.integers(min_value=0, max_value=31 * 24 * 3600 - 1),
         st.sampled_from(
             [{}, {"region": "eu"}, {"region": "us", "size": 5}, {"region": "ap", "size": "7.5"}, {"size": None}, {"size": [5]}]
@@ -54,8 +66,7 @@ def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]
     measured = usage.measure(subscription.pk, [usage.Measure(price, START, END) for price in prices])
     for price, found in zip(prices, measured, strict=True):
         expected = price.usage_of(known, period=(START, END))
-        assert found.quantity == expected.quantity, price
-        assert (found.free_quantity, found.free_events) == (expected.free_quantity, expected.free_events), price
+        assert replace(found, events=0) == replace(expected, events=0), price
 
 
 def test_what_held_before_the_period_weighs_in_it() -> None:

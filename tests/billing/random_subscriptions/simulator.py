@@ -135,17 +135,20 @@ class Simulator:
         tops: list[int | None] = [*sorted(pick.sample(range(1, 60), pick.choice((1, 2)))), None]
         return [
             {"up_to": top, field_name: self._money(500), "flat_amount": self._money(1000) if pick.random() < 0.4 else None}
+            | ({"package_size": pick.choice((3, "2.5"))} if field_name == "unit_amount" and pick.random() < 0.2 else {})
             for top in tops
         ]
 
     def _model(self, models: tuple[str, ...]) -> dict[str, Any]:
         model = self.random.choice(models)
-        if model in ("graduated", "volume"):
-            return {"model": model, "tiers": self._tiers("unit_amount")}
-        if model == "graduated_percentage":
-            return {"model": model, "tiers": self._tiers("rate")}
+        if model in ("graduated", "volume", "graduated_percentage"):
+            tiers = self._tiers("rate" if model == "graduated_percentage" else "unit_amount")
+            at_zero = {"flat_fee_at_zero": True} if model != "volume" and self.random.random() < 0.3 else {}
+            return {"model": model, "tiers": tiers, **at_zero}
         if model == "percentage":
-            extras = {"fixed_amount": "0.25", "free_events": 3, "free_amount": "40.5"}
+            extras = {
+                "fixed_amount": "0.25", "free_events": 3, "free_amount": "40.5", "event_minimum": "0.6", "event_maximum": "1.1",
+            }  # fmt: skip
             given = {name: value for name, value in extras.items() if self.random.random() < 0.5}
             return {"model": model, "rate": self._money(700), **given}
         price: dict[str, Any] = {"model": model, "unit_amount": self._money(2_000 if model == "flat" else 300)}
@@ -178,6 +181,14 @@ class Simulator:
         price["aggregation"] = how
         if how == "unique":
             price["property"] = "user"
+        if price["model"] in ("unit", "graduated", "volume", "package") and pick.random() < 0.3:
+            price["conversion"] = pick.choice(
+                (
+                    {"divide_by": "7", "rounding": "up"},
+                    {"multiply_by": "1.5"},
+                    {"divide_by": 3, "rounding": "half_up", "decimals": 1},
+                )
+            )
         if pick.random() < 0.25:
             price["filters"] = {"region": ["eu", "us"]}
         if self.traits.limits and pick.random() < 0.25:

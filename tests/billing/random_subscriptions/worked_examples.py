@@ -92,6 +92,13 @@ TIERS = [
     {"up_to": 100, "unit_amount": "0.50"},
     {"up_to": None, "unit_amount": "0.10", "flat_amount": "1.00"},
 ]
+BLOCKS = [
+    {"up_to": 1000, "unit_amount": "0.01"},
+    {"up_to": None, "unit_amount": "5.00", "package_size": 1000},
+]
+GIGABYTES = {"divide_by": "1000000000", "rounding": "up"}
+EIGHTHS = {"multiply_by": "1.25", "rounding": "half_up", "decimals": 1}
+BOUNDED = {"fixed_amount": "0.10", "event_minimum": "0.50", "event_maximum": "5.00"}
 RATES = [{"up_to": 1000, "rate": "1"}, {"up_to": None, "rate": "0.5", "flat_amount": "2.00"}]
 
 
@@ -194,6 +201,7 @@ PERIODS = [
             [bill("03-01")], [*fees(1000, 1000, 1000), *fees(500, 500, key="past")]),
 ]  # fmt: skip
 
+PAYMENTS = [calls("10"), calls("100", "01-06"), calls("400", "01-07")]
 MODELS = [
     Example("flat, times the quantity", [recurring(unit_amount="9.99")], [bill("01-01")], fees(2997),
             order={"quantities": {"base": 3}}),
@@ -221,6 +229,34 @@ MODELS = [
     january("package, begun", packages(package_size=100, free_units=50), [calls("51")], 500),
     # 101 units in packages of 100
     january("package, two", packages(package_size=100, free_units=50), [calls("151")], 1000),
+    # 2,000,000,001 bytes are 3 started GB
+    january("started gigabytes of bytes", metered(unit_amount="0.10", conversion=GIGABYTES), [calls("2000000000"), calls("1")],
+            30),
+    # 12.6 hundreds, of which 12 are whole
+    january("whole hundreds", metered(unit_amount="1.00", conversion={"divide_by": "100", "rounding": "down"}), [calls("1260")],
+            1200),
+    # 7 x 1.25 = 8.75, rounded to 8.8; 8.8 - 2 free
+    january("converted to one decimal", metered(unit_amount="1.00", free_units=2, conversion=EIGHTHS), [calls("7")], 680),
+    # 10 thirds: 3.333... x 1.00
+    january("not rounded", metered(unit_amount="1.00", conversion={"divide_by": "3"}), [calls("10")], 333),
+    # 10 x 1.00 + 2.00 of 10 kilobytes, 1 x 0.50
+    january("converted before tiers", tiered("graduated") | {"conversion": {"divide_by": "1000"}}, [calls("11000")], 1250),
+    # 1000 x 0.01, and 2 started packages of the other 1001
+    january("packages in a tier", tiered("graduated", BLOCKS), [calls("2001")], 2000),
+    january("packages in a tier, exactly one", tiered("graduated", BLOCKS), [calls("2000")], 1500),
+    # All 2001 units are 3 packages
+    january("packages of all units", tiered("volume", BLOCKS), [calls("2001")], 1500),
+    january("graduated, nothing used, with its flat fee", tiered("graduated") | {"flat_fee_at_zero": True}, [], 200),
+    # 12.00 + 1 x 0.50, as without it
+    january("graduated, the flat fee once", tiered("graduated") | {"flat_fee_at_zero": True}, [calls("11")], 1250),
+    january("graduated percentage, nothing used", tiered("graduated_percentage", RATES[::-1][:1]) | {"flat_fee_at_zero": True},
+            [], 200),
+    # 0.50 instead of 0.30, 2.10, and 5.00 instead of 8.10
+    january("percentage between bounds per event", percentage("2", **BOUNDED), PAYMENTS, 760),
+    # 100.00 of the second are free, so it pays nothing; the third pays 300.00: 5.00 instead of 6.10
+    january("percentage with bounds, an amount free", percentage("2", free_amount="210", **BOUNDED), PAYMENTS, 500),
+    # The first two are free; the third costs 5.00
+    january("percentage with bounds, events free", percentage("2", free_events=2, **BOUNDED), PAYMENTS, 500),
     # 150 x 2.9 % = 4.35, and 2 x 0.30
     january("percentage and a fee", percentage("2.9", fixed_amount="0.30"), [calls("100"), calls("50", "01-06")], 495),
     # The first is free: 50 x 2.9 % = 1.45, and 0.30
@@ -381,6 +417,13 @@ LATE = [
     # 11 calls cost 11 x 0.50 = 5.50, of which 12.00 were billed
     Example("by volume, which may be less", [tiered("volume")],
             [calls("10"), bill("02-01"), calls("1", "01-20"), bill("02-02")], [*late(-650), ("carried", None, 650)]),
+    # 3 started GB, and still 3 with 900,000,000 more; 4 with another 200,000,000
+    Example("converted as a whole", [metered(unit_amount="0.10", conversion=GIGABYTES)],
+            [calls("2000000001"), bill("02-01"), calls("900000000", "01-20"), bill("02-02"), calls("200000000", "01-21"),
+             bill("02-03")], late(10)),
+    # 5.00 instead of 8.10 for the third, of which nothing was billed; the minimum of the first is billed
+    Example("with bounds per event", [percentage("2", **BOUNDED)],
+            [calls("10"), bill("02-01"), calls("400", "01-07"), bill("02-02")], late(500)),
     Example("of all periods", [metered()],
             [bill("02-01"), bill("03-01"), bill("04-01"), calls("9"), calls("10", "02-05"), calls("20", "03-05"), bill("04-02")],
             late(18, 20, 40)),

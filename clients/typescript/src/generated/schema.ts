@@ -2723,6 +2723,17 @@ export interface components {
              */
             now: string;
         };
+        /** @description The measured quantity in another unit: divided or multiplied, then rounded once for the period. */
+        Conversion: {
+            /** @description The units of the meter in one unit of the price. */
+            divide_by?: string | number;
+            /** @description Or the units of the price in one unit of the meter. */
+            multiply_by?: string | number;
+            /** @description How the result is rounded. Default: `"none"`. */
+            rounding?: components["schemas"]["RoundingEnum"];
+            /** @description The decimals to which it is rounded. Default: `0`. */
+            decimals?: string | number;
+        };
         /** @description What a budget counted of an entry. */
         Counted: {
             /** @description The budget. */
@@ -3477,6 +3488,8 @@ export interface components {
             };
             /** @description Each tier prices its own money. */
             tiers: components["schemas"]["PercentageTier"][];
+            /** @description Whether zero units owe the flat fee of the first tier. Default: `false`. */
+            flat_fee_at_zero?: boolean;
         };
         /** @description A price per unit that depends on the tier that the unit is in. */
         GraduatedPrice: {
@@ -3529,10 +3542,14 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: the quantity of the period is converted before free units and tiers count. */
+            conversion?: components["schemas"]["Conversion"];
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
             credits?: components["schemas"]["CreditPrice"];
             /** @description Each tier prices its own units. */
             tiers: components["schemas"]["UnitTier"][];
+            /** @description Whether zero units owe the flat fee of the first tier. Default: `false`. */
+            flat_fee_at_zero?: boolean;
         };
         /** @description Credits to put in. */
         Grant: {
@@ -4547,6 +4564,8 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: the quantity of the period is converted before free units and tiers count. */
+            conversion?: components["schemas"]["Conversion"];
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
             credits?: components["schemas"]["CreditPrice"];
             /**
@@ -4695,6 +4714,16 @@ export interface components {
              * @description Money per event.
              */
             fixed_amount?: string;
+            /**
+             * Format: decimal
+             * @description The least that an event costs, its percentage and amount together.
+             */
+            event_minimum?: string;
+            /**
+             * Format: decimal
+             * @description The most that an event costs.
+             */
+            event_maximum?: string;
         };
         /** @description The units above the previous tier, up to and including `up_to` (cumulative). It has a price, `flat_amount`, or both. */
         PercentageTier: {
@@ -4862,13 +4891,14 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description The cost of the usage; `covered` if the request gave credits_available. */
+        /** @description The cost of the usage; `covered` if the request gave credits_available, `conversion` if the price converts the quantity. */
         Rating: {
             /** @description In minor units. */
             amount_minor: number;
             exact: string;
             steps: components["schemas"]["RatingStep"][];
             covered?: components["schemas"]["CoveredUnits"];
+            conversion?: components["schemas"]["Conversion"];
         };
         /** @description One step of a calculation. */
         RatingStep: {
@@ -4878,6 +4908,7 @@ export interface components {
             unit_amount: string;
             flat_amount: string;
             amount: string;
+            reason?: components["schemas"]["ReasonEnum"];
         };
         /** @description Whether the process can serve requests. */
         Readiness: {
@@ -4890,6 +4921,8 @@ export interface components {
         };
         /** @enum {string} */
         ReadinessStatusEnum: "ready" | "not-ready";
+        /** @enum {string} */
+        ReasonEnum: "event_minimum" | "event_maximum" | "minimum" | "maximum";
         /**
          * @description A grant that recurs every day, week, month or year, without a subscription.
          *
@@ -5435,6 +5468,8 @@ export interface components {
             former_until?: string | null;
         };
         /** @enum {string} */
+        RoundingEnum: "none" | "up" | "down" | "half_up";
+        /** @enum {string} */
         ScopesEnum: "ledger:read" | "ledger:spend" | "ledger:refund" | "ledger:hold" | "ledger:transfer" | "ledger:grant" | "ledger:admin" | "billing:read" | "billing:write" | "keys:admin" | "signals:read" | "signals:write" | "pages:write";
         /** @enum {string} */
         SourceEnum: "purchased" | "promotional";
@@ -5792,6 +5827,8 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: the quantity of the period is converted before free units and tiers count. */
+            conversion?: components["schemas"]["Conversion"];
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
             credits?: components["schemas"]["CreditPrice"];
             /**
@@ -5816,6 +5853,8 @@ export interface components {
              * @description Money, charged once when the quantity enters the tier.
              */
             flat_amount?: string;
+            /** @description Units in a package: `unit_amount` is then the price of each started package. */
+            package_size?: string | number;
         };
         /** @description A grant that comes. */
         UpcomingGrant: {
@@ -5974,6 +6013,8 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: the quantity of the period is converted before free units and tiers count. */
+            conversion?: components["schemas"]["Conversion"];
             /** @description The tier that the quantity reaches prices all units. */
             tiers: components["schemas"]["UnitTier"][];
         };

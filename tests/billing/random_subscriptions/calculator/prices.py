@@ -6,7 +6,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from tests.billing.random_subscriptions.calculator.exact import INSTANT, Time, number, to_minor
+from tests.billing.random_subscriptions.calculator.exact import INSTANT, Time, half_up, number, to_minor
 
 Price = dict[str, Any]
 PERCENTAGES = ("percentage", "graduated_percentage")
@@ -48,6 +48,10 @@ class Used:
     events: int = 0
     free: Fraction = NOTHING
     free_events: int = 0
+    bounded: Fraction = NOTHING
+    """What the bounds per event add to, or take off, percentage and fees."""
+    measured: Fraction = NOTHING
+    """The quantity before it was converted."""
 
 
 def is_due_at_start(price: Price) -> bool:
@@ -94,7 +98,24 @@ def used(price: Price, events: list[Event], time: Time, full: Time) -> Used:
             quantity = Fraction(len({event.properties[price["property"]] for event in inside}))
         case _:
             quantity = _weighted(counted, time) / ((full[1] - full[0]) // INSTANT)
-    return Used(quantity, len(inside))
+    return Used(_converted(price, quantity), len(inside), measured=quantity)
+
+
+def _converted(price: Price, quantity: Fraction) -> Fraction:
+    """A quantity in the unit of the price."""
+    how = price.get("conversion")
+    if how is None:
+        return quantity
+    quantity = quantity / number(how["divide_by"]) if "divide_by" in how else quantity * number(how["multiply_by"])
+    places = 10 ** int(how.get("decimals", 0))
+    match how.get("rounding", "none"):
+        case "up":
+            return Fraction(-(-(quantity * places) // 1), places)
+        case "down":
+            return Fraction(quantity * places // 1, places)
+        case "half_up":
+            return Fraction(half_up(quantity * places), places)
+    return quantity
 
 
 def _counts(price: Price, event: Event) -> bool:
@@ -117,15 +138,28 @@ def _free_part(price: Price, values: list[Fraction]) -> Used:
     total, count = sum(values, NOTHING), len(values)
     events, amount = price.get("free_events"), price.get("free_amount")
     if events is None and amount is None:
-        return Used(total, count)
+        return Used(total, count, bounded=sum((_bounded(price, value) for value in values), NOTHING))
     running = NOTHING
     for position, value in enumerate(values):
+        rest = sum((_bounded(price, later) for later in values[position + 1 :]), NOTHING)
         if events is not None and position >= int(events):
-            return Used(total, count, running, position)
+            return Used(total, count, running, position, _bounded(price, value) + rest)
         if amount is not None and running + value > number(amount):
-            return Used(total, count, number(amount), position)
+            pays = running + value - number(amount)
+            return Used(total, count, number(amount), position, _bounded(price, pays) + rest)
         running += value
     return Used(total, count, running, count)
+
+
+def _bounded(price: Price, pays: Fraction) -> Fraction:
+    """What the bounds of an event change if it pays for that much."""
+    if pays <= 0:
+        return NOTHING
+    cost = pays * number(price.get("rate")) / 100 + number(price.get("fixed_amount"))
+    least, most = price.get("event_minimum"), price.get("event_maximum")
+    if least is not None and cost < number(least):
+        return number(least) - cost
+    return number(most) - cost if most is not None and cost > number(most) else NOTHING
 
 
 # Cost ------------------------------------------------------------------------------------------------
@@ -138,7 +172,7 @@ def cost_of_usage(price: Price, used: Used) -> Fraction:
     total = max(used.quantity, NOTHING)
     paying = total - min(max(used.free, NOTHING), total)
     fees = max(used.events - used.free_events, 0) * number(price.get("fixed_amount"))
-    return paying * number(price["rate"]) / 100 + fees
+    return paying * number(price["rate"]) / 100 + fees + used.bounded
 
 
 def cost_of(price: Price, quantity: Fraction) -> Fraction:
@@ -158,12 +192,20 @@ def cost_of(price: Price, quantity: Fraction) -> Fraction:
             return packages * each
         case "volume":
             tier = next(tier for tier in price["tiers"] if tier.get("up_to") is None or quantity <= number(tier["up_to"]))
-            return quantity * number(tier.get("unit_amount")) + number(tier.get("flat_amount"))
+            return _units_of_tier(tier, quantity) * number(tier.get("unit_amount")) + number(tier.get("flat_amount"))
+    if not quantity and price.get("flat_fee_at_zero"):
+        return number(price["tiers"][0].get("flat_amount"))
     owed, below = NOTHING, NOTHING
     for tier in price["tiers"]:
         if quantity > below:
             top = quantity if tier.get("up_to") is None else min(quantity, number(tier["up_to"]))
             per_unit = number(tier["rate"]) / 100 if model == "graduated_percentage" else number(tier.get("unit_amount"))
-            owed += (top - below) * per_unit + number(tier.get("flat_amount"))
+            owed += _units_of_tier(tier, top - below) * per_unit + number(tier.get("flat_amount"))
             below = top
     return owed
+
+
+def _units_of_tier(tier: dict[str, Any], quantity: Fraction) -> Fraction:
+    """The units, or the started packages, that a tier charges."""
+    size = tier.get("package_size")
+    return quantity if size is None else Fraction(-(-quantity // number(size)))

@@ -26,15 +26,29 @@ from ledger_project.api.documents import openapi_document
 USAGE: dict[str, Any] = {"kind": "usage", "meter": "calls", "aggregation": "sum", "tax_rate": "19"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     "flat": {"unit_amount": "4.91"},
-    "unit": {"unit_amount": "4.91", "free_units": "37", "credits": {"per_unit": "1.73"}},
+    "unit": {
+        "unit_amount": "4.91", "free_units": "37", "credits": {"per_unit": "1.73"},
+        "conversion": {"divide_by": "1.9", "rounding": "half_up", "decimals": 3},
+    },
     "graduated": {
         "tiers": [{"up_to": "53", "unit_amount": "0"}, {"unit_amount": "4.91", "flat_amount": "6.7"}],
-        "credits": {"per_unit": "1.73"},
+        "credits": {"per_unit": "1.73"}, "flat_fee_at_zero": True, "conversion": {"multiply_by": "1.9"},
     },
-    "volume": {"tiers": [{"up_to": "53", "unit_amount": "4.91"}, {"unit_amount": "3.89", "flat_amount": "6.7"}]},
-    "package": {"unit_amount": "4.91", "package_size": "11", "free_units": "37", "credits": {"per_unit": "1.73"}},
-    "percentage": {"rate": "2.9", "fixed_amount": "0.31", "free_events": 41, "free_amount": "61.7"},
-    "graduated_percentage": {"tiers": [{"up_to": "53", "rate": "2.9"}, {"rate": "1.7", "flat_amount": "6.7"}]},
+    "volume": {
+        "tiers": [{"up_to": "53", "unit_amount": "4.91"}, {"unit_amount": "3.89", "flat_amount": "6.7", "package_size": "12"}],
+        "conversion": {"divide_by": "1.9", "rounding": "up"},
+    },
+    "package": {
+        "unit_amount": "4.91", "package_size": "11", "free_units": "37", "credits": {"per_unit": "1.73"},
+        "conversion": {"divide_by": "1.9", "rounding": "down"},
+    },
+    "percentage": {
+        "rate": "2.9", "fixed_amount": "0.31", "free_events": 41, "free_amount": "61.7", "event_minimum": "0.42",
+        "event_maximum": "9.8",
+    },
+    "graduated_percentage": {
+        "tiers": [{"up_to": "53", "rate": "2.9"}, {"rate": "1.7", "flat_amount": "6.7"}], "flat_fee_at_zero": True,
+    },
 }  # fmt: skip
 """A price of each model, with all that only it takes."""
 
@@ -97,7 +111,10 @@ def test_the_form_offers_every_model_and_every_field_with_the_declared_limits() 
     fields = price_form.fields_of_price(0)
     assert [name for name, _ in fields["price_0_model"].choices] == list(MODELS)
     assert all(title for _, title in fields["price_0_model"].choices)
-    by_object = {"credits": {"credits_per_unit", "credits_type"}}
+    by_object = {
+        "credits": {"credits_per_unit", "credits_type"},
+        "conversion": {"conversion_factor", "conversion_rounding", "conversion_decimals"},
+    }
     wanted = {name for field in reading.FIELDS for name in by_object.get(field, {field})}
     assert wanted == {name.removeprefix("price_0_") for name in fields if name.startswith("price_0_")}
     for name, declared in reading.FIELDS.items():

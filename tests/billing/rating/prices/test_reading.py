@@ -202,6 +202,17 @@ def test_tiers_are_a_list_of_some(tiers: Any) -> None:
         ({"fixed_amount": "1"}, ("fixed_amount", "not-used")),
         ({"free_events": 1}, ("free_events", "not-used")),
         ({"free_amount": "1"}, ("free_amount", "not-used")),
+        ({"event_minimum": "1"}, ("event_minimum", "not-used")),
+        ({"flat_fee_at_zero": True}, ("flat_fee_at_zero", "not-used")),
+        ({"conversion": 1000}, ("conversion", "type")),
+        ({"conversion": {}}, ("conversion/divide_by", "one-of")),
+        ({"conversion": {"divide_by": "2", "multiply_by": "2"}}, ("conversion/divide_by", "one-of")),
+        ({"conversion": {"divide_by": "0"}}, ("conversion/divide_by", "not-positive")),
+        ({"conversion": {"divide_by": "1e3"}}, ("conversion/divide_by", "format")),
+        ({"conversion": {"divide_by": "2", "rounding": "even"}}, ("conversion/rounding", "choice")),
+        ({"conversion": {"divide_by": "2", "decimals": 2}}, ("conversion/decimals", "not-used")),
+        ({"conversion": {"divide_by": "2", "rounding": "up", "decimals": 13}}, ("conversion/decimals", "format")),
+        ({"conversion": {"divide_by": "2", "factor": "2"}}, ("conversion/factor", "unknown-field")),
     ],
 )  # fmt: skip
 def test_a_fault_names_its_field_and_rule(change: dict[str, Any], expected: tuple[str, str]) -> None:
@@ -226,6 +237,18 @@ def test_a_fault_names_its_field_and_rule(change: dict[str, Any], expected: tupl
         ("percentage", {"rate": "1", "free_events": 1.5}, ("free_events", "format")),
         ("percentage", {"rate": "1", "aggregation": "max"}, ("aggregation", "aggregation-not-for-model")),
         ("graduated_percentage", {}, ("tiers", "required")),
+        ("flat", {"unit_amount": "1", "conversion": {"divide_by": "2"}}, ("conversion", "not-used")),
+        ("volume", {"tiers": [{"unit_amount": "1"}], "flat_fee_at_zero": True}, ("flat_fee_at_zero", "not-used")),
+        ("graduated", {"tiers": [{"unit_amount": "1"}], "flat_fee_at_zero": 1}, ("flat_fee_at_zero", "type")),
+        ("graduated", {"tiers": [{"unit_amount": "1", "package_size": "0"}]}, ("tiers/0/package_size", "not-positive")),
+        ("graduated_percentage", {"tiers": [{"rate": "1", "package_size": "2"}]}, ("tiers/0/package_size", "not-used")),
+        (
+            "graduated",
+            {"tiers": [{"unit_amount": "1", "package_size": "2"}], "credits": {"per_unit": "1"}},
+            ("credits", "credits-not-for-packages"),
+        ),
+        ("percentage", {"rate": "1", "event_minimum": "2", "event_maximum": "1"}, ("event_maximum", "below-minimum")),
+        ("percentage", {"rate": "1", "conversion": {"divide_by": "2"}}, ("conversion", "not-used")),
     ],
 )
 def test_only_what_the_model_uses_may_be_given(model: str, given: dict[str, Any], expected: tuple[str, str]) -> None:
@@ -240,6 +263,7 @@ def test_only_what_the_model_uses_may_be_given(model: str, given: dict[str, Any]
         ({"aggregation": "sum"}, ("aggregation", "not-used")),
         ({"filters": {"a": "b"}}, ("filters", "not-used")),
         ({"property": "p"}, ("property", "not-used")),
+        ({"model": "unit", "conversion": {"divide_by": "2"}}, ("conversion", "not-used")),
         ({"model": "percentage", "unit_amount": None, "rate": "1"}, ("model", "model-needs-usage")),
     ],
 )

@@ -56,7 +56,9 @@ OverCaptureEnum: TypeAlias = Literal["refuse", "if_available"]
 PerEnum: TypeAlias = Literal["subscription", "customer"]
 PriceKindEnum: TypeAlias = Literal["recurring", "usage"]
 ProrationEnum: TypeAlias = Literal["day", "second", "none", "fixed_30"]
+ReasonEnum: TypeAlias = Literal["event_minimum", "event_maximum", "minimum", "maximum"]
 RecurringGrantBodyStateEnum: TypeAlias = Literal["active", "finished"]
+RoundingEnum: TypeAlias = Literal["none", "up", "down", "half_up"]
 ScopesEnum: TypeAlias = Literal[
     "ledger:read",
     "ledger:spend",
@@ -294,6 +296,15 @@ class Charge(TypedDict):
     description: str
     tax_rate: str
     recorded_at: str
+
+
+class Conversion(TypedDict):
+    """The measured quantity in another unit: divided or multiplied, then rounded once for the period."""
+
+    divide_by: NotRequired[str | float]
+    multiply_by: NotRequired[str | float]
+    rounding: NotRequired[RoundingEnum]
+    decimals: NotRequired[str | int]
 
 
 class Counted(TypedDict):
@@ -635,6 +646,7 @@ class GraduatedPercentagePrice(TypedDict):
     name: NotRequired[str]
     names: NotRequired[GraduatedPercentagePriceNames]
     tiers: Sequence[PercentageTier]
+    flat_fee_at_zero: NotRequired[bool]
 
 
 class GraduatedPercentagePriceNames(TypedDict):
@@ -663,8 +675,10 @@ class GraduatedPrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[GraduatedPriceNames]
+    conversion: NotRequired[Conversion]
     credits: NotRequired[CreditPrice]
     tiers: Sequence[UnitTier]
+    flat_fee_at_zero: NotRequired[bool]
 
 
 class GraduatedPriceNames(TypedDict):
@@ -951,6 +965,7 @@ class PackagePrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[PackagePriceNames]
+    conversion: NotRequired[Conversion]
     credits: NotRequired[CreditPrice]
     unit_amount: Decimal | str
     free_units: NotRequired[Decimal | str | float]
@@ -1010,6 +1025,8 @@ class PercentagePrice(TypedDict):
     free_amount: NotRequired[Decimal | str]
     rate: Decimal | str
     fixed_amount: NotRequired[Decimal | str]
+    event_minimum: NotRequired[Decimal | str]
+    event_maximum: NotRequired[Decimal | str]
 
 
 class PercentagePriceNames(TypedDict):
@@ -1080,17 +1097,26 @@ class RatedEvent(TypedDict):
 
 
 class Rating(TypedDict):
-    """The cost of the usage; `covered` if the request gave credits_available."""
+    """The cost of the usage; `covered` if the request gave credits_available, `conversion` if the price converts the quantity."""
 
     amount_minor: int
     exact: str
     steps: list[RatingStep]
     covered: NotRequired[CoveredUnits]
+    conversion: NotRequired[Conversion]
 
 
 RatingStep = TypedDict(
     "RatingStep",
-    {"from": "str | None", "to": "str | None", "units": "str", "unit_amount": "str", "flat_amount": "str", "amount": "str"},
+    {
+        "from": "str | None",
+        "to": "str | None",
+        "units": "str",
+        "unit_amount": "str",
+        "flat_amount": "str",
+        "amount": "str",
+        "reason": "NotRequired[ReasonEnum]",
+    },
 )
 
 
@@ -1383,6 +1409,7 @@ class UnitPrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[UnitPriceNames]
+    conversion: NotRequired[Conversion]
     credits: NotRequired[CreditPrice]
     unit_amount: Decimal | str
     free_units: NotRequired[Decimal | str | float]
@@ -1401,6 +1428,7 @@ class UnitTier(TypedDict):
     up_to: NotRequired[Decimal | str | float | None]
     unit_amount: NotRequired[Decimal | str]
     flat_amount: NotRequired[Decimal | str]
+    package_size: NotRequired[Decimal | str | float]
 
 
 class UpcomingGrant(TypedDict):
@@ -1470,6 +1498,7 @@ class VolumePrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[VolumePriceNames]
+    conversion: NotRequired[Conversion]
     tiers: Sequence[UnitTier]
 
 
