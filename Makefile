@@ -43,8 +43,8 @@ replay: $(VENV)/.installed-dev  ## Replay a recorded trace as spends over HTTP, 
 bench: $(VENV)/.installed-dev  ## Measure ratios on a separate PostgreSQL; ROWS=service,http measures only these
 	@exec $(BIN)/python -m tests.benchmarks $(if $(ROWS),--rows $(ROWS))
 
-prove: $(VENV)/.installed-dev  ## Run the long tests: every test that is marked slow
-	$(PYTEST) -m slow $(ARGS)
+prove: $(VENV)/.installed-dev  ## Run the long tests: all that are marked slow, and each property with 1,000 examples
+	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile prove $(ARGS)
 
 check: lint types layers migrations docs test  ## Run everything that CI runs: the static checks, then the tests
 

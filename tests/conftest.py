@@ -1,6 +1,7 @@
 """What every test may use: the tests' own PostgreSQL, committed history, more connections, threads and web processes."""
 
 import fcntl
+import gc
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from billing.orders import plans
 from ledger.cluster.distribution import distribute
-from ledger.testing import unique
+from ledger.testing import FixedClock, unique
 from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
 from ledger_project.serving import postgres
@@ -45,9 +47,12 @@ COMMITTED = "_committed"
 MOST_DROPS = 100
 """How often dropping a database is tried, a tenth of a second apart."""
 
-# Hypothesis takes a busy machine for a test that is too slow.
-hypothesis_settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.load_profile("any machine")
+# Hypothesis takes a busy machine for a test that is too slow. `make prove` takes the other profile.
+for profile, examples in {"test": 50, "prove": 1_000}.items():
+    hypothesis_settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+hypothesis_settings.load_profile("test")
 
 _server: postgres.Server | StartedCluster | RunningCluster | None = None
 _lock: Any = None
@@ -66,6 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
     nodes.cluster = _cluster()
     if is_worker or not (USES_EMBEDDED_SERVER or nodes.cluster):
         return
+    # The workers, which inherit this, would each compile the tests for themselves, and so would each command that is started.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     TEST_DATA_DIR.mkdir(parents=True, exist_ok=True)
     _lock = (TEST_DATA_DIR / "pytest.lock").open("a")
     try:
@@ -146,6 +153,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         flushes = marker is not None and (marker.kwargs.get("transaction") or (marker.args and marker.args[0]))
         if flushes or {"transactional_db", "live_server", "django_db_reset_sequences"} & set(getattr(item, "fixturenames", ())):
             raise pytest.UsageError(f"{item.nodeid}: append-only tables cannot be flushed; use the fixture `committed_db`")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected, half a million objects, out of all later collections of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -301,6 +314,13 @@ def committed_db(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> I
 def new_holder() -> Callable[[], str]:
     """Makes a holder that no other test has."""
     return partial(unique, "holder")
+
+
+@pytest.fixture
+def stopped_clock(db: None) -> Iterator[FixedClock]:
+    """Time stands still at half past the present hour: no hour, day or month ends in the middle of the test."""
+    with FixedClock(datetime.now(UTC).replace(minute=30, second=0, microsecond=0)) as clock:
+        yield clock
 
 
 # More connections ------------------------------------------------------------------------------------

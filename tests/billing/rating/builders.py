@@ -14,7 +14,7 @@ from billing.rating.prices.price import Price, Proration
 from billing.rating.prices.reading import parse_price
 from billing.rating.proration import BilledLine, Share, prorated_minor, share, unused_credit_minor
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=300, database=None)
+PROPERTY = settings(derandomize=True, database=None)
 """The same examples on every run, so that a failure is the code's and never the day's."""
 
 # Northern and southern summers, a half-hour shift, an offset of 45 minutes, clocks that change at midnight, negative DST.

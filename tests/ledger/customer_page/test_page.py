@@ -55,6 +55,7 @@ def seen(client: Client, holder: str = "ada", more: str = "", **fields: Any) -> 
     return html.content.decode(), json.loads(data.content)
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_the_page_shows_balance_lots_usage_and_history(client: Client, ada: str) -> None:
     html, data = seen(client)
     assert [(each["credit_type"], each["available"], each["held"]) for each in data["accounts"]] == [

@@ -68,7 +68,7 @@ def scratch() -> None:
 
 
 @pytest.mark.parametrize("store", [store_by_copy, store_by_insert])
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entry=ENTRIES, digest=DIGESTS)
 def test_an_entry_comes_back_as_it_was_sent(scratch: None, store: Callable[[Entry], None], entry: Entry, digest: bytes) -> None:
     entry = entry._replace(digest=digest, replayed=False)
@@ -76,7 +76,7 @@ def test_an_entry_comes_back_as_it_was_sent(scratch: None, store: Callable[[Entr
     assert read_back() == [entry]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entries=st.lists(ENTRIES, max_size=5))
 def test_each_entry_is_one_line_of_copy(entries: list[Entry]) -> None:
     assert "".join(map(copy_line, entries)).count("\n") == len(entries)

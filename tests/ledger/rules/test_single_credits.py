@@ -411,7 +411,7 @@ class AccountHistories(RuleBasedStateMachine):
 
 
 TestAccountHistories = AccountHistories.TestCase
-TestAccountHistories.settings = settings(max_examples=150, stateful_step_count=50, deadline=None, derandomize=True)
+TestAccountHistories.settings = settings(stateful_step_count=50, derandomize=True)
 
 
 def test_a_time_keeps_its_microseconds() -> None:

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import reads, rules, services
@@ -383,7 +383,6 @@ def boundaries(history: History, until_us: int) -> list[int]:
     return sorted(instant for instant in found if instant <= until_us)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     terms=st.lists(TERMS, min_size=1, max_size=2),
     spent=st.integers(0, 250),

@@ -82,6 +82,7 @@ def test_holders_who_run_dry_or_whose_credits_expire_soon_are_named_with_links(c
     assert ">cy<" not in page
 
 
+@pytest.mark.usefixtures("stopped_clock")
 def test_refusals_are_counted_by_hour_and_by_code(client):
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     for number in range(3):

@@ -112,7 +112,7 @@ def refund_rest(ledger: RulesLedger, account: AccountState, spend: Entry) -> lis
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(seed=st.integers(0, 10**9), waits=st.lists(st.sampled_from((1, HOUR_US, 2 * HOUR_US, DAY_US, 3 * DAY_US)), max_size=5))
 def test_available_credits_and_refusals_do_not_depend_on_whether_due_entries_are_booked(policy, seed, waits):
     ledger = random_ledger(policy, seed)
