@@ -68,7 +68,7 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
     """Return one price in sentences: its cost, when it is billed, what is free, and its tax."""
     say = Wording(currency, period, _unit(price, period), _units(price))
     called = f"{price.name} ({price.key})" if price.name else price.key
-    parts = [f"{called}: {price.cost(say)}", _when(price), *price.free(say)]
+    parts = [f"{called}: {price.costs(say)}", _when(price), *price.free(say)]
     sentences = [", ".join(part for part in parts if part) + "."]
     if price.credits is not None:
         unit = unit_of(price.credits.credit_type)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from django.db import connection
 
 from billing.models import Subscription
-from billing.rating.aggregation import MICROSECOND, Aggregation, EventCharge, Usage
+from billing.rating.aggregation import MICROSECOND, Aggregation, EventCharge, Filters, Usage, together
 from billing.rating.money import decimal_text
 from billing.rating.prices.price import Price
 from billing.rating.values import Ref, Used
@@ -177,7 +177,12 @@ PASSES = """
                 jsonb_typeof({event}.properties -> filter.key) NOT IN ('object', 'array', 'null')
                 AND filter.value ? ({event}.properties ->> filter.key), false))
 """
-_PASSES = PASSES.format(event="event", filters="measure.filters")
+_PASSES = f"""
+        {PASSES.format(event="event", filters="measure.filters")}
+        AND (measure.excluded IS NULL OR NOT EXISTS (
+            SELECT FROM jsonb_array_elements(measure.excluded) AS earlier
+            WHERE {PASSES.format(event="event", filters="earlier.value")}))
+"""
 
 # The number that an event contributes: its value, or the number in a property.
 _NUMBER = """
@@ -194,7 +199,8 @@ _EVENTS = f"""
     WITH measure AS (
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
-            free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric, most numeric
+            excluded jsonb, free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric,
+            most numeric
         )
     ), counted AS (
         SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
@@ -326,7 +332,14 @@ _BY_AGGREGATION = {
 
 
 def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
-    """Return the usage of each window, by one statement per kind of aggregation; each event is read once per window."""
+    """Return the usage of each window, by one statement per kind of aggregation; each bucket of a price reads its events once."""
+    apart = [one.price.apart() for one in measures]
+    flat = [replace(one, price=price) for one, prices in zip(measures, apart, strict=True) for _, price in prices]
+    measured = iter(_measured(subscription_id, flat))
+    return [together([next(measured) for _ in prices]) for prices in apart]
+
+
+def _measured(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
     found: dict[int, Usage] = {}
     for sql in {_statement(one.price) for one in measures}:
         rows = [_parameters(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
@@ -335,11 +348,12 @@ def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
     return [one.price.converted(found.get(n, Usage(Fraction(0)))) for n, one in enumerate(measures)]
 
 
-def _usages(rows: Iterable[tuple[int, str, int, str, int, *tuple[str, ...]]]) -> dict[int, Usage]:
-    return {
-        n: Usage(_quantity(quantity), events, Fraction(free_quantity), free_events, *map(Fraction, bounded))
-        for n, quantity, events, free_quantity, free_events, *bounded in rows
-    }
+def _usages(rows: Iterable[tuple[Any, ...]]) -> dict[int, Usage]:
+    return {n: _usage(*facts) for n, *facts in rows}
+
+
+def _usage(quantity: str, events: int, free_quantity: str, free_events: int, raised: str = "0", lowered: str = "0") -> Usage:
+    return Usage(_quantity(quantity), events, Fraction(free_quantity), free_events, Fraction(raised), Fraction(lowered))
 
 
 def _quantity(text: str) -> Fraction:
@@ -363,11 +377,16 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
         "ends_at": one.end.isoformat(),
         "full_us": one.full_microseconds,
         "property": one.price.property,
-        "filters": {name: list(values) for name, values in one.price.filters},
+        "filters": _filters(one.price.filters),
+        "excluded": [_filters(filters) for filters in one.price.excluded] or None,
         "free_events": one.price.free_events,
         "free_amount": None if one.price.free_amount is None else decimal_text(one.price.free_amount),
         **_charge_parameters(one.price.event_charge()),
     }
+
+
+def _filters(filters: Filters) -> dict[str, list[str]]:
+    return {name: list(values) for name, values in filters}
 
 
 def _charge_parameters(charge: EventCharge | None) -> dict[str, str | None]:

@@ -63,6 +63,7 @@ class Usage:
         free_events: the events inside that allowance.
         raised, lowered: the money that the minimum and maximum per event add to and take off the events of a percentage price.
         measured: the aggregate in the unit of the meter, if the price converts it; `quantity` is then the converted one.
+        parts: of a price with buckets, the usage of each bucket and, last, of the others; the usage is their sum.
     """
 
     quantity: Fraction
@@ -72,17 +73,19 @@ class Usage:
     raised: Fraction = Fraction(0)
     lowered: Fraction = Fraction(0)
     measured: Fraction | None = None
+    parts: tuple["Usage", ...] = ()
 
     def as_stored(self) -> dict[str, Any]:
         """Return the exact data that a claim stores; `stored_usage` reads it."""
-        stored = {
+        stored: dict[str, Any] = {
             "quantity": str(self.quantity),
             "events": self.events,
             "free_quantity": str(self.free_quantity),
             "free_events": self.free_events,
         }
         further = {"raised": self.raised or None, "lowered": self.lowered or None, "measured": self.measured}
-        return stored | {name: str(value) for name, value in further.items() if value is not None}
+        stored |= {name: str(value) for name, value in further.items() if value is not None}
+        return stored | ({"parts": [part.as_stored() for part in self.parts]} if self.parts else {})
 
 
 def stored_usage(known: Mapping[str, Any]) -> Usage:
@@ -96,7 +99,15 @@ def stored_usage(known: Mapping[str, Any]) -> Usage:
         Fraction(known.get("raised", 0)),
         Fraction(known.get("lowered", 0)),
         None if measured is None else Fraction(measured),
+        tuple(map(stored_usage, known.get("parts", ()))),
     )
+
+
+def together(parts: Sequence[Usage]) -> Usage:
+    """Return the usage of all buckets of a price as one; of a price without buckets, its usage."""
+    if len(parts) == 1:
+        return parts[0]
+    return Usage(sum((part.quantity for part in parts), Fraction(0)), sum(part.events for part in parts), parts=tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +139,14 @@ class EventCharge:
 def matches(filters: Filters, properties: Mapping[str, Any]) -> bool:
     """Return whether each filtered property has one of the allowed values, compared as JSON text (`->>`)."""
     return all(name in properties and property_text(properties[name]) in allowed for name, allowed in filters)
+
+
+def both(first: Filters, second: Filters) -> Filters:
+    """Return the filters that let through what both let through."""
+    allowed = dict(first)
+    for name, values in second:
+        allowed[name] = tuple(value for value in allowed.get(name, values) if value in values)
+    return tuple(sorted(allowed.items()))
 
 
 def ordered(events: Iterable[Event], filters: Filters = ()) -> list[Event]:

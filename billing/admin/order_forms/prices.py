@@ -14,7 +14,7 @@ from billing.rating.prices.price import MODELS, PriceKind, Proration
 from billing.rating.prices.reading import COMMON, SHAPES
 from billing.rating.prices.reading import FIELDS as DECLARED
 from billing.rating.prices.tiers import Tiers
-from billing.rating.prices.values import DECIMAL_PLACES, CreditsPerUnit, PriceNumber, Rounding
+from billing.rating.prices.values import BUCKET_AMOUNTS, DECIMAL_PLACES, Buckets, CreditsPerUnit, PriceNumber, Rounding
 from ledger.admin.forms.credit_amounts import CreditRateField
 from ledger.admin.kit.forms.fields import Shown, as_json, made
 from ledger.values import Boolean, Choice, CreditType, Integer, Number, Text
@@ -38,6 +38,7 @@ PRORATIONS: Final = {
 ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
 BEYOND: Final = "beyond"
 TIMES: Final = "×"
+WHERE: Final = "where"
 
 
 def _lines(value: Text, shown: Shown) -> forms.Field:
@@ -88,6 +89,13 @@ FIELDS: Final[Mapping[str, Shown]] = {
         placeholder="region = eu, us",
         help="One property per line, with the values that count.",
     ),
+    "buckets": Shown(
+        label="Another price for some events",
+        value=Text(most=10_000),
+        make=_lines,
+        placeholder="eu: 0.02 where region = eu, uk; plan = pro",
+        help="One per line: a name, the price (or percent), and the properties. The price above is for all other events.",
+    ),
     "conversion_factor": Shown(
         label="Divide the quantity by",
         value=Text(most=40),
@@ -113,7 +121,7 @@ FIELDS: Final[Mapping[str, Shown]] = {
 }
 FIRST_VALUES: Final = {name: shown.initial for name, shown in FIELDS.items() if shown.initial}
 CHECKED: Final = tuple(name for name, shown in FIELDS.items() if shown.make is _check)
-PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", *CHECKED))
+PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", "buckets", *CHECKED))
 """The fields whose value in the form is the price's."""
 TELLING: Final = ("key", "meter", *(name for name, field in DECLARED.items() if field.required and name not in COMMON))
 """The fields of which a price needs at least one; without them it is empty."""
@@ -172,6 +180,8 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         price["tiers"] = tiers_typed(value("tiers"), column=_column(str(value("model"))))
     if value("filters"):
         price["filters"] = filters_typed(value("filters"))
+    if value("buckets"):
+        price["buckets"] = buckets_typed(value("buckets"), column=_column(str(value("model"))))
     conversion = conversion_typed(value("conversion_factor"), value("conversion_rounding"), value("conversion_decimals"))
     if conversion:
         price["conversion"] = conversion
@@ -182,8 +192,9 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _column(model: str) -> str:
-    """Return the field of a tier for the second number of a line; a price without tiers refuses both."""
-    declared = [field.value for field in SHAPES[model].fields if isinstance(field.value, Tiers)] if model in SHAPES else []
+    """Return the field of a tier or bucket for the amount of a line; a price without them refuses both."""
+    fields = SHAPES[model].fields if model in SHAPES else ()
+    declared = [field.value for field in fields if isinstance(field.value, Tiers | Buckets)]
     return declared[0].column if declared else ""
 
 
@@ -201,6 +212,17 @@ def tiers_typed(text: str, *, column: str) -> list[dict[str, Any]]:
             tier["flat_amount"] = " ".join(rest[1:])
         tiers.append(tier)
     return tiers
+
+
+def buckets_typed(text: str, *, column: str) -> list[dict[str, Any]]:
+    """Read buckets from their lines; what a line lacks stays out, and the declaration names it."""
+    buckets = []
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        terms, _, properties = line.partition(f" {WHERE} ")
+        key, _, amount = terms.partition(":")
+        bucket = {"key": key.strip(), column: amount.strip(), "filters": filters_typed(properties.replace(";", "\n"))}
+        buckets.append({name: each for name, each in bucket.items() if each})
+    return buckets
 
 
 def conversion_typed(factor: str | None, rounding: str | None, decimals: int | None) -> dict[str, Any]:
@@ -227,9 +249,8 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     typed |= {name: definition[name] for name in PLAIN if definition.get(name) is not None}
     typed |= {name: bool(definition.get(name)) for name in CHECKED}
     typed["tiers"] = "\n".join(_tier_line(tier) for tier in definition.get("tiers", []))
-    typed["filters"] = "\n".join(
-        f"{name} = {', '.join(_values(values))}" for name, values in definition.get("filters", {}).items()
-    )
+    typed["filters"] = "\n".join(_filter_lines(definition.get("filters", {})))
+    typed["buckets"] = "\n".join(_bucket_line(bucket) for bucket in definition.get("buckets", []))
     conversion = definition.get("conversion")
     if conversion:
         times = conversion.get("multiply_by")
@@ -241,6 +262,15 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     if paying:
         typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}
     return {name_of(index, name): value for name, value in typed.items()}
+
+
+def _filter_lines(filters: Mapping[str, str | Sequence[str]]) -> list[str]:
+    return [f"{name} = {', '.join(_values(values))}" for name, values in filters.items()]
+
+
+def _bucket_line(bucket: Mapping[str, Any]) -> str:
+    amount = next(bucket[name] for name in BUCKET_AMOUNTS if name in bucket)
+    return f"{bucket['key']}: {amount} {WHERE} {'; '.join(_filter_lines(bucket['filters']))}"
 
 
 def _values(values: str | Sequence[str]) -> Sequence[str]:

@@ -280,6 +280,7 @@ RatingStepSerializer = type(
         "__doc__": "One step of a calculation.",
         **{member: text(null=member in ("from", "to")) for member in STEP_MEMBERS},
         "reason": serializers.ChoiceField(list(StepReason), required=False),
+        "bucket": serializers.CharField(required=False),
     },
 )  # fmt: skip
 

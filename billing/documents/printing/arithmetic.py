@@ -92,7 +92,8 @@ def _conversion(notation: Notation, conversion: Mapping[str, str] | None) -> Ite
 
 
 def _steps(notation: Notation, line: Mapping[str, Any], steps: Sequence[Step]) -> Iterator[str]:
-    free = steps[0] if steps and _is_free(steps[0]) and len(steps) > 1 else None
+    has_buckets = any(step.get("bucket") for step in steps)
+    free = steps[0] if steps and _is_free(steps[0]) and len(steps) > 1 and not has_buckets else None
     charged = steps[1:] if free is not None else steps
     if free is None and len(charged) == 1 and _says_itself(line, charged[0]):
         return
@@ -103,7 +104,8 @@ def _steps(notation: Notation, line: Mapping[str, Any], steps: Sequence[Step]) -
         yield f"{notation.number(steps[0]['units'] or '0')} {notation.texts['free']}"
         return
     for step in steps:
-        yield (_range(notation, step) if len(steps) > 1 else "") + _product(notation, step)
+        bucket = f"{step.get('bucket') or notation.texts['other']}: " if has_buckets else ""
+        yield bucket + (_range(notation, step) if len(steps) > 1 else "") + _product(notation, step)
 
 
 def _is_free(step: Step) -> bool:

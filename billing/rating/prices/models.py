@@ -16,6 +16,8 @@ from billing.rating.prices.price import Misfit, Price, PriceKind
 from billing.rating.prices.steps import Step, corrections, exact, free_then, units_used
 from billing.rating.prices.tiers import Tier, Tiers, tiers_text
 from billing.rating.prices.values import (
+    Bucket,
+    Buckets,
     Conversion,
     ConversionOfPrice,
     CreditPrice,
@@ -34,6 +36,7 @@ Credits = Annotated[
     CreditsOfPrice("Usage prices only: the holder's credits pay for units first; the invoice charges the rest."),
 ]
 
+BUCKETS_TEXT = "Usage prices only: events with some properties have another amount; the minimum and maximum are for all together."
 Converted = Annotated[
     Conversion | None,
     ConversionOfPrice("Usage prices only: the quantity of the period is converted before free units and tiers count."),
@@ -60,6 +63,7 @@ class UnitPrice(Price, model="unit", title="per unit"):
 
     unit_amount: Annotated[Decimal, Money("Money per unit.")]
     free_units: Annotated[Decimal | None, Units("How many units at the beginning are free.")] = None
+    buckets: Annotated[tuple[Bucket, ...], Buckets("unit_amount", BUCKETS_TEXT)] = ()
     conversion: Converted = None
     credits: Credits = None
 
@@ -186,8 +190,10 @@ class PriceOfMoney(Price):
             yield "aggregation", "aggregation-not-for-model", f"model {cls.model} needs the aggregation sum"
 
     def usage_of(self, events: Sequence[Event], **period: Any) -> Usage:
+        if self.buckets:
+            return super().usage_of(events, **period)
         return percentage_usage(
-            events,
+            self.of_bucket(events),
             free_events=self.free_events,
             free_amount=self.free_amount,
             property_name=self.property,
@@ -213,6 +219,7 @@ class PercentagePrice(PriceOfMoney, model="percentage", title="a percentage"):
     """A percentage of the money that usage events carry, and an amount per event."""
 
     rate: Annotated[Decimal, Money("Percent.")]
+    buckets: Annotated[tuple[Bucket, ...], Buckets("rate", BUCKETS_TEXT)] = ()
     fixed_amount: Annotated[Decimal | None, Money("Money per event.")] = None
     event_minimum: Annotated[Decimal | None, Money("The least that an event costs, its percentage and amount together.")] = None
     event_maximum: Annotated[Decimal | None, Money("The most that an event costs.")] = None

@@ -9,12 +9,14 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from billing.rating.aggregation import Aggregation, Event, EventCharge, Filters, Usage, aggregate
+from billing.rating.aggregation import Aggregation, Event, EventCharge, Filters, Usage, aggregate, both, matches, together
 from billing.rating.money import Exact, decimal_text
 from billing.rating.periods import Timing
 from billing.rating.prices.steps import Step
 from billing.rating.prices.values import (
+    BUCKET_AMOUNTS,
     FACTORS,
+    Bucket,
     Conversion,
     CreditPrice,
     EventFilters,
@@ -54,6 +56,8 @@ class Proration(StrEnum):
     FIXED_30 = "fixed_30"
 
 
+NOT_WITH_BUCKETS = frozenset({"free_units", "free_events", "free_amount", "conversion", "credits"})
+"""What a price has for its whole quantity, which buckets divide."""
 USUAL_TIMING = {PriceKind.RECURRING: Timing.ADVANCE, PriceKind.USAGE: Timing.ARREARS}
 
 
@@ -91,7 +95,11 @@ class Price(Record, ABC):
     name: Annotated[str | None, human_name("What documents call it, after the plan's name; by default, the key in words.")] = None
     names: Annotated[tuple[tuple[str, str], ...], PriceNames("The name in languages in which it differs, by their codes.")] = ()
 
-    # None unless the model declares the attribute with its type.
+    # Of a bucket's price, the filters of the buckets before it: their events are not its own. Not a field of the contract.
+    excluded: tuple[Filters, ...] = ()
+
+    # Empty unless the model declares the attribute with its type.
+    buckets: tuple[Bucket, ...] = ()
     conversion: Conversion | None = None
     credits: CreditPrice | None = None
     free_events: int | None = None
@@ -121,6 +129,9 @@ class Price(Record, ABC):
         """
         if taken["kind"] == PriceKind.USAGE:
             yield from _misfits_of_usage(taken, given)
+        if "buckets" in given:
+            for name in NOT_WITH_BUCKETS & set(given):
+                yield name, "not-with-buckets", f"a price with buckets has no {name}"
         minimum, maximum = taken.get("minimum"), taken.get("maximum")
         if minimum is not None and maximum is not None and minimum > maximum:
             yield "maximum", "below-minimum", "the maximum is below the minimum"
@@ -137,8 +148,8 @@ class Price(Record, ABC):
         """Return the cost of the usage of one full period, step by step, without minimum and maximum."""
 
     def amount_on_line(self) -> Decimal | None:
-        """The price of each unit, as a line of an invoice shows it; None if the model has no such price."""
-        return vars(self).get("unit_amount")
+        """The price of each unit, as a line of an invoice shows it; None if the price has no such price, or several."""
+        return None if self.buckets else vars(self).get("unit_amount")
 
     def usage_of(
         self,
@@ -158,6 +169,9 @@ class Price(Record, ABC):
         """
         if self.aggregation is None:
             raise ValueError(f"price {self.key!r} has no aggregation")
+        if self.buckets:
+            return together([price.usage_of(events, period=period, held_before=held_before) for _, price in self.apart()])
+        events = self.of_bucket(events)
         quantity = aggregate(
             self.aggregation,
             events,
@@ -167,6 +181,29 @@ class Price(Record, ABC):
             held_before=held_before,
         )
         return self.converted(Usage(quantity, len(events)))
+
+    def apart(self) -> list[tuple[str | None, "Price"]]:
+        """Return the price of each bucket, by its key, and last that of the other events; without buckets, only the price."""
+        earlier: tuple[Filters, ...] = ()
+        found: list[tuple[str | None, Price]] = []
+        for bucket in self.buckets:
+            filters = both(self.filters, bucket.filters)
+            amount = {name: value for name in BUCKET_AMOUNTS if (value := getattr(bucket, name)) is not None}
+            found.append((bucket.key, replace(self, buckets=(), filters=filters, excluded=earlier, **amount)))
+            earlier += (bucket.filters,)
+        return [*found, (None, replace(self, buckets=(), excluded=earlier) if earlier else self)]
+
+    def of_bucket(self, events: Sequence[Event]) -> list[Event]:
+        """Return the events that no earlier bucket takes."""
+        return [event for event in events if not any(matches(filters, event.properties) for filters in self.excluded)]
+
+    def all_steps(self, usage: Usage) -> list[Step]:
+        """Return the cost of the usage step by step, bucket after bucket; steps without cost only if there are no others."""
+        if not usage.parts:
+            return self.steps(usage)
+        by_bucket = zip(self.apart(), usage.parts, strict=True)
+        steps = [replace(step, bucket=key) for (key, price), part in by_bucket for step in price.steps(part)]
+        return [step for step in steps if step.units or step.flat_amount] or steps[-1:]
 
     def event_charge(self) -> EventCharge | None:
         """What each event costs, if a minimum or maximum per event bounds it."""
@@ -206,6 +243,14 @@ class Price(Record, ABC):
         return units
 
     # What people read --------------------------------------------------------------------------------
+
+    def costs(self, say: Wording) -> str:
+        """Return the cost of a unit in each bucket and of other events, in words."""
+        words = []
+        for bucket, (_, price) in zip(self.buckets, self.apart(), strict=False):
+            passing = " and ".join(f"{name} is {' or '.join(values)}" for name, values in bucket.filters)
+            words.append(f"{price.cost(say)} in {bucket.key}, where {passing}")
+        return "; ".join([*words, f"otherwise {self.cost(say)}" if words else self.cost(say)])
 
     @abstractmethod
     def cost(self, say: Wording) -> str:

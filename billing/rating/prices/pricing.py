@@ -53,7 +53,7 @@ def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
         The rating; `amount_minor` is 0 or more.
     """
     known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
-    return _rating(price.steps(known), currency)
+    return _rating(price.all_steps(known), currency)
 
 
 def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currency: str) -> Rating:
@@ -129,8 +129,8 @@ def _difference(whole: Rating, first: Rating) -> Rating:
     return Rating(whole.exact - first.exact, whole.amount_minor - first.amount_minor, shown)
 
 
-def _place(step: Step) -> tuple[Fraction | None, Fraction, StepReason | None]:
-    return step.lower, step.unit_amount, step.reason
+def _place(step: Step) -> tuple[Fraction | None, Fraction, StepReason | None, str | None]:
+    return step.lower, step.unit_amount, step.reason, step.bucket
 
 
 def _step_rest(step: Step, before: Step | None) -> Step:

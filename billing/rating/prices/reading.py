@@ -12,12 +12,12 @@ from typing import Any
 from billing.rating.money import decimal_text
 from billing.rating.prices.price import MODELS, USUAL_TIMING, Misfit, Price, PriceKind
 from billing.rating.prices.tiers import Tiers
-from billing.rating.prices.values import one_of, take_fields, unknown_fields
+from billing.rating.prices.values import Buckets, one_of, take_fields, unknown_fields
 from ledger.records import OneOf, Record, Shape, declared_fields, field_of
 from ledger.values import Constant, FieldError, ListOf
 
 MAX_PRICES = 100
-USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "conversion", "credits"})
+USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "buckets", "conversion", "credits"})
 
 
 class PriceInvalid(ValueError):
@@ -145,8 +145,8 @@ def _read(data: Any, pointer: str, field_errors: list[FieldError]) -> Price | No
     kind, shape = chosen["kind"], SHAPES[chosen["model"]]
     for name, code, detail in _misused(shape, kind, given):
         field_errors.append(FieldError(f"{pointer}/{name}", code, detail))
-    # Of fields that the model does not use, tiers are not checked: the model decides which tiers are possible.
-    unused = [field for name, field in FIELDS.items() if name not in shape.names and not isinstance(field.value, Tiers)]
+    # Of fields that the model does not use, tiers and buckets are not checked: the model decides which are possible.
+    unused = [field for name, field in FIELDS.items() if name not in shape.names and not isinstance(field.value, Tiers | Buckets)]
     taken = take_fields([*shape.fields, *unused], given, pointer, field_errors)
     for name, code, detail in shape.declared.misfits(taken, given):
         field_errors.append(FieldError(f"{pointer}/{name}", code, detail))

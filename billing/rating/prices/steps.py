@@ -38,6 +38,7 @@ class Step:
         units: the units, packages or money that were multiplied; negative if a step is taken back.
         amount: `units × unit_amount + flat_amount`.
         reason: the bound that adds or takes off the amount; None: the stretch costs it.
+        bucket: the key of the bucket whose usage it prices; None: the price has no buckets, or no bucket takes the usage.
     """
 
     lower: Fraction | None
@@ -46,6 +47,7 @@ class Step:
     unit_amount: Fraction
     flat_amount: Fraction = Fraction(0)
     reason: StepReason | None = None
+    bucket: str | None = None
 
     @property
     def amount(self) -> Fraction:
@@ -53,10 +55,11 @@ class Step:
         return self.units * self.unit_amount + self.flat_amount
 
     def as_dict(self) -> dict[str, str | None]:
-        """Return the step with the names of the REST contract, numbers as decimal strings, and with its reason if it has one."""
+        """Return the step with the names of the REST contract, numbers as decimal strings; reason and bucket if it has them."""
         numbers = {member: getattr(self, field) for member, field in STEP_MEMBERS.items()}
         texts = {member: None if number is None else decimal_text(number) for member, number in numbers.items()}
-        return texts if self.reason is None else texts | {"reason": self.reason.value}
+        further = {"reason": self.reason and self.reason.value, "bucket": self.bucket}
+        return texts | {member: text for member, text in further.items() if text is not None}
 
 
 def units_used(usage: Usage) -> Fraction:

@@ -17,6 +17,7 @@ from ledger.records import Field, Record, Shape, shape_of
 from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part
 
 DECIMAL_PLACES = 12
+MAX_BUCKETS = 50
 MAX_FILTERS = 20
 MAX_FILTER_VALUES = 100
 MAX_FILTER_CHARACTERS = 200
@@ -361,3 +362,59 @@ class ConversionOfPrice(ObjectOfPrice):
         if taken.get("decimals") and taken.get("rounding", Rounding.NONE) == Rounding.NONE:
             field_errors.append(FieldError(f"{pointer}/decimals", "not-used", "a conversion without rounding has no decimals"))
         return len(field_errors) > before
+
+
+BUCKET_AMOUNTS: Final = ("unit_amount", "rate")
+"""The fields of a price, and of its buckets, of which a bucket has another amount."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket(Record):
+    """The events with some properties, at a price of their own. An event belongs to the first bucket that takes it."""
+
+    key: Annotated[str, name(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", "The name of the bucket within the price.")]
+    filters: Annotated[Filters, EventFilters("The properties that an event of the bucket has, at least one.")]
+    unit_amount: Annotated[Decimal | None, Money("Money per unit or package.")] = None
+    rate: Annotated[Decimal | None, Money("Percent.")] = None
+
+
+class Buckets(Value):
+    """The buckets of a usage price, with distinct keys; what no bucket takes costs the price's own amount.
+
+    Args:
+        column: the field of the price of which each bucket has another amount.
+    """
+
+    def __init__(self, column: str, text: str) -> None:
+        super().__init__(text)
+        self.column = column
+        others = {name for name in BUCKET_AMOUNTS if name != column}
+        self.shape = Shape(Bucket, name="UnitBucket" if column == "unit_amount" else "PercentageBucket", without=others)
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> tuple[Bucket, ...] | None:
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_BUCKETS:
+            field_errors.append(FieldError(pointer, "type", f"must be a list of 1..{MAX_BUCKETS} buckets"))
+            return None
+        before, buckets = len(field_errors), list[Bucket]()
+        for index, item in enumerate(value):
+            at = f"{pointer}/{index}"
+            bucket = self._bucket(item, at, field_errors)
+            if bucket is not None and bucket.key in {known.key for known in buckets}:
+                field_errors.append(FieldError(f"{at}/key", "duplicate", f"another bucket has the key {bucket.key!r}"))
+            buckets += [bucket] if bucket is not None else []
+        return tuple(buckets) if len(field_errors) == before else None
+
+    def _bucket(self, item: Any, at: str, field_errors: list[FieldError]) -> Bucket | None:
+        if not isinstance(item, Mapping):
+            field_errors.append(FieldError(at, "type", "must be an object"))
+            return None
+        before = len(field_errors)
+        field_errors += unknown_fields(item, self.shape.names, at, "a bucket of this model has")
+        for needed in ("key", "filters", self.column):
+            if not item.get(needed):
+                field_errors.append(FieldError(f"{at}/{needed}", "required", f"a bucket needs {needed}"))
+        taken = take_fields(self.shape.fields, item, at, field_errors)
+        return self.shape.make(taken) if len(field_errors) == before else None
+
+    def openapi(self) -> dict[str, Any]:
+        return {"type": "array", "minItems": 1, "maxItems": MAX_BUCKETS, "items": self.shape}

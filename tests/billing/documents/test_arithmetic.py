@@ -1,5 +1,6 @@
 """The notes under a line say how its amount came about, in figures that can be checked by hand."""
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from billing.documents.printing.arithmetic import Notation, calculation
 from billing.documents.printing.texts import COUNTRIES, TEXTS
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import Event, Usage
 from billing.rating.prices.pricing import rate
 from billing.rating.prices.reading import parse_price
 from ledger.typesetting.languages import ENGLISH, GERMAN, LANGUAGES
@@ -74,6 +75,18 @@ def calculation_notes(found: dict[str, Any], *, currency: str = "EUR", language:
 )
 def test_each_price_model_in_figures(price, quantity, expected):
     assert calculation_notes(line(price, quantity)) == expected
+
+
+def test_each_bucket_has_its_own_calculation():
+    price = {"model": "unit", "unit_amount": "1", "buckets": [{"key": "EU", "filters": {"r": "eu"}, "unit_amount": "0.02"}]}
+    parsed = parse_price({**METERED, **price})
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    usage = parsed.usage_of([Event(Decimal(100), now, {"r": "eu"}), Event(Decimal(8), now)])
+    rating = rate(parsed, usage, "EUR")
+    assert rating.amount_minor == 1000
+    found = line(price, "108") | {"rating": rating.as_dict()}
+    assert calculation_notes(found) == ["EU: 0 to 100: 100 × 0.02 = 2.00", "other: 0 to 8: 8 × 1.00 = 8.00"]
+    assert calculation_notes(found, language=GERMAN)[1].startswith("übrige: ")
 
 
 def test_a_conversion_comes_before_the_steps():

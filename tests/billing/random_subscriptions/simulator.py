@@ -191,6 +191,11 @@ class Simulator:
             )
         if pick.random() < 0.25:
             price["filters"] = {"region": ["eu", "us"]}
+        whole = {"free_units", "free_events", "free_amount", "conversion"}
+        amount = {"unit": "unit_amount", "package": "unit_amount", "percentage": "rate"}.get(price["model"])
+        if amount and not whole & set(price) and pick.random() < 0.5:
+            takes: tuple[dict[str, list[str]], ...] = ({"user": ["a", "b"]}, {"region": ["us", "asia"], "user": ["b", "c", "d"]})
+            price["buckets"] = [{"key": f"b{n}", "filters": one, amount: self._money(300)} for n, one in enumerate(takes)]
         if self.traits.limits and pick.random() < 0.25:
             price["minimum"] = self._money(1_000)
         if self.traits.limits and pick.random() < 0.25:

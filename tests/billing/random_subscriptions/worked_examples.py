@@ -287,6 +287,30 @@ AGGREGATIONS = [
     january("weighted sum of what held before", aggregated("weighted_sum"), SINCE_DECEMBER, 3100),
 ]
 
+BUCKETS = [
+    {"key": "eu", "filters": {"region": "eu"}, "unit_amount": "0.02"},
+    {"key": "big", "filters": {"region": ["eu", "us"], "size": "xl"}, "unit_amount": "0.50"},
+]
+REGIONS = [calls("100", region="eu", size="xl"), calls("10", region="us", size="xl"), calls("7", region="us"), calls("1")]
+BUCKETED = [
+    # The first bucket that takes an event prices it: 100 x 0.02 + 10 x 0.50 + 8 x 1.00
+    january("buckets and a default", metered(unit_amount="1.00", buckets=BUCKETS), REGIONS, 1500),
+    january("a bucket alone", metered(unit_amount="1.00", buckets=BUCKETS), REGIONS[:1], 200),
+    # Two started packages of 50 at 0.02, and one each of the others
+    january("packages by bucket", packages("1.00", package_size=50, buckets=BUCKETS), REGIONS, 154),
+    # 100.00 at 1 %, 18.00 at 2 %
+    january("percentages by bucket", percentage("2", buckets=[{"key": "eu", "filters": {"region": "eu"}, "rate": "1"}]),
+            REGIONS, 136),
+    # 15.00, of 20.00 at least for all buckets together
+    Example("one minimum over all buckets", [metered(unit_amount="1.00", buckets=BUCKETS, minimum="20")],
+            [*REGIONS, bill("02-01")], [*usage(1500), ("minimum", "calls", 500)]),
+    # The price's filters count first: without the event that has no region
+    january("buckets of filtered events", metered(unit_amount="1.00", buckets=BUCKETS, filters={"region": ["eu", "us"]}),
+            REGIONS, 1400),
+    Example("late usage in a bucket", [metered(unit_amount="1.00", buckets=BUCKETS)],
+            [*REGIONS, bill("02-01"), calls("50", "01-20", region="eu"), bill("02-02")], late(100)),
+]  # fmt: skip
+
 LIMITS = [
     Example("a price's minimum", [metered(minimum="5.00")], [calls("100"), bill("02-01")],
             [*usage(200), ("minimum", "calls", 300)]),
@@ -463,5 +487,16 @@ USAGE_IN_CREDITS = [
 ]  # fmt: skip
 
 EXAMPLES = (
-    PERIODS + MODELS + AGGREGATIONS + LIMITS + PRORATION + DISCOUNTS + TAXES + CURRENCIES + PAYING + LATE + USAGE_IN_CREDITS
+    PERIODS
+    + MODELS
+    + AGGREGATIONS
+    + BUCKETED
+    + LIMITS
+    + PRORATION
+    + DISCOUNTS
+    + TAXES
+    + CURRENCIES
+    + PAYING
+    + LATE
+    + USAGE_IN_CREDITS
 )

@@ -4564,6 +4564,8 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: events with some properties have another amount; the minimum and maximum are for all together. Default: `[]`. */
+            buckets?: components["schemas"]["UnitBucket"][];
             /** @description Usage prices only: the quantity of the period is converted before free units and tiers count. */
             conversion?: components["schemas"]["Conversion"];
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */
@@ -4646,6 +4648,20 @@ export interface components {
         };
         /** @enum {string} */
         PerEnum: "subscription" | "customer";
+        /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
+        PercentageBucket: {
+            /** @description The name of the bucket within the price. */
+            key: string;
+            /** @description The properties that an event of the bucket has, at least one. */
+            filters: {
+                [key: string]: string | string[];
+            };
+            /**
+             * Format: decimal
+             * @description Percent.
+             */
+            rate?: string;
+        };
         /** @description A percentage of the money that usage events carry, and an amount per event. */
         PercentagePrice: {
             /**
@@ -4697,6 +4713,8 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: events with some properties have another amount; the minimum and maximum are for all together. Default: `[]`. */
+            buckets?: components["schemas"]["PercentageBucket"][];
             /** @description The first events, free until `free_amount` is reached. */
             free_events?: string | number;
             /**
@@ -4909,6 +4927,7 @@ export interface components {
             flat_amount: string;
             amount: string;
             reason?: components["schemas"]["ReasonEnum"];
+            bucket?: string;
         };
         /** @description Whether the process can serve requests. */
         Readiness: {
@@ -5774,6 +5793,20 @@ export interface components {
         };
         /** @enum {string} */
         TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "subscription.suspended" | "subscription.resumed";
+        /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
+        UnitBucket: {
+            /** @description The name of the bucket within the price. */
+            key: string;
+            /** @description The properties that an event of the bucket has, at least one. */
+            filters: {
+                [key: string]: string | string[];
+            };
+            /**
+             * Format: decimal
+             * @description Money per unit or package.
+             */
+            unit_amount?: string;
+        };
         /** @enum {string} */
         UnitEnum: "day" | "week" | "month" | "quarter" | "half_year" | "year";
         /** @description A price for each unit beyond the free units. */
@@ -5827,6 +5860,8 @@ export interface components {
                 en?: string;
                 de?: string;
             };
+            /** @description Usage prices only: events with some properties have another amount; the minimum and maximum are for all together. Default: `[]`. */
+            buckets?: components["schemas"]["UnitBucket"][];
             /** @description Usage prices only: the quantity of the period is converted before free units and tiers count. */
             conversion?: components["schemas"]["Conversion"];
             /** @description Usage prices only: the holder's credits pay for units first; the invoice charges the rest. */

@@ -52,6 +52,8 @@ class Used:
     """What the bounds per event add to, or take off, percentage and fees."""
     measured: Fraction = NOTHING
     """The quantity before it was converted."""
+    by_bucket: tuple["Used", ...] = ()
+    """What each bucket of the price took, and last what no bucket took."""
 
 
 def is_due_at_start(price: Price) -> bool:
@@ -80,6 +82,10 @@ def within(amount: int, least: int | None, most: int | None) -> int:
 
 def used(price: Price, events: list[Event], time: Time, full: Time) -> Used:
     """What was used in a stretch of a full period, as the price sees it."""
+    if price.get("buckets"):
+        by_bucket = tuple(used(alone, events, time, full) for alone in _alone(price))
+        quantity, count = sum((one.quantity for one in by_bucket), NOTHING), sum(one.events for one in by_bucket)
+        return Used(quantity, count, by_bucket=by_bucket)
     counted = sorted((event for event in events if _counts(price, event)), key=lambda event: event.occurred_at)
     inside = [event for event in counted if time[0] <= event.occurred_at < time[1]]
     values = [event.value for event in inside]
@@ -118,10 +124,25 @@ def _converted(price: Price, quantity: Fraction) -> Fraction:
     return quantity
 
 
+def _alone(price: Price) -> list[Price]:
+    """A price for each bucket, and one for what no bucket takes: `takes` and `leaves` say which events are whose."""
+    rest, found, leaves = {name: value for name, value in price.items() if name != "buckets"}, [], []
+    for bucket in price["buckets"]:
+        amounts = {name: bucket[name] for name in ("unit_amount", "rate") if name in bucket}
+        found.append(rest | amounts | {"takes": bucket["filters"], "leaves": list(leaves)})
+        leaves.append(bucket["filters"])
+    return [*found, rest | {"leaves": leaves}]
+
+
 def _counts(price: Price, event: Event) -> bool:
-    """True where the meter and the filters of the price let the event pass."""
-    filters = price.get("filters", {})
-    return event.meter == price["meter"] and all(event.properties.get(name) in passing for name, passing in filters.items())
+    """True where the meter and the filters of the price let the event pass, and no earlier bucket takes it."""
+    if event.meter != price["meter"] or any(_passes(filters, event) for filters in price.get("leaves", [])):
+        return False
+    return _passes(price.get("filters", {}), event) and _passes(price.get("takes", {}), event)
+
+
+def _passes(filters: dict[str, list[str]], event: Event) -> bool:
+    return all(event.properties.get(name) in passing for name, passing in filters.items())
 
 
 def _weighted(counted: list[Event], time: Time) -> Fraction:
@@ -167,6 +188,8 @@ def _bounded(price: Price, pays: Fraction) -> Fraction:
 
 def cost_of_usage(price: Price, used: Used) -> Fraction:
     """What the usage of a period costs, exact."""
+    if used.by_bucket:
+        return sum((cost_of_usage(alone, one) for alone, one in zip(_alone(price), used.by_bucket, strict=True)), NOTHING)
     if price["model"] != "percentage":
         return cost_of(price, used.quantity)
     total = max(used.quantity, NOTHING)

@@ -52,13 +52,29 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """A price of each model, with all that only it takes."""
 
+FILTERED = [{"key": "eu", "filters": {"region": ["eu", "uk"]}}, {"key": "card", "filters": {"card": ["visa"], "region": ["us"]}}]
+BUCKETED: dict[str, dict[str, Any]] = {
+    "unit": {"unit_amount": "4.91", "buckets": [{**one, "unit_amount": "3.17"} for one in FILTERED]},
+    "package": {"unit_amount": "4.91", "package_size": "11", "buckets": [{**one, "unit_amount": "3.17"} for one in FILTERED]},
+    "percentage": {"rate": "2.9", "event_maximum": "9.8", "buckets": [{**one, "rate": "1.3"} for one in FILTERED]},
+}
+"""Prices with buckets, which other fields exclude."""
+
 MODEL_NAMES = sorted(MODELS)
 each_model = pytest.mark.parametrize("model", MODEL_NAMES)
+each_example = pytest.mark.parametrize(
+    ("model", "given"), [*EXAMPLES.items(), *BUCKETED.items()], ids=[*EXAMPLES, *(f"{model}-buckets" for model in BUCKETED)]
+)
+
+
+def priced(model: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A usage price as the REST contract has it."""
+    return {"key": "api", **USAGE, "model": model, **given}
 
 
 def example(model: str) -> dict[str, Any]:
-    """The example as the REST contract has it."""
-    return {"key": "api", **USAGE, "model": model, **EXAMPLES[model]}
+    """The example of a model as the REST contract has it."""
+    return priced(model, EXAMPLES[model])
 
 
 def numbers_in(value: Any) -> Iterator[str]:
@@ -71,33 +87,33 @@ def numbers_in(value: Any) -> Iterator[str]:
 
 
 def test_every_model_has_an_example_with_all_its_fields() -> None:
-    assert {model: set(given) for model, given in EXAMPLES.items()} == {
+    assert {model: {*given, *BUCKETED.get(model, ())} for model, given in EXAMPLES.items()} == {
         model: set(shape.names - reading.COMMON) for model, shape in SHAPES.items()
     }
 
 
 @pytest.mark.django_db
-@each_model
-def test_the_sentence_of_a_price_has_every_number_of_it(model: str) -> None:
+@each_example
+def test_the_sentence_of_a_price_has_every_number_of_it(model: str, given: dict[str, Any]) -> None:
     """So that no model reads as "0.00 EUR per unit", and no field is forgotten."""
-    sentence = price_sentence(parse_price(example(model)), "EUR", "month")
-    missing = [number for number in numbers_in(EXAMPLES[model]) if number not in sentence]
+    sentence = price_sentence(parse_price(priced(model, given)), "EUR", "month")
+    missing = [number for number in numbers_in(given) if number not in sentence]
     assert missing == [], sentence
     assert "0.00 EUR" not in sentence.replace("0.00 EUR; beyond", "")
 
 
-@each_model
-def test_a_price_is_stored_as_it_was_given(model: str) -> None:
-    price = parse_price(example(model))
+@each_example
+def test_a_price_is_stored_as_it_was_given(model: str, given: dict[str, Any]) -> None:
+    price = parse_price(priced(model, given))
     assert type(price) is MODELS[model]
     assert json.loads(json.dumps(price_dict(price))) == price_dict(price)
     assert parse_price(price_dict(price)) == price
     assert price_dict(price).items() >= {"model": model, "kind": "usage", "key": "api", "timing": "arrears"}.items()
 
 
-@each_model
-def test_a_price_survives_its_form(model: str) -> None:
-    price = parse_price(example(model))
+@each_example
+def test_a_price_survives_its_form(model: str, given: dict[str, Any]) -> None:
+    price = parse_price(priced(model, given))
     typed = price_form.typed_of(0, price_dict(price))
     fields = price_form.fields_of_price(0)
     clean = {
@@ -184,6 +200,16 @@ def test_the_document_takes_the_example_and_refuses_what_the_model_does_not_use(
             parse_price(body)
 
 
+def test_the_document_takes_buckets_of_the_models_that_have_them(schemas: dict[str, Any]) -> None:
+    judge = validator(schemas)
+    for model, given in BUCKETED.items():
+        assert judge.is_valid(priced(model, given)), list(judge.iter_errors(priced(model, given)))
+        wrong = priced(model, given | {"buckets": [{**FILTERED[0], "unit_amount": "1", "rate": "1"}]})
+        assert not judge.is_valid(wrong)
+        with pytest.raises(PriceInvalid):
+            parse_price(wrong)
+
+
 def test_the_document_types_the_prices_of_plans_and_ratings(schemas: dict[str, Any]) -> None:
     price = {"$ref": "#/components/schemas/Price"}
     assert schemas["NewPlan"]["properties"]["prices"]["items"] == price
@@ -198,7 +224,7 @@ def test_every_model_is_documented() -> None:
     table = (docs / "reference" / "api.md").read_text().split("| model | takes |")[1].split("\n\n")[0].splitlines()[2:]
     for model, given in EXAMPLES.items():
         row = next(line for line in table if f"`{model}`" in line.split("|")[1])
-        assert all(f"`{name}`" in row for name in given if name != "credits"), row
+        assert all(f"`{name}`" in row for name in {*given, *BUCKETED.get(model, ())} if name != "credits"), row
 
 
 # A model that is added -------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from billing.rating.prices.reading import PriceInvalid, parse_price, parse_price
 from billing.rating.prices.tiers import Tier
 from tests.billing.rating.builders import PROPERTY
 
+BUCKET = {"key": "eu", "filters": {"region": "eu"}, "unit_amount": "2"}
 UNIT = {"key": "api", "kind": "usage", "model": "unit", "meter": "calls", "aggregation": "sum", "unit_amount": "0.02"}
 SEAT = {"key": "seat", "kind": "recurring", "model": "flat", "unit_amount": "49"}
 
@@ -238,6 +239,20 @@ def test_a_fault_names_its_field_and_rule(change: dict[str, Any], expected: tupl
         ("percentage", {"rate": "1", "aggregation": "max"}, ("aggregation", "aggregation-not-for-model")),
         ("graduated_percentage", {}, ("tiers", "required")),
         ("flat", {"unit_amount": "1", "conversion": {"divide_by": "2"}}, ("conversion", "not-used")),
+        ("flat", {"unit_amount": "1", "buckets": [BUCKET]}, ("buckets", "not-used")),
+        ("unit", {"unit_amount": "1", "buckets": []}, ("buckets", "type")),
+        ("unit", {"unit_amount": "1", "buckets": [BUCKET, BUCKET]}, ("buckets/1/key", "duplicate")),
+        ("unit", {"unit_amount": "1", "buckets": [BUCKET | {"filters": {}}]}, ("buckets/0/filters", "required")),
+        ("unit", {"unit_amount": "1", "buckets": [BUCKET | {"filters": {"a": 1}}]}, ("buckets/0/filters", "format")),
+        ("unit", {"unit_amount": "1", "buckets": [BUCKET | {"unit_amount": None}]}, ("buckets/0/unit_amount", "required")),
+        ("unit", {"unit_amount": "1", "buckets": [BUCKET | {"rate": "1"}]}, ("buckets/0/rate", "unknown-field")),
+        ("unit", {"unit_amount": "1", "buckets": [7]}, ("buckets/0", "type")),
+        ("unit", {"unit_amount": "1", "buckets": [BUCKET], "free_units": 2}, ("free_units", "not-with-buckets")),
+        (
+            "unit",
+            {"unit_amount": "1", "buckets": [BUCKET], "credits": {"per_unit": "1"}},
+            ("credits", "not-with-buckets"),
+        ),
         ("volume", {"tiers": [{"unit_amount": "1"}], "flat_fee_at_zero": True}, ("flat_fee_at_zero", "not-used")),
         ("graduated", {"tiers": [{"unit_amount": "1"}], "flat_fee_at_zero": 1}, ("flat_fee_at_zero", "type")),
         ("graduated", {"tiers": [{"unit_amount": "1", "package_size": "0"}]}, ("tiers/0/package_size", "not-positive")),
@@ -264,6 +279,7 @@ def test_only_what_the_model_uses_may_be_given(model: str, given: dict[str, Any]
         ({"filters": {"a": "b"}}, ("filters", "not-used")),
         ({"property": "p"}, ("property", "not-used")),
         ({"model": "unit", "conversion": {"divide_by": "2"}}, ("conversion", "not-used")),
+        ({"model": "unit", "buckets": [BUCKET]}, ("buckets", "not-used")),
         ({"model": "percentage", "unit_amount": None, "rate": "1"}, ("model", "model-needs-usage")),
     ],
 )

@@ -965,6 +965,7 @@ class PackagePrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[PackagePriceNames]
+    buckets: NotRequired[Sequence[UnitBucket]]
     conversion: NotRequired[Conversion]
     credits: NotRequired[CreditPrice]
     unit_amount: Decimal | str
@@ -1002,6 +1003,14 @@ class PayingCredits(TypedDict):
     unit_value: str
 
 
+class PercentageBucket(TypedDict):
+    """The events with some properties, at a price of their own. An event belongs to the first bucket that takes it."""
+
+    key: str
+    filters: Mapping[str, str | Sequence[str]]
+    rate: NotRequired[Decimal | str]
+
+
 class PercentagePrice(TypedDict):
     """A percentage of the money that usage events carry, and an amount per event."""
 
@@ -1021,6 +1030,7 @@ class PercentagePrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[PercentagePriceNames]
+    buckets: NotRequired[Sequence[PercentageBucket]]
     free_events: NotRequired[Decimal | str | int]
     free_amount: NotRequired[Decimal | str]
     rate: Decimal | str
@@ -1116,6 +1126,7 @@ RatingStep = TypedDict(
         "flat_amount": "str",
         "amount": "str",
         "reason": "NotRequired[ReasonEnum]",
+        "bucket": "NotRequired[str]",
     },
 )
 
@@ -1390,6 +1401,14 @@ class TransferOperation(TypedDict):
     operation: Literal["transfer"]
 
 
+class UnitBucket(TypedDict):
+    """The events with some properties, at a price of their own. An event belongs to the first bucket that takes it."""
+
+    key: str
+    filters: Mapping[str, str | Sequence[str]]
+    unit_amount: NotRequired[Decimal | str]
+
+
 class UnitPrice(TypedDict):
     """A price for each unit beyond the free units."""
 
@@ -1409,6 +1428,7 @@ class UnitPrice(TypedDict):
     tax_rate: NotRequired[Decimal | str]
     name: NotRequired[str]
     names: NotRequired[UnitPriceNames]
+    buckets: NotRequired[Sequence[UnitBucket]]
     conversion: NotRequired[Conversion]
     credits: NotRequired[CreditPrice]
     unit_amount: Decimal | str
