@@ -277,3 +277,37 @@ def test_control_a_script_that_the_policy_forbids_is_reported(chromium):
         assert chromium.look(f"{site.url}/admin/ledger/entrylisting/", complaints) == []
         site.policy = policy.replace(" 'unsafe-eval'", "")
         assert any("unsafe-eval" in line for line in chromium.look(f"{site.url}/admin/ledger/entrylisting/", complaints))
+
+
+def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_costs(chromium):
+    def build(visit: Visit) -> None:
+        page = visit.page
+        page.get_by_label("Currency").select_option("EUR")
+        page.locator("[name=name]").fill("Team")
+        page.locator("[name=price_0_key]").fill("calls")
+        assert not page.locator("[name=price_0_package_size]").is_visible()
+        page.locator("[name=price_0_kind]").select_option("usage")
+        page.locator("[name=price_0_model]").select_option("graduated")
+        page.locator("[name=price_0_meter]").fill("calls")
+        page.locator("[name=price_0_aggregation]").select_option("sum")
+        assert not page.locator("[name=price_0_unit_amount]").is_visible()
+        price = page.locator("[data-price]").first
+        price.get_by_label("Tier 1: Up to").fill("1000")
+        price.get_by_label("Tier 1: Unit amount").fill("0.02")
+        price.get_by_label("Tier 2: Up to").fill("2000")
+        price.get_by_label("Tier 2: Unit amount").fill("0.01")
+        price.get_by_role("button", name="Add a tier").click()
+        price.get_by_label("Tier 3: Unit amount").fill("0.005")
+        price.get_by_role("button", name="Remove").nth(1).click()
+        price.get_by_text("1,500 calls: 22.50 EUR, because").wait_for()
+        assert "Team: calls" in price.inner_text()
+        assert page.locator("[name=price_0_tiers-1-unit_amount]").input_value() == "0.005"
+        assert not visit.is_wider_than_the_window
+        page.locator("[name=code]").fill("team")
+        page.get_by_role("button", name="Continue").click()
+        page.get_by_text("each part at its own price: up to 1,000 at 0.02 EUR; beyond at 0.005 EUR").wait_for()
+        assert (visit.complaints, visit.elsewhere) == ([], [])
+
+    with site_of(operator()) as site:
+        for width in (1440, 390):
+            chromium.visit(f"{site.url}/admin/billing/plan/add/", build, width=width)

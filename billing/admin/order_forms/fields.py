@@ -1,16 +1,23 @@
 """Fields for values that only orders have (see `billing.rating.values`), and the base of all forms about orders."""
 
+import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django import forms
 from django.core.exceptions import ValidationError
-from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+from django.forms.utils import pretty_name
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.rating.money import MINOR_DIGITS
 from billing.rating.names import Names
+from billing.rating.prices.reading import SHAPES
+from billing.rating.prices.tiers import MAX_TIERS, Tier, Tiers
 from billing.rating.prices.values import MAX_FREE_EVENTS, EventCount, Worded
 from billing.rating.values import Currency
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import KeyedForm
+from ledger.records import shape_of
 from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf
 
 REASON: Final = forms.CharField(
@@ -27,17 +34,29 @@ class OrderForm(KeyedForm):
     reason = REASON
 
 
-class CurrencyField(forms.CharField):
-    """The code of a currency, in upper or lower case."""
+class CurrencyField(forms.ChoiceField):
+    """The code of a currency, from a list; an address may name it in lower case."""
+
+    def __init__(self) -> None:
+        codes = [(code, code) for code in sorted(MINOR_DIGITS)]
+        super().__init__(choices=[("", "Choose one"), *codes], widget=UnfoldAdminSelectWidget())
 
     def to_python(self, value: Any) -> str:
         """Return it in capitals, as ISO writes it."""
         return str(super().to_python(value) or "").upper()
 
+    def prepare_value(self, value: Any) -> Any:
+        """Return it in capitals, as the list has it."""
+        return value.upper() if isinstance(value, str) else value
+
+    def valid_value(self, value: Any) -> bool:
+        """Leave it to the declaration, which refuses other codes."""
+        return True
+
 
 @field_for.register
 def _(value: Currency, shown: Shown) -> forms.Field:
-    return CurrencyField(max_length=value.most, widget=UnfoldAdminTextInputWidget(attrs={"autocomplete": "off"}))
+    return CurrencyField()
 
 
 @field_for.register
@@ -104,6 +123,85 @@ class TranslationsField(forms.CharField):
 @field_for.register
 def _(value: Names, shown: Shown) -> forms.Field:
     return TranslationsField(max_length=10_000, widget=lines_widget("de = Plätze"))
+
+
+# Tiers -----------------------------------------------------------------------------------------------
+
+COLUMN_TITLES: Final[Mapping[str, str]] = {"up_to": "Up to", "flat_amount": "Fixed amount", "rate": "Percent"}
+"""The titles of the columns whose field has another name than people would say."""
+LEAST_ROWS: Final = 2
+
+
+def used_by(column: str) -> list[str]:
+    """Return the models of prices whose tiers have the column."""
+    tiers = {name: shape.fields for name, shape in SHAPES.items()}
+    found = {name: [each.value for each in fields if isinstance(each.value, Tiers)] for name, fields in tiers.items()}
+    return [name for name, values in found.items() if any(column in value.shape.names for value in values)]
+
+
+class TiersInput(forms.Widget):
+    """A table with a row for each tier. One more row is empty, for pages without scripts; empty rows are left out."""
+
+    template_name = "admin/billing/order_forms/tiers.html"
+    model = ""
+    """The model that is chosen: other columns are hidden."""
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the columns, and a row of cells for each tier."""
+        context = super().get_context(name, value, attrs)
+        columns: list[dict[str, Any]] = [
+            {
+                "name": field.name,
+                "title": COLUMN_TITLES.get(field.name, pretty_name(field.name)),
+                "models": " ".join(used_by(field.name)),
+                "is_hidden": self.model not in used_by(field.name),
+            }
+            for field in shape_of(Tier).fields
+        ]
+        tiers: list[Mapping[str, Any]] = list(value or [])
+        tiers += [{}] * max(LEAST_ROWS - len(tiers), 1)
+        rows = [
+            [column | {"value": "" if tier.get(column["name"]) is None else tier[column["name"]]} for column in columns]
+            for tier in tiers[:MAX_TIERS]
+        ]
+        context["widget"] |= {"columns": columns, "rows": rows, "css": UnfoldAdminTextInputWidget().attrs["class"]}
+        return context
+
+    def value_from_datadict(self, data: Mapping[str, Any], files: Any, name: str) -> Any:
+        """Return the tiers with the texts that were typed; or those of a hidden field, which has them as JSON."""
+        if isinstance(data.get(name), str):
+            return _tiers_of(data[name])
+        rows: list[dict[str, Any]] = []
+        for row in range(MAX_TIERS + 1):
+            typed = {field.name: str(data.get(f"{name}-{row}-{field.name}") or "").strip() for field in shape_of(Tier).fields}
+            if any(typed.values()):
+                rows.append({column: text or None for column, text in typed.items() if text or column == "up_to"})
+        return rows
+
+    def value_omitted_from_data(self, data: Mapping[str, Any], files: Any, name: str) -> bool:
+        return not any(key == name or key.startswith(f"{name}-") for key in data)
+
+    def id_for_label(self, id_: str) -> str:
+        return f"{id_}-0-up_to"
+
+
+def _tiers_of(text: str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text or "[]")
+    except (ValueError, RecursionError):
+        return []
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+class TiersField(forms.Field):
+    """The tiers of a price as they are typed; the declaration reads them."""
+
+    widget = TiersInput
+
+
+@field_for.register
+def _(value: Tiers, shown: Shown) -> forms.Field:
+    return TiersField()
 
 
 def lines_widget(placeholder: str) -> Any:

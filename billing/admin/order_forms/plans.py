@@ -1,29 +1,47 @@
 """The forms that create a plan with its prices, or a plan's next version. A version never changes."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from django import forms
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.template.response import TemplateResponse
 from django.urls import reverse
+from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from billing.admin.cells import plain
+from billing.admin.documents.tables import notation_in
 from billing.admin.order_forms import prices
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import OrderForm, TranslationsField
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import plan_sentences
+from billing.documents.printing.arithmetic import Notation, calculation
 from billing.models import Plan, Price
 from billing.orders import plans
 from billing.orders.plans import NewPlan
+from billing.rating.limits import MAX_QUANTITY
+from billing.rating.money import MINOR_DIGITS, to_decimal
+from billing.rating.names import name_in
 from billing.rating.periods import IntervalUnit
-from billing.rating.prices.reading import MAX_PRICES
+from billing.rating.prices.models import FlatPrice
+from billing.rating.prices.price import PriceKind
+from billing.rating.prices.pricing import quote, rate
+from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
+from billing.reads.document_names import TITLES
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown
+from ledger.admin.kit.forms.fields import Shown, as_typed
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection
 from ledger.admin.kit.pages import ReadOnlyAdmin
 
 COUNT: Final = "price_count"
+ANOTHER: Final = "yes"
+"""What the button for another price sends; others only show the form again."""
 PRICES_AT_FIRST: Final = 2
 
 
@@ -61,6 +79,9 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         self._prices = _count(self.data if self.is_bound else self.initial)
         for index in range(self._prices):
             self.fields |= prices.fields_of_price(index)
+            self.fields[prices.name_of(index, prices.EXAMPLE)] = _example_field()
+            chosen = {name: str(self[prices.name_of(index, name)].value() or "") for name in ("kind", "model")}
+            prices.show_used(index, self.fields, **chosen)
             if self.is_bound and index and prices.is_empty(index, self.data):
                 for name in prices.FIELDS:
                     self.fields[prices.name_of(index, name)].required = False
@@ -85,19 +106,42 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
 
-    def _price(self, index: int) -> FormSection:
+    def _price(self, index: int) -> "PriceSection":
         folded = [name for name in prices.FIELDS if name not in prices.MAIN]
-        return FormSection(
+        return PriceSection(
             self.bound(*(prices.name_of(index, name) for name in prices.MAIN)),
             self.bound(*(prices.name_of(index, name) for name in folded)),
             title=f"Price {index + 1}",
-            summary="Tiers, packages, free units, percentages, credits and more",
+            summary="Filters, credits, least and most, billing and more",
+            index=index,
+            quantity=self[prices.name_of(index, prices.EXAMPLE)],
+            example=example_of(self, index),
         )
 
     @classmethod
     def with_more(cls, typed: Mapping[str, str]) -> dict[str, Any]:
-        """Add one price."""
-        return {**typed, COUNT: min(_count(typed) + 1, MAX_PRICES)}
+        """Show the fields of the chosen models, with another price if the operator asks for one."""
+        fields = prices.fields_of_price(0)
+        count = _count(typed)
+        tiers = {
+            prices.name_of(index, "tiers"): fields[prices.name_of(0, "tiers")].widget.value_from_datadict(
+                typed, {}, prices.name_of(index, "tiers")
+            )
+            for index in range(count)
+        }
+        return {**typed, **tiers, COUNT: min(count + (typed.get("more") == ANOTHER), MAX_PRICES)}
+
+    def hidden_values(self) -> dict[str, Any]:
+        """Return the values that send the form again, with tiers as JSON."""
+        hidden = super().hidden_values()
+        return {name: json.dumps(value) if isinstance(value, list) else value for name, value in hidden.items()}
+
+    def typed(self) -> dict[str, str]:
+        """Return the form's texts as a browser would send them."""
+        values = {bound.name: bound.value() for bound in self}
+        return {
+            name: json.dumps(value) if isinstance(value, list) else as_typed(value) for name, value in values.items() if value
+        }
 
     def field_of(self, pointer: str) -> str | None:
         """Return the field of a fault in a price, or in another field."""
@@ -108,6 +152,127 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         """Return the JSON with the prices that are not empty."""
         self._filled = [index for index in range(self._prices) if not index or not prices.is_empty(index, self.data)]
         return super().body() | {"prices": [prices.price_typed(index, self.cleaned_data) for index in self._filled]}
+
+
+@dataclass(frozen=True)
+class PriceSection(FormSection):
+    """The fields of a price, beside an example of what it costs.
+
+    Args:
+        index: the number of the price in the form, from 0.
+        quantity: the field with the quantity of the example.
+    """
+
+    index: int = 0
+    quantity: Any = None
+    example: "Example | None" = None
+
+
+def _example_field() -> forms.Field:
+    return forms.DecimalField(
+        label="Example quantity",
+        required=False,
+        help_text="Empty: a usual one.",
+        min_value=0,
+        max_value=MAX_QUANTITY,
+        widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off", "step": "any"}),
+    )
+
+
+# What a price costs ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """What a quantity costs, as the call POST /v1/ratings computes it, and how the line reads on an invoice.
+
+    Args:
+        sentence: what it costs, and why; or what the price still lacks.
+        lines: for each language of documents the title of the line, its quantity and price of a unit if documents show them, and
+            its amount.
+    """
+
+    sentence: str
+    lines: Sequence[tuple[str, str, str]] = ()
+
+
+USUAL_QUANTITY: Final = {PriceKind.RECURRING: Decimal(5), PriceKind.USAGE: Decimal(1_500)}
+
+
+def usual_quantity(price: Any) -> Decimal:
+    """Return the quantity of which the cost is shown if the operator names none: more than is free."""
+    if price.model == FlatPrice.model:
+        return Decimal(1)
+    return max(USUAL_QUANTITY[price.kind], to_decimal((price.free_quantity() or 0) * Fraction(3, 2)))
+
+
+def example_of(form: PlanForm, index: int) -> Example | None:
+    """Return the example of a price with what is typed in the form so far; None for an empty price."""
+    typed = form.data if form.is_bound else form.typed()
+    if index and prices.is_empty(index, typed):
+        return None
+    currency = str(typed.get("currency") or "").upper()
+    named = {}
+    try:
+        for name in (prices.name_of(index, each) for each in (*prices.FIELDS, prices.EXAMPLE)):
+            field = form.fields[name]
+            named[name] = field.to_python(field.widget.value_from_datadict(typed, {}, name))
+        price = parse_price(prices.price_typed(index, named))
+    except ValidationError as invalid:
+        return Example(sentence=f"No example yet: {invalid.messages[0]}")
+    except PriceInvalid as invalid:
+        return Example(sentence=f"No example yet: {invalid.errors[0].detail}.")
+    if currency not in MINOR_DIGITS:
+        return Example(sentence="Choose a currency to see an example.")
+    quantity = named[prices.name_of(index, prices.EXAMPLE)]
+    return _rated(price, usual_quantity(price) if quantity is None else quantity, currency, typed)
+
+
+def _rated(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any]) -> Example:
+    say = notation_in(currency)
+    free_of_limits, rating = rate(price, quantity, currency), quote(price, quantity, currency)
+    line: dict[str, Any] = {"rating": {"steps": free_of_limits.as_dict()["steps"]}, "unit_amount": None, "discount_minor": 0}
+    because = calculation(say, line | {"quantity": quantity, "amount_minor": rating.amount_minor})
+    if rating.exact != free_of_limits.exact:
+        bound, amount = ("most", price.maximum) if rating.exact < free_of_limits.exact else ("least", price.minimum)
+        because = [*because, f"at {bound} {say.price(amount)} {currency}"]
+    noun = f"{currency} of {price.meter}" if price.counts_money else (price.meter or price.key).replace("_", " ")
+    cost = f"{say.money(rating.amount_minor)} {currency}"
+    reasons = f", because {'; '.join(because)}" if because else ""
+    return Example(sentence=f"{say.number(quantity)} {noun}: {cost}{reasons}.", lines=_lines(price, quantity, cost, say, typed))
+
+
+def _lines(price: Any, quantity: Decimal, cost: str, say: Notation, typed: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the line of an invoice in each language in which it differs."""
+    plan_names = TranslationsField().to_python(typed.get("names"))
+    unit = price.amount_on_line()
+    times = "" if unit is None else f"{say.number(quantity)} × {say.price(unit)}"
+    titles: dict[str, None] = {}
+    for language, texts in TITLES.items():
+        plan = name_in(
+            language, key=str(typed.get("code") or "plan"), name=str(typed.get("name") or "") or None, names=plan_names
+        )
+        called = name_in(language, key=price.key, name=price.name, names=dict(price.names))
+        titles[texts[price.kind].format(plan=plan, price=called)] = None
+    return [(title, times, cost) for title in titles]
+
+
+def examples_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    """Return the examples of the prices that are typed, for the form's script; nothing is written."""
+    if request.method != "POST":
+        return HttpResponseNotAllowed(["POST"])
+    form = PlanForm(request.POST)
+    sections = [section for section in form.sections() if isinstance(section, PriceSection)]
+    return TemplateResponse(request, "admin/billing/order_forms/examples.html", {"sections": sections})
+
+
+class PlanPage(OrderPage[PlanForm, Plan]):
+    """The page of a plan's form: the fields of each price, beside what it costs."""
+
+    template = "admin/billing/order_forms/plan.html"
+
+
+# The forms -------------------------------------------------------------------------------------------
 
 
 def _count(values: Mapping[str, Any]) -> int:
@@ -126,6 +291,7 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         title="New plan",
         explanation="A plan is what you sell: prices and a billing interval. The form ignores an empty price.",
         back=reverse("admin:billing_plan_changelist"),
+        button="Create the plan",
     )
 
 
@@ -138,13 +304,34 @@ def version_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -
         title=f"New version of {plan.code}",
         explanation="Subscriptions stay on their version until an amendment names the plan again.",
         back=row_url(Plan, plan.pk),
+        button="Create the version",
+    )
+
+
+def copy_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -> HttpResponse:
+    """Show the form of another plan, filled in with this version, without its ref."""
+    return _view(
+        model_admin,
+        request,
+        initial=_typed_of(plan) | {"code": "", "name": f"Copy of {plan.name}", "names": {}},
+        title=f"Copy of {plan.code}",
+        explanation=f"Another plan with the terms of {plan.code}, version {plan.version}. Give it a ref of its own.",
+        back=row_url(Plan, plan.pk),
+        button="Create the plan",
     )
 
 
 def _view(
-    model_admin: ReadOnlyAdmin, request: HttpRequest, *, initial: dict[str, Any], title: str, explanation: str, back: str
+    model_admin: ReadOnlyAdmin,
+    request: HttpRequest,
+    *,
+    initial: dict[str, Any],
+    title: str,
+    explanation: str,
+    back: str,
+    button: str,
 ) -> HttpResponse:
-    return OrderPage(
+    return PlanPage(
         form=PlanForm,
         collection="plans",
         pointer="/code",
@@ -154,7 +341,7 @@ def _view(
         done=lambda plan, form: (f"Version {plan.version} of {plan.code}", plan.name),
         initial=initial,
         title=title,
-        button="Create the plan" if title == "New plan" else "Create the version",
+        button=button,
         explanation=explanation,
         back=back,
     ).view(model_admin, request)

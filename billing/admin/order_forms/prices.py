@@ -10,10 +10,9 @@ from unfold.widgets import UnfoldBooleanWidget
 from billing.admin.order_forms.fields import lines_widget
 from billing.rating.aggregation import Aggregation
 from billing.rating.periods import Timing
-from billing.rating.prices.price import MODELS, PriceKind, Proration
-from billing.rating.prices.reading import COMMON, SHAPES
+from billing.rating.prices.price import MODELS, USUAL_TIMING, PriceKind, Proration
+from billing.rating.prices.reading import COMMON, SHAPES, USAGE_FIELDS
 from billing.rating.prices.reading import FIELDS as DECLARED
-from billing.rating.prices.tiers import Tiers
 from billing.rating.prices.values import BUCKET_AMOUNTS, DECIMAL_PLACES, Buckets, CreditsPerUnit, PriceNumber, Rounding
 from ledger.admin.forms.credit_amounts import CreditRateField
 from ledger.admin.kit.forms.fields import Shown, as_json, made
@@ -36,7 +35,6 @@ PRORATIONS: Final = {
     Proration.NONE: "not divided",
 }
 ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
-BEYOND: Final = "beyond"
 TIMES: Final = "×"
 WHERE: Final = "where"
 
@@ -54,9 +52,19 @@ def _rate(value: PriceNumber, shown: Shown) -> forms.Field:
 
 
 TITLES: Final = {name: model.title for name, model in MODELS.items()}
-MAIN: Final = ("key", "name", "kind", "model", "unit_amount", "meter", "aggregation", "tax_rate")
-"""The fields that most prices need; the others are folded."""
-FIELDS: Final[Mapping[str, Shown]] = {
+AT_FIELD: Final = {
+    "conversion": "conversion_factor",
+    "conversion/divide_by": "conversion_factor",
+    "conversion/multiply_by": "conversion_factor",
+    "conversion/rounding": "conversion_rounding",
+    "conversion/decimals": "conversion_decimals",
+    "credits": "credits_per_unit",
+    "credits/per_unit": "credits_per_unit",
+    "credits/credit_type": "credits_type",
+}
+"""The fields of the form for what is in an object of the price, by its pointer."""
+OBJECT_OF: Final = {name: pointer.partition("/")[0] for pointer, name in AT_FIELD.items()}
+FIELDS: Final[dict[str, Shown]] = {
     "key": Shown(required=True, help="Its name within the plan, such as seats or tokens."),
     "name": Shown(label="Called", help="By documents, after the plan's name; empty: the key in words."),
     "kind": Shown(label="Charged", required=True, words=KINDS, initial="recurring"),
@@ -65,13 +73,7 @@ FIELDS: Final[Mapping[str, Shown]] = {
     "meter": Shown(help="For a usage price: the meter that usage events name."),
     "aggregation": Shown(label="Quantity", unset="—", words=AGGREGATIONS, help="For a usage price."),
     "tax_rate": Shown(label="Tax in percent", value=Number(least=0, most=100)),
-    "tiers": Shown(
-        value=Text(most=10_000),
-        make=_lines,
-        placeholder="1000 0.05\n10000 0.03\nbeyond 0.02",
-        help="One per line: up to, price of a unit (or percent), and optionally a fixed amount for entering the tier. "
-        "“5.00/100” is the price of a started package of 100 units. The last line begins with “beyond”.",
-    ),
+    "tiers": Shown(help="Each tier begins where the one above ends. The last one has no end."),
     "flat_fee_at_zero": Shown(label="The first tier's fixed amount is due without usage", make=_check, initial=False),
     "free_units": Shown(help="Per unit and per package."),
     "package_size": Shown(label="Units in a package"),
@@ -119,30 +121,44 @@ FIELDS: Final[Mapping[str, Shown]] = {
     "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),
     "names": Shown(label="Called in other languages", help="A language and the name on each line."),
 }
+FIELDS.update(
+    {name: Shown(help=each.value.text) for name, each in DECLARED.items() if name not in {*FIELDS, *OBJECT_OF.values()}}
+)
+"""How the form shows the fields of prices; what a model declares beyond those is shown by its name and its text."""
+OWN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in COMMON)
+"""The fields that only some models have."""
+MAIN: Final = ("key", "name", "kind", "model", *OWN, "meter", "aggregation", "tax_rate")
+"""The fields that are always shown, of a model that has them; the others are folded."""
+EXAMPLE: Final = "example"
+"""The name of the field with the quantity of which the form shows the cost."""
 FIRST_VALUES: Final = {name: shown.initial for name, shown in FIELDS.items() if shown.initial}
 CHECKED: Final = tuple(name for name, shown in FIELDS.items() if shown.make is _check)
 PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", "buckets", *CHECKED))
 """The fields whose value in the form is the price's."""
 TELLING: Final = ("key", "meter", *(name for name, field in DECLARED.items() if field.required and name not in COMMON))
 """The fields of which a price needs at least one; without them it is empty."""
-AT_FIELD: Final = {
-    "conversion": "conversion_factor",
-    "conversion/divide_by": "conversion_factor",
-    "conversion/multiply_by": "conversion_factor",
-    "conversion/rounding": "conversion_rounding",
-    "conversion/decimals": "conversion_decimals",
-    "credits": "credits_per_unit",
-    "credits/per_unit": "credits_per_unit",
-    "credits/credit_type": "credits_type",
-}
 
 
 def fields_of_price(index: int) -> dict[str, forms.Field]:
-    """Return the fields of the price number `index`, each with its initial value."""
-    return {
-        name_of(index, name): made(name, shown.value or DECLARED[name].value, shown, required=bool(shown.required))
-        for name, shown in FIELDS.items()
-    }
+    """Return the fields of the price number `index`, each with its initial value, and with the models and kinds that use it."""
+    fields: dict[str, Any] = {}
+    for name, shown in FIELDS.items():
+        declared = OBJECT_OF.get(name, name)
+        field: Any = made(name, shown.value or DECLARED[name].value, shown, required=bool(shown.required))
+        field.models = [model for model, shape in SHAPES.items() if declared in shape.names]
+        field.kinds = [kind.value for kind in PriceKind if kind == PriceKind.USAGE or declared not in USAGE_FIELDS]
+        fields[name_of(index, name)] = field
+    return fields
+
+
+def show_used(index: int, fields: Mapping[str, Any], *, kind: str, model: str) -> None:
+    """Mark the fields that a price of the kind and model uses; a page hides the others, and does not send them."""
+    for name in FIELDS:
+        field = fields[name_of(index, name)]
+        field.is_used = model in field.models and kind in field.kinds
+        field.widget.attrs |= {} if field.is_used else {"disabled": True}
+        if name == "tiers":
+            field.widget.model = model
 
 
 def name_of(index: int, name: str) -> str:
@@ -165,7 +181,9 @@ def field_at(pointer: str, indexes: Sequence[int]) -> str | None:
 
 def is_empty(index: int, typed: Mapping[str, Any]) -> bool:
     """Return whether the operator has filled in neither a key nor a price."""
-    return not any(str(typed.get(name_of(index, name)) or "").strip() for name in TELLING)
+    telling, of_tiers = {name_of(index, name) for name in TELLING}, f"{name_of(index, 'tiers')}-"
+    filled = (name for name, text in typed.items() if str(text or "").strip() not in ("", "[]"))
+    return not any(name in telling or name.startswith(of_tiers) for name in filled)
 
 
 def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +195,7 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
 
     price: dict[str, Any] = {name: as_json(value(name)) for name in PLAIN}
     if value("tiers"):
-        price["tiers"] = tiers_typed(value("tiers"), column=_column(str(value("model"))))
+        price["tiers"] = value("tiers")
     if value("filters"):
         price["filters"] = filters_typed(value("filters"))
     if value("buckets"):
@@ -192,26 +210,10 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _column(model: str) -> str:
-    """Return the field of a tier or bucket for the amount of a line; a price without them refuses both."""
+    """Return the field of a bucket for the amount of a line; a price without buckets refuses both."""
     fields = SHAPES[model].fields if model in SHAPES else ()
-    declared = [field.value for field in fields if isinstance(field.value, Tiers | Buckets)]
+    declared = [field.value for field in fields if isinstance(field.value, Buckets)]
     return declared[0].column if declared else ""
-
-
-def tiers_typed(text: str, *, column: str) -> list[dict[str, Any]]:
-    """Read tiers from their lines; a value that is not a number stays as it is, and the declaration refuses it."""
-    tiers = []
-    for line in filter(None, (line.strip() for line in text.splitlines())):
-        upper, *rest = line.split()
-        tier: dict[str, Any] = {"up_to": None if upper.lower() == BEYOND else upper}
-        amount, slash, size = rest[0].partition("/") if rest else (None, "", "")
-        tier[column] = amount
-        if slash:
-            tier["package_size"] = size
-        if len(rest) > 1:
-            tier["flat_amount"] = " ".join(rest[1:])
-        tiers.append(tier)
-    return tiers
 
 
 def buckets_typed(text: str, *, column: str) -> list[dict[str, Any]]:
@@ -247,8 +249,10 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     """Return the initial values of the fields for an existing price; the inverse of `price_typed`."""
     typed: dict[str, Any] = {**FIRST_VALUES}
     typed |= {name: definition[name] for name in PLAIN if definition.get(name) is not None}
+    if definition.get("timing") == USUAL_TIMING[definition["kind"]]:
+        del typed["timing"]
     typed |= {name: bool(definition.get(name)) for name in CHECKED}
-    typed["tiers"] = "\n".join(_tier_line(tier) for tier in definition.get("tiers", []))
+    typed["tiers"] = definition.get("tiers", [])
     typed["filters"] = "\n".join(_filter_lines(definition.get("filters", {})))
     typed["buckets"] = "\n".join(_bucket_line(bucket) for bucket in definition.get("buckets", []))
     conversion = definition.get("conversion")
@@ -275,11 +279,3 @@ def _bucket_line(bucket: Mapping[str, Any]) -> str:
 
 def _values(values: str | Sequence[str]) -> Sequence[str]:
     return [values] if isinstance(values, str) else values
-
-
-def _tier_line(tier: Mapping[str, Any]) -> str:
-    upper = BEYOND if tier.get("up_to") is None else tier["up_to"]
-    price = tier.get("rate", tier.get("unit_amount", "0"))
-    if tier.get("package_size") is not None:
-        price = f"{price}/{tier['package_size']}"
-    return " ".join(str(part) for part in (upper, price, tier.get("flat_amount")) if part is not None)

@@ -5,6 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern
 
 from billing.admin.order_forms import coupons as coupon_forms
 from billing.admin.order_forms import plans as plan_forms
@@ -18,7 +19,7 @@ from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 
 VERSIONS_SHOWN = 50
 
@@ -46,7 +47,7 @@ class PlanAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a plan's ref or name"
     csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "terms", "created")
     starts = "A plan is what you sell: prices and a billing interval."
-    actions_detail = ("new_version",)
+    actions_detail = ("new_version", "copy")
     fields = (("code", "version", "created"),)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -68,6 +69,22 @@ class PlanAdmin(ReadOnlyAdmin):
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Create the next version of the plan, filled in with this one."""
         return plan_forms.version_view(self, request, self.row_of(request, object_id))
+
+    @operation("Copy", icon="content_copy", permission=ADD_PLAN, url_path="copy")
+    def copy(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Create another plan, filled in with this one."""
+        return plan_forms.copy_view(self, request, self.row_of(request, object_id))
+
+    def examples(self, request: HttpRequest) -> HttpResponse:
+        """Return what the prices in the form cost."""
+        return plan_forms.examples_view(self, request)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the pages, with that of the form's examples."""
+        return [
+            guarded(self, "examples/", self.examples, name="billing_plan_examples", permission=ADD_PLAN),
+            *super().get_urls(),
+        ]
 
 
 def _versions_table(plan: Plan) -> dict[str, Any]:

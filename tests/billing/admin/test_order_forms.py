@@ -1,6 +1,7 @@
 """Forms about orders: in two steps, by the services of the REST calls; nothing is written by the first, nor by a refusal."""
 
 import html
+import json
 import re
 from decimal import Decimal
 
@@ -19,10 +20,13 @@ from billing.models import (
 )
 from billing.orders import coupons, subscriptions, suspension
 from billing.orders.subscriptions import Wish
+from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.models import CreditType, StaffEvent
+from ledger.testing import api_key
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
 from tests.ledger.admin.admin_site import hidden_key, operator
+from tests.ledger.api.conftest import ApiClient
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +41,8 @@ PLAN = {
     "price_0_unit_amount": "9.90",
     "price_0_tax_rate": "19", "price_0_proration": "day", "price_0_tax_category": "S",
     "price_1_key": "tokens", "price_1_kind": "usage", "price_1_model": "graduated", "price_1_meter": "tokens",
-    "price_1_aggregation": "sum", "price_1_tiers": "1000000 0\nbeyond 0.00002",
+    "price_1_aggregation": "sum", "price_1_tiers-0-up_to": "1000000", "price_1_tiers-0-unit_amount": "0",
+    "price_1_tiers-1-unit_amount": "0.00002",
 }  # fmt: skip
 COUPON = {"code": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": "3"}
 ROWS = (Customer, Plan, Price, Coupon, CustomerCoupon, Subscription, Amendment, Invoice)
@@ -191,7 +196,7 @@ def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_versio
     assert Price.objects.get(key="seats").definition["names"] == {"de": "Plätze", "en": "Chairs"}
     url = f"{BILLING}/plan/{first.pk}/new-version/"
     form = client.get(url).context_data["form"]
-    again = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+    again = form.typed()
     assert send_both_steps(client, url, again).status_code == 302
     second = Plan.objects.get(version=2)
     assert second.names == first.names
@@ -207,7 +212,7 @@ def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_versio
 def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     url = f"{BILLING}/plan/add/"
-    paid = {"price_1_model": "unit", "price_1_tiers": "", "price_1_unit_amount": "0.02"}
+    paid = {"price_1_model": "unit", "price_1_tiers": "[]", "price_1_unit_amount": "0.02"}
     paid |= {"price_1_credits_per_unit": "0.015", "price_1_credits_type": "usd_cents"}
     granted = {"credit_type": "usd_cents", "grants": "12.50", "rollover_cap": "0.05"}
     response = send_first_step(client, url, PLAN | granted | paid)
@@ -224,7 +229,7 @@ def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(cl
     form = client.get(url).context_data["form"]
     typed = {name: form[name].value() for name in ("grants", "rollover_cap", "price_1_credits_per_unit")}
     assert typed == {"grants": "12.50", "rollover_cap": "0.05", "price_1_credits_per_unit": "0.015"}
-    again = {name: form[name].value() for name in form.fields if form[name].value() not in (None, False)}
+    again = form.typed()
     assert send_both_steps(client, url, again).status_code == 302
     newest = Plan.objects.get(version=2)
     assert newest.allowance == plan.allowance
@@ -262,8 +267,14 @@ def test_wrong_credits_of_a_plan_are_refused_at_their_fields_and_not_written(cli
 
 
 WRONG_PLANS = [
-    ({"price_1_tiers": "10 0.1\n5 0.2\nbeyond 1"}, "price_1_tiers", "Tier 1 ends at 5, not above 10"),
-    ({"price_1_tiers": "10 x\nbeyond 1"}, "price_1_tiers", "Must be a plain decimal number"),
+    (
+        {"price_1_tiers-0-up_to": "10", "price_1_tiers-1-up_to": "5", "price_1_tiers-2-unit_amount": "1"},
+        "price_1_tiers",
+        "Tier 1 ends at 5, not above 10",
+    ),
+    ({"price_1_tiers-0-unit_amount": "x"}, "price_1_tiers", "Must be a plain decimal number"),
+    ({"price_1_tiers-1-up_to": "2000000"}, "price_1_tiers", "No tier prices units above 2000000"),
+    ({"price_1_tiers-1-rate": "5"}, "price_1_tiers", "The tiers of model graduated do not use rate"),
     ({"price_0_unit_amount": ""}, "price_0_unit_amount", "Model unit needs unit_amount."),
     ({"price_1_meter": ""}, "price_1_meter", "A usage price needs a meter."),
     ({"price_1_key": "seats"}, "price_1_key", "Another price has the key 'seats'."),
@@ -314,7 +325,7 @@ def test_the_next_version_of_a_plan_begins_with_the_last(client):
     plan = PlanFactory(code="team", prices=[{k: v for k, v in price.items() if v is not None} for price in prices])
     url = f"{BILLING}/plan/{plan.pk}/new-version/"
     form = client.get(url).context_data["form"]
-    values = {name: form[name].value() for name in form.fields if form[name].value() not in (None, "", False)}
+    values = form.typed()
     response = send_both_steps(client, url, {**values, "idempotency_key": "another", "reason": ""})
     assert "Version 2 of team is done" in text_after_redirect(client, response)
     versions = [
@@ -580,3 +591,119 @@ def test_an_empty_list_says_how_to_start(client):
         assert f'href="{url}add/"' in client.get(url).content.decode()
         assert "Nothing fits" in client.get(f"{url}?q=zzz").content.decode()
         assert f'href="{url}add/"' not in viewer.get(url).content.decode()
+
+
+# The form of a plan ----------------------------------------------------------------------------------
+
+
+def parts_of(page, index=0):
+    """Of the fields of a price that depend on its model or kind: whether each is hidden, by name."""
+    found = re.findall(
+        r'<div data-models="[^"]*" data-kinds="[^"]*"(?: class="whole-row")?( hidden)?>(.*?)name="(\w+)', page, re.DOTALL
+    )
+    names = {name: bool(hidden) for hidden, _, name in found if name.startswith(f"price_{index}_")}
+    return {name.removeprefix(f"price_{index}_"): is_hidden for name, is_hidden in names.items()}
+
+
+def test_a_price_shows_the_fields_of_its_model_and_kind_only(client):
+    page = client.get(f"{BILLING}/plan/add/").content.decode()
+    shown = {name for name, is_hidden in parts_of(page).items() if not is_hidden}
+    assert {"unit_amount", "minimum", "timing"} <= shown
+    assert not shown & {"tiers", "free_units", "package_size", "rate", "meter", "aggregation", "filters", "credits_per_unit"}
+    usage = {name for name, is_hidden in parts_of(page, 1).items() if not is_hidden}
+    assert {"unit_amount", "free_units", "meter", "aggregation", "filters", "credits_per_unit"} <= usage
+    assert not usage & {"tiers", "package_size", "rate"}
+    # Without scripts a button shows the fields of the chosen model.
+    chosen = PLAN | {"price_0_model": "percentage", "price_0_kind": "usage", "more": "fields", "idempotency_key": "k"}
+    again = client.post(f"{BILLING}/plan/add/", chosen).content.decode()
+    percent = {name for name, is_hidden in parts_of(again).items() if not is_hidden}
+    assert {"rate", "fixed_amount", "free_events", "free_amount", "meter"} <= percent
+    assert "unit_amount" not in percent
+    assert 'name="price_2_key"' not in again
+    assert 'value="1000000"' in again
+
+
+def test_the_currency_of_a_plan_is_chosen_from_the_currencies_that_billing_supports(client):
+    field = client.get(f"{BILLING}/plan/add/?currency=eur").context_data["form"]["currency"]
+    assert [code for code, _ in field.field.choices if code] == sorted(MINOR_DIGITS)
+    assert '<option value="EUR" selected' in str(field)
+
+
+EXAMPLE_PRICES = [
+    ({"kind": "recurring", "model": "flat", "unit_amount": "49"}, "1 p: 49.00 EUR, because 1 × 49.00 = 49.00."),
+    (
+        {"kind": "usage", "model": "unit", "unit_amount": "0.02", "free_units": "100"},
+        "1,500 m: 28.00 EUR, because 1,500 − 100 free = 1,400 × 0.02 = 28.00.",
+    ),
+    (
+        {"kind": "usage", "model": "unit", "unit_amount": "0.02", "free_units": "2000"},
+        "3,000 m: 20.00 EUR, because 3,000 − 2,000 free = 1,000 × 0.02 = 20.00.",
+    ),
+    (
+        {"kind": "usage", "model": "package", "unit_amount": "5", "package_size": "100", "example": "250"},
+        "250 m: 15.00 EUR, because 3 × 5.00 = 15.00.",
+    ),
+    (
+        {"kind": "usage", "model": "percentage", "rate": "2.5", "fixed_amount": "0.1", "minimum": "50"},
+        "1,500 EUR of m: 50.00 EUR, because 1,500 × 0.025 + 0.10 = 37.60; at least 50.00 EUR.",
+    ),
+    (
+        {
+            "kind": "usage", "model": "graduated", "tiers-0-up_to": "1000", "tiers-0-unit_amount": "0.02",
+            "tiers-1-unit_amount": "0.01",
+        },
+        "1,500 m: 25.00 EUR, because 0 to 1,000: 1,000 × 0.02 = 20.00; 1,000 to 1,500: 500 × 0.01 = 5.00.",
+    ),
+    ({"kind": "usage", "model": "unit"}, "No example yet: model unit needs unit_amount."),
+    ({"kind": "recurring", "model": "flat", "unit_amount": "x"}, "No example yet: Enter a number."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "sentence"), EXAMPLE_PRICES, ids=[sentence for _, sentence in EXAMPLE_PRICES])
+def test_the_form_says_what_an_example_costs_and_why(client, typed, sentence):
+    before = row_counts()
+    usage = {"price_0_meter": "m", "price_0_aggregation": "sum"} if typed["kind"] == "usage" else {}
+    price = {"price_0_key": "p"} | usage | {f"price_0_{name}": value for name, value in typed.items()}
+    plan = {"code": "team", "name": "Team", "names": "de = Gruppe", "currency": "EUR", "price_count": "1"}
+    response = client.post(f"{BILLING}/plan/examples/", plan | price)
+    assert response.status_code == 200
+    shown = text_of_response(response).replace("\u00a0", " ")
+    assert sentence in shown
+    assert ("Team: p" in shown and "Gruppe: p" in shown) == (not sentence.startswith("No example"))
+    assert row_counts() == before
+
+
+def test_the_example_is_that_of_the_ratings_call(client):
+    price = {"key": "p", "kind": "usage", "model": "volume", "meter": "m", "aggregation": "sum",
+             "tiers": [{"up_to": "1000", "unit_amount": "0.02"}, {"unit_amount": "0.013", "flat_amount": "1"}]}  # fmt: skip
+    api = ApiClient(api_key("billing:read", name="shop"))
+    rated = api.post("/v1/ratings", {"price": price, "quantity": 1500, "currency": "EUR"}, key=None).json()
+    typed = {"currency": "EUR", "price_count": "1", "price_0_tiers": json.dumps(price.pop("tiers"))}
+    response = client.post(f"{BILLING}/plan/examples/", typed | {f"price_0_{name}": value for name, value in price.items()})
+    assert f"1,500 m: {rated['amount_minor'] / 100:.2f} EUR" in text_of_response(response)
+
+
+def test_examples_are_for_those_who_may_create_plans(client):
+    assert client.get(f"{BILLING}/plan/examples/").status_code == 405
+    assert operator("billing.view_plan", name="ann").post(f"{BILLING}/plan/examples/", PLAN).status_code == 403
+
+
+def test_a_plan_is_copied_under_another_ref(client):
+    plan = PlanFactory(code="team", prices=[
+        recurring("base", "49.00", minimum="10", tax_rate="19"),
+        metered("gb", None, model="volume", tiers=[{"up_to": "5", "unit_amount": "1"}, {"unit_amount": "0.5"}]),
+    ])  # fmt: skip
+    url = f"{BILLING}/plan/{plan.pk}/copy/"
+    typed = client.get(url).context_data["form"].typed()
+    assert "code" not in typed
+    assert typed["name"] == f"Copy of {plan.name}"
+    before = row_counts()
+    missing = send_first_step(client, url, typed)
+    assert (missing.status_code, row_counts()) == (422, before)
+    assert send_both_steps(client, url, typed | {"code": "team-2"}).status_code == 302
+    copy = Plan.objects.get(code="team-2")
+    assert (copy.version, Plan.objects.filter(code="team").count()) == (1, 1)
+    definitions = [
+        list(Price.objects.filter(plan=each).order_by("position").values_list("definition", flat=True)) for each in (plan, copy)
+    ]
+    assert definitions[0] == definitions[1]

@@ -264,6 +264,7 @@ class FormPage(Generic[FormT]):
     fixed: Mapping[str, Any] = field(default_factory=dict)
     initial: Mapping[str, Any] = field(default_factory=dict)
 
+    template: ClassVar[str] = "admin/ledger/kit/operation.html"
     is_tried: ClassVar[bool] = False
     """Whether there is a dry run. See Note [First what will happen, then done]."""
 
@@ -300,7 +301,7 @@ class FormPage(Generic[FormT]):
             context |= {"dry_run": seen, "hidden": [(name, as_typed(value)) for name, value in form.hidden_values().items()]}
             return TemplateResponse(request, "admin/ledger/kit/operation_dry_run.html", context)
         status = 422 if form.is_bound and "edit" not in request.POST else 200
-        return TemplateResponse(request, "admin/ledger/kit/operation.html", context, status=status)
+        return TemplateResponse(request, self.template, context, status=status)
 
     def _form(self, request: HttpRequest) -> FormT:
         by: dict[str, Any] = {"fixed": self.fixed, "actor": actor(request)}

