@@ -25,12 +25,12 @@ from billing.models import Plan, Price
 from billing.orders import plans
 from billing.orders.plans import NewPlan
 from billing.rating.limits import MAX_QUANTITY
-from billing.rating.money import MINOR_DIGITS, to_decimal
+from billing.rating.money import MINOR_DIGITS, decimal_text, to_decimal
 from billing.rating.names import name_in
 from billing.rating.periods import IntervalUnit
 from billing.rating.prices.models import FlatPrice
 from billing.rating.prices.price import PriceKind
-from billing.rating.prices.pricing import quote, rate
+from billing.rating.prices.pricing import quote, rate, usage_of_quantity
 from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
 from billing.reads.document_names import TITLES
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
@@ -230,8 +230,10 @@ def example_of(form: PlanForm, index: int) -> Example | None:
 
 def _rated(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any]) -> Example:
     say = notation_in(currency)
-    free_of_limits, rating = rate(price, quantity, currency), quote(price, quantity, currency)
-    line: dict[str, Any] = {"rating": {"steps": free_of_limits.as_dict()["steps"]}, "unit_amount": None, "discount_minor": 0}
+    usage = usage_of_quantity(price, quantity)
+    free_of_limits, rating = rate(price, usage, currency), quote(price, usage, currency)
+    calculated = {"steps": free_of_limits.as_dict()["steps"], **price.conversion_facts(usage)}
+    line: dict[str, Any] = {"rating": calculated, "unit_amount": None, "discount_minor": 0}
     because = calculation(say, line | {"quantity": quantity, "amount_minor": rating.amount_minor})
     if rating.exact != free_of_limits.exact:
         bound, amount = ("most", price.maximum) if rating.exact < free_of_limits.exact else ("least", price.minimum)
@@ -239,10 +241,13 @@ def _rated(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any
     noun = f"{currency} of {price.meter}" if price.counts_money else (price.meter or price.key).replace("_", " ")
     cost = f"{say.money(rating.amount_minor)} {currency}"
     reasons = f", because {'; '.join(because)}" if because else ""
-    return Example(sentence=f"{say.number(quantity)} {noun}: {cost}{reasons}.", lines=_lines(price, quantity, cost, say, typed))
+    return Example(
+        sentence=f"{say.number(quantity)} {noun}: {cost}{reasons}.",
+        lines=_lines(price, decimal_text(usage.quantity), cost, say, typed),
+    )
 
 
-def _lines(price: Any, quantity: Decimal, cost: str, say: Notation, typed: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _lines(price: Any, quantity: str, cost: str, say: Notation, typed: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the line of an invoice in each language in which it differs."""
     plan_names = TranslationsField().to_python(typed.get("names"))
     unit = price.amount_on_line()

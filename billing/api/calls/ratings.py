@@ -1,6 +1,5 @@
 """The call that computes the price of a quantity or of events."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +12,7 @@ from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
 from billing.rating.prices.prepaid_units import quote_covered, units_of
 from billing.rating.prices.price import Price
-from billing.rating.prices.pricing import Rating, quote
+from billing.rating.prices.pricing import Rating, quote, usage_of_quantity
 from billing.rating.prices.reading import parse_price
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
@@ -76,8 +75,7 @@ def _usage(fields: dict[str, Any], price: Price) -> Usage:
     if ("quantity" in fields) == ("events" in fields):
         raise InvalidRequest([FieldError("/quantity", "one-of", "Give either quantity or events.")])
     if "quantity" in fields:
-        measured = price.converted(Usage(Fraction(fields["quantity"])))
-        return replace(price.usage_of_amount(measured.quantity), measured=measured.measured)
+        return usage_of_quantity(price, fields["quantity"])
     if price.aggregation is None:
         raise InvalidRequest([FieldError("/events", "not-used", "A recurring price has no events; give quantity.")])
     if price.aggregation == Aggregation.WEIGHTED_SUM:

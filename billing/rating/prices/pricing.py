@@ -43,6 +43,12 @@ class Rating:
         }
 
 
+def usage_of_quantity(price: Price, quantity: Exact) -> Usage:
+    """Return the usage of a price that measured a quantity in one event, converted if the price converts."""
+    measured = price.converted(Usage(Fraction(quantity)))
+    return replace(price.usage_of_amount(measured.quantity), measured=measured.measured)
+
+
 def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
     """Return amount(q) of a price for one full period, without its minimum and maximum.
 

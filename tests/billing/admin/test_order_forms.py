@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import pytest
 
+from billing.admin.order_forms.prices import typed_of
 from billing.models import (
     Amendment,
     Coupon,
@@ -22,9 +23,11 @@ from billing.orders import coupons, subscriptions, suspension
 from billing.orders.subscriptions import Wish
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, IntervalUnit
+from billing.rating.prices.reading import parse_price, price_dict
 from ledger.models import CreditType, StaffEvent
 from ledger.testing import api_key
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
+from tests.billing.rating.prices.test_models import BUCKETED, EXAMPLES, USAGE
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
 
@@ -681,6 +684,23 @@ def test_the_example_is_that_of_the_ratings_call(client):
     typed = {"currency": "EUR", "price_count": "1", "price_0_tiers": json.dumps(price.pop("tiers"))}
     response = client.post(f"{BILLING}/plan/examples/", typed | {f"price_0_{name}": value for name, value in price.items()})
     assert f"1,500 m: {rated['amount_minor'] / 100:.2f} EUR" in text_of_response(response)
+
+
+@pytest.mark.parametrize("model", [*EXAMPLES, *(f"{model} in buckets" for model in BUCKETED)])
+def test_every_model_has_an_example_of_the_ratings_call(client, model):
+    name = model.removesuffix(" in buckets")
+    price = {"key": "p", "model": name, **USAGE, **(EXAMPLES if name == model else BUCKETED)[name]}
+    api = ApiClient(api_key("billing:read", name="shop"))
+    rated = api.post("/v1/ratings", {"price": price, "quantity": 250, "currency": "EUR"}, key=None).json()
+    definition = price_dict(parse_price(price))
+    typed = {
+        field: json.dumps(value) if isinstance(value, list) else value
+        for field, value in typed_of(0, definition).items()
+        if value
+    }
+    sent = {"currency": "EUR", "price_count": "1", "price_0_example": "250"} | typed
+    shown = text_of_response(client.post(f"{BILLING}/plan/examples/", sent))
+    assert f": {rated['amount_minor'] / 100:,.2f} EUR, because" in shown, shown
 
 
 def test_examples_are_for_those_who_may_create_plans(client):
