@@ -8,6 +8,6 @@ from ledger.operators import installed
 if not installed.missing():
     from billing.admin import runs
     from billing.admin.documents import credit_notes, invoices
-    from billing.admin.orders import catalogue, customers, subscriptions
+    from billing.admin.orders import catalogue, customers, sellers, subscriptions
 
-    __all__ = ["catalogue", "credit_notes", "customers", "invoices", "runs", "subscriptions"]
+    __all__ = ["catalogue", "credit_notes", "customers", "invoices", "runs", "sellers", "subscriptions"]

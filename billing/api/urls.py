@@ -3,7 +3,18 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import catalogue, credit_notes, customers, generation, invoices, pdfs, ratings, subscriptions, usage
+from billing.api.calls import (
+    catalogue,
+    credit_notes,
+    customers,
+    generation,
+    invoices,
+    pdfs,
+    ratings,
+    sellers,
+    subscriptions,
+    usage,
+)
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
@@ -38,6 +49,8 @@ urlpatterns: list[URLPattern] = [
     path("plans", catalogue.Plans.as_view()),
     path("plans/<ref:ref>", catalogue.OnePlan.as_view()),
     path("ratings", ratings.Ratings.as_view()),
+    path("sellers", sellers.Sellers.as_view()),
+    path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
     path("coupons", catalogue.Coupons.as_view()),
     path("coupons/<ref:ref>", catalogue.OneCoupon.as_view()),
     path("subscriptions", subscriptions.Subscriptions.as_view()),

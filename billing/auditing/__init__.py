@@ -34,6 +34,24 @@ CHECKS = {
         WHERE series_value IS NOT NULL GROUP BY series
         HAVING count(*) <> max(series_value)
     """,
+    "series is not its seller's": """
+        SELECT format('%s is in the series %s, its seller numbers it in %s', document.number, document.series, document.expected)
+        FROM (
+            SELECT i.number, i.series, concat_ws('-', coalesce(s.details ->> 'invoice_prefix', 'INV'),
+                CASE WHEN s.details -> 'numbers_per_year' = 'true' THEN to_char(i.issue_date, 'YYYY') END,
+                CASE WHEN s.details -> 'numbers_per_customer' = 'true' THEN i.customer_ref END) AS expected
+            FROM billing_invoice AS i LEFT JOIN billing_seller AS s ON s.id = i.seller_id
+            WHERE i.number IS NOT NULL
+            UNION ALL
+            SELECT n.number, n.series, concat_ws('-', coalesce(s.details ->> 'credit_note_prefix', 'CN'),
+                CASE WHEN s.details -> 'numbers_per_year' = 'true' THEN to_char(n.issue_date, 'YYYY') END,
+                CASE WHEN s.details -> 'numbers_per_customer' = 'true' THEN i.customer_ref END)
+            FROM billing_creditnote AS n LEFT JOIN billing_seller AS s ON s.id = n.seller_id
+            JOIN billing_invoice AS i ON i.id = n.invoice_id
+            WHERE n.number IS NOT NULL
+        ) AS document
+        WHERE document.series <> document.expected
+    """,
     "series does not match its documents": f"""
         SELECT format('the last number of %s is %s', s.name, s.last_value) FROM billing_numberseries AS s
         WHERE s.last_value <> greatest(0, {

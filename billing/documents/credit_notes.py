@@ -27,6 +27,7 @@ from billing.documents.invoice_locks import invoice_key, locked_invoice
 from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.models import (
     CREDIT_NOTE,
+    DEFAULT_SELLER,
     Claim,
     CreditNote,
     CreditNoteLine,
@@ -52,19 +53,28 @@ CREDITED_STATES: Final = {Invoice.State.OPEN, Invoice.State.PAID, Invoice.State.
 OWED_STATES: Final = {Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE}
 CLAIM_OF: Final = {"recurring": Claim.Kind.RECURRING, "usage": Claim.Kind.USAGE, "late_usage": Claim.Kind.USAGE}
 
-# As for an invoice: from here to COMMIT the row of the series is locked.
-NUMBER = """
-    WITH taken AS (
-        INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
+# As for an invoice: from here to COMMIT the row of the series is locked. The seller is the invoice's, in its current version.
+NUMBER = f"""
+    WITH issuer AS (
+        SELECT seller.id, billing_series(
+            coalesce(seller.details ->> 'credit_note_prefix', %(prefix)s), seller.details, %(issue_date)s, invoice.customer_ref
+        ) AS series
+        FROM billing_creditnote AS note
+        JOIN billing_invoice AS invoice ON invoice.id = note.invoice_id
+        LEFT JOIN billing_seller AS issued_by ON issued_by.id = invoice.seller_id
+        LEFT JOIN billing_seller AS seller ON seller.ref = coalesce(issued_by.ref, '{DEFAULT_SELLER}')
+        WHERE note.id = %(id)s
+        ORDER BY seller.id DESC LIMIT 1
+    ), taken AS (
+        INSERT INTO billing_numberseries AS series (name, last_value) SELECT issuer.series, 1 FROM issuer
         ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
-        RETURNING last_value
+        RETURNING name, last_value
     )
     UPDATE billing_creditnote
-    SET series = %(series)s, series_value = taken.last_value, issue_date = %(issue_date)s,
-        seller_id = (SELECT max(seller.id) FROM billing_seller AS seller),
-        number = %(series)s || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0')
-    FROM taken
-    WHERE id = %(id)s
+    SET series = taken.name, series_value = taken.last_value, issue_date = %(issue_date)s, seller_id = issuer.id,
+        number = taken.name || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0')
+    FROM taken, issuer
+    WHERE billing_creditnote.id = %(id)s
     RETURNING number
 """
 
@@ -408,4 +418,4 @@ def _number(invoice: Invoice, note: CreditNote) -> None:
     time_zone, holder_id = customer or ("UTC", "")
     issue_date = ledger.time_of(holder_id).astimezone(ZoneInfo(time_zone or "UTC")).date()
     with connection.cursor() as cursor:
-        cursor.execute(NUMBER, {"id": note.pk, "series": CREDIT_NOTE.series, "issue_date": issue_date})
+        cursor.execute(NUMBER, {"id": note.pk, "prefix": CREDIT_NOTE.series, "issue_date": issue_date})

@@ -14,26 +14,36 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.documents.invoice_locks import invoice_key
-from billing.models import CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice, Line
+from billing.models import INVOICE, CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice, Line
 from billing.rating.totals import OpenCreditNote, apply_credit_notes, credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 
+# The seller is the customer's, in its current version; it decides the series.
 # One statement gives the number and freezes all that belongs to it, also for the first number of a series: from here to COMMIT
 # the row of the series is locked, and all other finalisations wait.
 FINALIZE = """
-    WITH taken AS (
-        INSERT INTO billing_numberseries AS series (name, last_value) VALUES (%(series)s, 1)
+    WITH issuer AS (
+        SELECT seller.id, billing_series(
+            coalesce(seller.details ->> 'invoice_prefix', %(prefix)s), seller.details, %(issue_date)s, invoice.customer_ref
+        ) AS series
+        FROM billing_invoice AS invoice
+        LEFT JOIN billing_customer AS customer ON customer.id = invoice.customer_id
+        LEFT JOIN billing_seller AS seller ON seller.ref = customer.seller
+        WHERE invoice.id = %(id)s
+        ORDER BY seller.id DESC LIMIT 1
+    ), taken AS (
+        INSERT INTO billing_numberseries AS series (name, last_value) SELECT issuer.series, 1 FROM issuer
         ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
-        RETURNING last_value
+        RETURNING name, last_value
     )
     UPDATE billing_invoice
-    SET state = 'open', series_value = taken.last_value,
-        number = %(series)s || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0'),
+    SET state = 'open', series = taken.name, series_value = taken.last_value,
+        number = taken.name || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0'),
         issue_date = %(issue_date)s, due_date = %(due_date)s,
         credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
         amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
-        seller_id = (SELECT max(seller.id) FROM billing_seller AS seller),
+        seller_id = issuer.id,
         credit_units = ledger_shown_units(ARRAY(
             SELECT line.rating -> 'covered' ->> 'credit_type' FROM billing_line AS line
             WHERE line.invoice_id = %(id)s AND line.rating ? 'covered'
@@ -41,8 +51,8 @@ FINALIZE = """
             SELECT payment.credit_type FROM billing_creditpayment AS payment WHERE payment.invoice_id = %(id)s
         )),
         finalized_at = %(finalized_at)s
-    FROM taken
-    WHERE id = %(id)s
+    FROM taken, issuer
+    WHERE billing_invoice.id = %(id)s
     RETURNING number
 """
 
@@ -77,7 +87,6 @@ class InvoiceDraft:
     currency: str
     total_minor: int
     own_note_minor: int
-    series: str
     terms_days: int
     time_zone: str
     holder_id: str
@@ -144,7 +153,7 @@ def show_settlement(lock: Lock, settled: Settlement) -> None:
 def _facts(settled: Settlement) -> dict[str, Any]:
     return {
         "id": settled.draft.invoice_id,
-        "series": settled.draft.series,
+        "prefix": INVOICE.series,
         "credit_notes_minor": settled.credit_notes_minor,
         "credits_applied_minor": settled.credits_applied_minor,
         "issue_date": settled.issue_date,
@@ -218,7 +227,6 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         currency=invoice.currency,
         total_minor=invoice.total_minor,
         own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),
-        series=invoice.series,
         terms_days=customer.terms_days,
         time_zone=customer.time_zone,
         holder_id=customer.holder_id,

@@ -8,17 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
+from django.db.models import Max, QuerySet
+
 from billing.documents.printing.brand import Colour, Logo
-from billing.models import Seller
+from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, Seller
 from billing.orders.customers import ADDRESS_LINES
 from billing.rating.names import Names
-from billing.rating.values import OneLine
+from billing.rating.values import OneLine, Ref
+from ledger.database.lock_names import SELLERS
+from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
-from ledger.records import Record, shape_of
-from ledger.values import InvalidValue
+from ledger.records import Record, declared_fields, shape_of
+from ledger.values import Boolean, InvalidValue, Text
 
 MAX_TERMS_CHARACTERS: Final = 500
 MAX_FOOTER_CHARACTERS: Final = 240
+PREFIX: Final[Any] = {"most": 12, "least": 1, "pattern": "[A-Z0-9]+", "rule": "1 to 12 capital letters and digits"}
 ADDRESS_MOST: Final = {name: line.most for name, line in ADDRESS_LINES.items()}
 
 
@@ -38,15 +43,16 @@ class Iban(OneLine):
 
 @dataclass(frozen=True, kw_only=True)
 class NewSeller(Record):
-    """The seller on documents from now on."""
+    """A seller on documents from now on."""
 
+    ref: Annotated[str, Ref("Your name for the seller.")] = DEFAULT_SELLER
     # A transfer takes a name of at most 70 characters.
     name: Annotated[str, OneLine("As printed; the holder of the account too.", most=70, least=1)]
     line1: Annotated[str, OneLine("Street.", most=ADDRESS_MOST["line1"], least=1)]
     line2: Annotated[str, OneLine("Second line.", most=ADDRESS_MOST["line2"])] = ""
     postal_code: Annotated[str, OneLine("Postal code.", most=ADDRESS_MOST["postal_code"])] = ""
     city: Annotated[str, OneLine("City.", most=ADDRESS_MOST["city"], least=1)]
-    country: Annotated[str, OneLine("ISO 3166.", most=2, least=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)")]
+    country: Annotated[str, OneLine("ISO 3166.", most=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)")]
     vat_id: Annotated[
         str, OneLine("VAT id; begins with its country.", most=32, pattern="(?:[A-Z]{2}[0-9A-Z+*]{2,30})?",
                      rule="a VAT id that begins with its country, without spaces"),
@@ -76,39 +82,82 @@ class NewSeller(Record):
         dict[str, str], Names("Below the sentence that asks for the payment, by language.", most=MAX_TERMS_CHARACTERS)
     ] = field(default_factory=dict)
 
+    invoice_prefix: Annotated[str, Text("The numbers of invoices begin with it; no other seller has it.", **PREFIX)] = (
+        INVOICE.series
+    )
+    credit_note_prefix: Annotated[str, Text("The numbers of credit notes begin with it; no other seller has it.", **PREFIX)] = (
+        CREDIT_NOTE.series
+    )
+    numbers_per_year: Annotated[bool, Boolean("The numbers begin at 1 each year: INV-2026-000001.")] = False
+    numbers_per_customer: Annotated[bool, Boolean("Each customer has its own numbers: INV-CUST-7-000001.")] = False
+
+    def check_whole(self) -> None:
+        if self.invoice_prefix == self.credit_note_prefix:
+            detail = "Invoices and credit notes have different prefixes."
+            raise Invalid(pointer="/credit_note_prefix", rule="same-prefix", detail=detail)
+
     def details(self) -> dict[str, Any]:
-        """Return what the seller has, in the form of a row."""
-        return {name: value for name, value in vars(self).items() if value not in ("", {})}
+        """Return what the seller has, in the form of a row, without what every seller has."""
+        unset = {field.name: field.default for field in declared_fields(NewSeller)}
+        return {name: value for name, value in vars(self).items() if name != "ref" and value not in ("", {}, unset[name])}
 
 
 def record_seller(details: Mapping[str, Any], *, actor: str) -> Seller:
-    """Record the seller of all documents from now on, or raise and write nothing. The current details again change nothing.
-
-    Args:
-        details: by the fields of `NewSeller`.
-
-    Raises:
-        Invalid: a name is unknown or missing, or a value breaks the rule of its field.
-    """
+    """Do as `record`, by the JSON of a seller. Raises: as `record`, also for a name that is unknown or missing."""
     errors: list[Any] = []
     taken = shape_of(NewSeller).take(dict(details), "", errors)
     for pointer, rule, detail in errors:
         raise Invalid(pointer=pointer, rule=rule, detail=detail)
-    clean = shape_of(NewSeller).make(taken).details()
-    current = current_seller()
-    if current is not None and current.details == clean:
-        return current
-    return Seller.objects.create(details=clean, recorded_by=actor)
+    return record(shape_of(NewSeller).make(taken), actor=actor)
 
 
-def current_seller() -> Seller | None:
-    """Return the current seller; None before one is recorded."""
-    return Seller.objects.order_by("-pk").first()
+def record(seller: NewSeller, *, actor: str) -> Seller:
+    """Record a seller of documents from now on, or raise and write nothing. The current details again change nothing.
+
+    Raises:
+        Invalid: a prefix is or was another seller's.
+    """
+    with locked_transaction(SELLERS()):
+        _ensure_own_prefixes(seller)
+        current = current_seller(seller.ref)
+        if current is not None and current.details == seller.details():
+            return current
+        return Seller.objects.create(ref=seller.ref, details=seller.details(), recorded_by=actor)
+
+
+def _ensure_own_prefixes(seller: NewSeller) -> None:
+    """Return if no other seller has or had one of the prefixes: a series has the documents of one seller."""
+    used = {INVOICE.series: DEFAULT_SELLER, CREDIT_NOTE.series: DEFAULT_SELLER}
+    if Seller.objects.filter(ref=DEFAULT_SELLER).exists() or seller.ref == DEFAULT_SELLER:
+        used = {}
+    for ref, details in Seller.objects.values_list("ref", "details"):
+        used |= dict.fromkeys(prefixes_of(details), ref)
+    own = {"invoice_prefix": seller.invoice_prefix, "credit_note_prefix": seller.credit_note_prefix}
+    for name, prefix in own.items():
+        if used.get(prefix, seller.ref) != seller.ref:
+            detail = f"The seller {used[prefix]} has this prefix, or had it."
+            raise Invalid(pointer=f"/{name}", rule="taken-by-another-seller", detail=detail)
+
+
+def prefixes_of(details: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the prefixes of a seller's invoices and credit notes."""
+    return details.get("invoice_prefix", INVOICE.series), details.get("credit_note_prefix", CREDIT_NOTE.series)
+
+
+def current_seller(ref: str = DEFAULT_SELLER) -> Seller | None:
+    """Return the current version of a seller; None before one is recorded."""
+    return Seller.objects.filter(ref=ref).order_by("-pk").first()
+
+
+def current_sellers() -> QuerySet[Seller]:
+    """Return the current version of each seller."""
+    return Seller.objects.filter(pk__in=Seller.objects.values("ref").annotate(last=Max("pk")).values("last"))
 
 
 def seller_of(seller_id: int | None) -> Seller | None:
     """Return the seller of a document: the version that it names, or the first one if it was issued before any was recorded."""
-    return Seller.objects.order_by("pk").first() if seller_id is None else Seller.objects.get(pk=seller_id)
+    first = Seller.objects.filter(ref=DEFAULT_SELLER).order_by("pk")
+    return first.first() if seller_id is None else Seller.objects.get(pk=seller_id)
 
 
 def is_iban(iban: str) -> bool:

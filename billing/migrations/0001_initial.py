@@ -43,6 +43,7 @@ class Migration(migrations.Migration):
                     ('vat_status', models.CharField(db_comment='taxable, reverse_charge or exempt', default='taxable', max_length=16)),
                     ('terms_days', models.PositiveIntegerField(db_comment='days from issue to due date', default=30)),
                     ('grace_days', models.PositiveIntegerField(db_comment='days for which an invoice stays a draft that is rated again', default=0)),
+                    ('seller', models.CharField(db_comment='billing_seller.ref', db_default='default', default='default', max_length=64)),
                     ('holder_id', models.CharField(blank=True, db_comment="whose credits pay; empty: nobody's", default='', max_length=64)),
                     ('credit_type', models.CharField(blank=True, default='', max_length=32)),
                     ('credit_unit_value', models.DecimalField(db_comment='money in major units that one credit pays', decimal_places=12, max_digits=38, null=True)),
@@ -302,7 +303,7 @@ class Migration(migrations.Migration):
             migrations.CreateModel(
                 name='NumberSeries',
                 fields=[
-                    ('name', models.CharField(max_length=32, primary_key=True, serialize=False)),
+                    ('name', models.CharField(max_length=96, primary_key=True, serialize=False)),
                     ('last_value', models.BigIntegerField(default=0)),
                 ],
             ),
@@ -310,22 +311,24 @@ class Migration(migrations.Migration):
                 name='Seller',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('ref', models.CharField(db_default='default', default='default', max_length=64)),
                     ('details', models.JSONField(db_comment='name, address, VAT id, bank account …: billing/documents/sellers.py')),
                     ('recorded_by', models.CharField(max_length=200)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                     ('digest', models.BinaryField(db_comment='SHA-256 over this row: docs/explanation/billing.md', editable=False, null=True)),
                 ],
                 options={
-                    'default_permissions': ('view',),
+                    'default_permissions': ('add', 'view'),
+                    'indexes': [models.Index(fields=['ref', '-id'], name='billing_seller_ref')],
                 },
             ),
             migrations.CreateModel(
                 name='Invoice',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                    ('series', models.CharField(default='INV', max_length=32)),
+                    ('series', models.CharField(default='INV', max_length=96)),
                     ('series_value', models.BigIntegerField(null=True)),
-                    ('number', models.CharField(max_length=48, null=True, unique=True)),
+                    ('number', models.CharField(max_length=120, null=True, unique=True)),
                     ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
                     ('subscription_ref', models.CharField(max_length=64)),
                     ('customer', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
@@ -446,9 +449,9 @@ class Migration(migrations.Migration):
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                     ('kind', models.CharField(choices=[('carried', 'Carried'), ('requested', 'Requested')], db_default='carried', default='carried', max_length=10)),
-                    ('series', models.CharField(blank=True, db_default='', default='', max_length=32)),
+                    ('series', models.CharField(blank=True, db_default='', default='', max_length=96)),
                     ('series_value', models.BigIntegerField(null=True)),
-                    ('number', models.CharField(max_length=48, null=True, unique=True)),
+                    ('number', models.CharField(max_length=120, null=True, unique=True)),
                     ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
                     ('invoice_id', models.BigIntegerField(db_comment='the invoice that it arose on, or corrects')),
                     ('currency', models.CharField(max_length=3)),

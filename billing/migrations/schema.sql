@@ -332,6 +332,13 @@ BEGIN
 END;
 $$;
 
+-- The series of a seller's documents: a prefix, and by choice the year of the issue and the customer.
+CREATE FUNCTION billing_series(prefix text, details jsonb, issued_on date, customer_ref text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN concat_ws('-', prefix,
+    CASE WHEN details @> '{"numbers_per_year": true}' THEN extract(year FROM issued_on)::text END,
+    CASE WHEN details @> '{"numbers_per_customer": true}' THEN customer_ref END);
+
 -- The digest that a document must have: SHA-256 over the digest of the previous document of its series (32 zero bytes for the first)
 -- and its canonical form. Numbers of a series are assigned one after the other, so the previous document is committed, or belongs to
 -- the same transaction.
@@ -638,7 +645,7 @@ CREATE TRIGGER told AFTER INSERT OR UPDATE OF resumed_at ON billing_suspendedbil
 
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
-    '{name,language,address,vat_id,vat_status,terms_days,grace_days}');
+    '{name,language,address,vat_id,vat_status,terms_days,grace_days,seller}');
 CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end}');
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');

@@ -8,6 +8,7 @@ from billing.models.claims import Claim, Cursor
 from billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNoteTax, CreditNoteUse
 from billing.models.invoices import (
     CREDIT_NOTE,
+    DEFAULT_SELLER,
     DOCUMENT_KINDS,
     INVOICE,
     CreditPayment,

@@ -18,9 +18,9 @@ class CreditNote(models.Model):
         REQUESTED = "requested"
 
     kind = models.CharField(max_length=10, choices=Kind.choices, default=Kind.CARRIED, db_default=Kind.CARRIED)
-    series = models.CharField(max_length=32, blank=True, default="", db_default="")
+    series = models.CharField(max_length=96, blank=True, default="", db_default="")
     series_value = models.BigIntegerField(null=True)
-    number = models.CharField(max_length=48, null=True, unique=True)
+    number = models.CharField(max_length=120, null=True, unique=True)
     subscription = reference("Subscription")
     invoice_id = models.BigIntegerField(db_comment="the invoice that it arose on, or corrects")
     currency = models.CharField(max_length=3)

@@ -17,7 +17,7 @@ class DocumentKind(NamedTuple):
     Args:
         word: its name in refusals, lists and findings and, without the space, the key of its title in printed texts.
         table: the table of the documents; the function of this name and `_digest` computes their digest.
-        series: the series of their numbers.
+        series: the prefix of their numbers, unless the seller has its own.
         chained_if: the condition for rows with a number and a digest.
         e_invoice_code: its type in e-invoices. Source: UNTDID 1001.
     """
@@ -39,23 +39,29 @@ def of_documents(sql: str, *, between: str) -> str:
     return between.join(sql.format(**kind._asdict()) for kind in DOCUMENT_KINDS)
 
 
+DEFAULT_SELLER: Final = "default"
+"""The seller of customers who name no other."""
+
+
 class NumberSeries(models.Model):
     """The last number of a gapless series of documents. Its row is locked last in the transaction, until COMMIT."""
 
-    name = models.CharField(max_length=32, primary_key=True)
+    name = models.CharField(max_length=96, primary_key=True)
     last_value = models.BigIntegerField(default=0)
 
 
 class Seller(models.Model):
-    """The seller on documents. Append-only: the last row counts, and each document names the row at its issue."""
+    """A seller on documents. Append-only: the last row of a ref counts, and each document names the row at its issue."""
 
+    ref = models.CharField(max_length=64, default=DEFAULT_SELLER, db_default=DEFAULT_SELLER)
     details = models.JSONField(db_comment="name, address, VAT id, bank account …: billing/documents/sellers.py")
     recorded_by = models.CharField(max_length=200)
     recorded_at = models.DateTimeField(db_default=Now())
     digest = digest_column("this row")
 
     class Meta:
-        default_permissions = ("view",)
+        default_permissions = ("add", "view")
+        indexes = [models.Index(fields=["ref", "-id"], name="billing_seller_ref")]
 
     def __str__(self) -> str:
         return str(self.details.get("name", self.pk))
@@ -71,9 +77,9 @@ class Invoice(models.Model):
         VOID = "void"
         UNCOLLECTIBLE = "uncollectible"
 
-    series = models.CharField(max_length=32, default=INVOICE.series)
+    series = models.CharField(max_length=96, default=INVOICE.series)
     series_value = models.BigIntegerField(null=True)
-    number = models.CharField(max_length=48, null=True, unique=True)
+    number = models.CharField(max_length=120, null=True, unique=True)
     subscription = reference("Subscription")
     subscription_ref = models.CharField(max_length=64)
     customer = reference("Customer")

@@ -23,6 +23,7 @@ class Customer(models.Model):
     vat_status = models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt")
     terms_days = models.PositiveIntegerField(default=30, db_comment="days from issue to due date")
     grace_days = models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")
+    seller = models.CharField(max_length=64, default="default", db_default="default", db_comment="billing_seller.ref")
     holder_id = models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
     credit_type = models.CharField(max_length=32, blank=True, default="")
     credit_unit_value = models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Final
 
 from billing.errors import AlreadyExists
-from billing.models import Customer
+from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
@@ -62,6 +62,7 @@ class NewCustomer(Record):
     grace_days: Annotated[
         int, Integer("Days for which an invoice stays a draft, which each run rates again.", least=0, most=MAX_GRACE_DAYS)
     ] = 0
+    seller: Annotated[str, Ref("The seller on the customer's documents, by its ref.")] = DEFAULT_SELLER
     holder_id: Annotated[str | None, Holder("The holder whose credits pay first.", null=True)] = None
     credits: Annotated[
         NewCredits | None, Nested(NewCredits, "Which of the holder's credits pay, and the worth of one credit.", null=True)
@@ -93,6 +94,7 @@ class CustomerChange(Record):
     vat_status: Annotated[str | None, Choice(VatStatus, "As for a new customer.")] = None
     terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
     grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
+    seller: Annotated[str | None, Ref("The seller on the customer's later documents, by its ref.")] = None
 
 
 def _create(request: NewCustomer) -> Customer:
@@ -100,11 +102,12 @@ def _create(request: NewCustomer) -> Customer:
 
     Raises:
         AlreadyExists: a customer has this ref.
-        Invalid: credits without a holder or without worth, an unknown VAT status, or reverse charge without a VAT id.
+        Invalid: credits without a holder or without worth, an unknown VAT status or seller, or reverse charge without a VAT id.
     """
     with locked_transaction(CUSTOMER(request.ref)):
         if Customer.objects.filter(ref=request.ref).exists():
             raise AlreadyExists(resource="customer", ref=request.ref)
+        _ensure_seller(request.seller)
         return Customer.objects.create(
             ref=request.ref,
             name=request.name,
@@ -116,6 +119,7 @@ def _create(request: NewCustomer) -> Customer:
             vat_status=request.vat_status,
             terms_days=request.terms_days,
             grace_days=request.grace_days,
+            seller=request.seller,
             holder_id=request.holder_id or "",
             credit_type=request.credits.credit_type if request.credits else "",
             credit_unit_value=request.credits.unit_value if request.credits else None,
@@ -130,7 +134,7 @@ def _change(request: CustomerChange) -> Customer:
 
     Raises:
         NotFound: the customer does not exist.
-        Invalid: nothing changes, the VAT status is unknown, or reverse charge has no VAT id.
+        Invalid: nothing changes, the VAT status or seller is unknown, or reverse charge has no VAT id.
     """
     changes = {
         name: value for name, value in vars(request).items() if name not in ("ref", "merges_address") and value is not None
@@ -145,6 +149,7 @@ def _change(request: CustomerChange) -> Customer:
         for name, value in changes.items():
             setattr(customer, name, value)
         _ensure_vat_status(customer.vat_status, customer.vat_id)
+        _ensure_seller(customer.seller)
         customer.save(update_fields=list(changes))
     return customer
 
@@ -169,6 +174,12 @@ def _ensure_vat_status(vat_status: str, vat_id: str) -> None:
     if vat_status == VatStatus.REVERSE_CHARGE and VAT_ID.fullmatch(vat_id) is None:
         detail = "reverse charge needs a VAT id that begins with the two letters of its country"
         raise Invalid(pointer="/vat_id", rule="needed-for-reverse-charge", detail=detail)
+
+
+def _ensure_seller(ref: str) -> None:
+    # A seller is never deleted, so it needs no lock. Documents can wait for the default one.
+    if ref != DEFAULT_SELLER and not Seller.objects.filter(ref=ref).exists():
+        raise Invalid(pointer="/seller", rule="unknown-seller", detail=f"There is no seller {ref}.")
 
 
 def customer_of(ref: str) -> Customer:

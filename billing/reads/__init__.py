@@ -1,6 +1,6 @@
 """Reads without a lock, for display only: nothing is decided from them."""
 
-from billing.reads.catalogue import coupon, coupons, customer, customer_coupons, customers, plan, plans
+from billing.reads.catalogue import coupon, coupons, customer, customer_coupons, customers, plan, plans, seller, sellers
 from billing.reads.document_names import plan_names
 from billing.reads.documents import (
     credit_note_document,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Max, QuerySet, Sum
 
-from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan, Seller
 from billing.models.columns import first_of
 from billing.reads.pages import page, within
 
@@ -41,6 +41,24 @@ def customers(
     """
     rows = _equal(Customer.objects.all(), {"name__named": name, "holder_id": holder, "currency": currency})
     return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+
+
+# Sellers ---------------------------------------------------------------------------------------------
+
+
+def seller(ref: str) -> Seller:
+    """Return the current version of a seller.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    return first_of(Seller.objects.filter(ref=ref).order_by("-pk"), "seller", ref)
+
+
+def sellers(*, before: int | None = None, after: int | None = None, limit: int) -> list[Seller]:
+    """Return the current version of each seller, the newest first, by keyset on the id."""
+    last = Seller.objects.values("ref").annotate(last=Max("id")).values("last")
+    return page(Seller.objects.filter(pk__in=last), before=before, after=after, limit=limit)
 
 
 # Plans -----------------------------------------------------------------------------------------------

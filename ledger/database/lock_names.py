@@ -80,6 +80,7 @@ KEY_REQUEST: Final = LockName(
 )
 PLAN: Final = LockName("plan", "plan/{code}", "writing a version of a plan")
 COUPON: Final = LockName("coupon", "coupon/{code}", "writing a coupon")
+SELLERS: Final = LockName("sellers", "database/sellers", "recording a seller, so that each prefix of numbers has one seller")
 CUSTOMER: Final = LockName("customer", "customer/{customer}", "writing a customer")
 SUBSCRIPTION_INTENT: Final = LockName(
     "subscription_intent", "subscription_intent/{subscription}", "subscribing, amending and charging; never invoice generation"

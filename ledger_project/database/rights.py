@@ -60,7 +60,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_register": READ,
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
     "billing_customer": (
-        *APPEND, columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days"),
+        *APPEND, columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days", "seller"),
     ),
     "billing_plan": APPEND,
     "billing_price": APPEND,
@@ -86,7 +86,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_invoice": (
         *APPEND,
         columns(
-            "state", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
+            "state", "series", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
             "amount_due_minor", "seller_id", "credit_units", "note", "finalized_at", "paid_at", "voided_at", "uncollectible_at",
         ),
         "DELETE",

@@ -61,6 +61,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Credit notes", "undo", "billing.creditnote"),
             _list("Plans", "sell", "billing.plan"),
             _list("Coupons", "percent", "billing.coupon"),
+            _list("Sellers", "storefront", "billing.seller"),
             _list("Runs", "play_circle", "billing.run"),
         ],
     },

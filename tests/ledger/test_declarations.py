@@ -3,8 +3,10 @@
 The cases are made from the declarations and compared with the published document, so a new field is tested by being declared.
 """
 
+import base64
 import copy
 import json
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from billing.api.schemas import request_schemas as billing_schemas
-from billing.documents import credit_notes
+from billing.documents import credit_notes, invoices, sellers
+from billing.documents.printing.brand import Logo
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.rating.names import Names
@@ -65,12 +68,13 @@ def in_modules() -> dict[str, Shape[Any]]:
         subscriptions,
         usage,
         credit_notes,
+        invoices,
     )
     records = {
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)
     }
     # Prices are read by the shape of their model.
-    records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, Price}
+    records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, Price}
     records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
@@ -87,6 +91,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         subscriptions.AMENDMENT,
         billing_schemas.CHARGE,
         billing_schemas.CUSTOMER_CHANGE,
+        billing_schemas.SELLER,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
     return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}
@@ -127,6 +132,14 @@ def good(value: Value) -> Any:
             return "k" * 64 + ":" + "v" * 500
         case FeedPlace():
             return "2026-01-31T09:30:00.123456+02:00"
+        case Logo():
+            return base64.b64encode(b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 1"/>').decode()
+        case sellers.Iban():
+            return "DE89370400440532013000"
+        case Text() if value.pattern and re.fullmatch(value.pattern, "a" * value.most) is None:
+            return next(
+                each for each in ("DE", "DE123456789", "COBADEFFXXX", "INV", "#0b6e4f") if re.fullmatch(value.pattern, each)
+            )
         case Text():
             return "a" * value.most
         case Metadata():

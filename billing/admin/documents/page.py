@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 
 from billing.admin.documents.tables import notation_in
 from billing.documents.printing.brand import logo_url
-from billing.documents.printing.pages import DocumentSource, address_lines, country_name, credit_note_page, invoice_page
+from billing.documents.printing.pages import DocumentSource, country_name, credit_note_page, invoice_page, seller_lines
 from billing.documents.printing.printed import credit_note_source, invoice_source
 from billing.models import CreditNote, Invoice
 from billing.reads.documents import today_of
@@ -63,7 +63,7 @@ def _document(source: DocumentSource, page: Mapping[str, Any], state: str) -> di
 
 def _seller(source: DocumentSource) -> list[str]:
     vat_id = source.seller.get("vat_id", "")
-    lines = address_lines(source.seller, country=country_name(source.seller["country"], ENGLISH.code))
+    lines = seller_lines(source.seller, country=country_name(source.seller["country"], ENGLISH.code))
     return [*lines, *([f"{source.notation.texts['vat_id']} {vat_id}"] if vat_id else [])]
 
 

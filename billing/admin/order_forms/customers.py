@@ -36,6 +36,7 @@ PRINTED: Final = {
     "language": Shown(required=True, initial=NewCustomer.language, help="Language of documents: English (en) or German (de)."),
     "vat_id": Shown(label="VAT id", help="Needed for reverse charge; begins with its country."),
     "vat_status": Shown(label="VAT", required=True, initial=NewCustomer.vat_status, words=VAT_WORDS),
+    "seller": Shown(required=True, initial=NewCustomer.seller, help="Who invoices: the ref of a seller."),
     "terms_days": Shown(label="Days to pay", required=True, initial=NewCustomer.terms_days, help="From the day of issue."),
     "grace_days": Shown(
         label="Days of grace",
@@ -58,7 +59,9 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
         return [
             FormSection(self.bound(*self.beginning), self.bound(*ADDRESS), summary="Address"),
             FormSection([], self.bound("vat_id", "vat_status"), summary="Tax"),
-            FormSection([], self.bound("time_zone", "terms_days", "grace_days", "language"), summary="Terms and language"),
+            FormSection(
+                [], self.bound("time_zone", "terms_days", "grace_days", "language", "seller"), summary="Terms and language"
+            ),
             *([FormSection([], paying, summary="Payment with credits")] if paying else []),
             FormSection(self.bound("reason", "shown_in", "idempotency_key")),
         ]
@@ -126,6 +129,8 @@ def customer_sentences(customer: Customer) -> list[str]:
         plural = "" if customer.grace_days == 1 else "s"
         sentences.append(f"Invoices stay drafts for {customer.grace_days} day{plural} and accept late usage until then.")
     sentences.append(f"Dates are in {customer.time_zone}.")
+    if customer.seller != NewCustomer.seller:
+        sentences.append(f"Documents name the seller {customer.seller}.")
     if customer.credit_unit_value is not None:
         unit = unit_of(customer.credit_type)
         value = amount(Decimal(customer.credit_unit_value).scaleb(unit.scale), customer.currency)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
+from billing.documents.sellers import NewSeller
 from billing.generator.options import Scope
 from billing.metering.usage import MAX_EVENTS, NewEvent
 from billing.models import Invoice
@@ -33,6 +34,7 @@ from ledger.values import (
 
 CHARGE = Shape(NewCharge, without={"ref"})
 USAGE_EVENT = Shape(NewEvent, name="NewUsageEvent")
+SELLER = Shape(NewSeller, without={"ref"})
 CUSTOMER_CHANGE = Shape(CustomerChange, without={"ref"})
 
 
@@ -136,7 +138,7 @@ class ResumeBilling(Record):
 
 OfCustomer = Annotated[str | None, Ref("Of this customer.")]
 OfSubscription = Annotated[str | None, Ref("Of this subscription.")]
-OfNumber = Annotated[str | None, Text("With this number.", most=64, least=1)]
+OfNumber = Annotated[str | None, Text("With this number.", most=120, least=1)]
 InCurrency = Annotated[str | None, Currency("In this currency.")]
 IssuedSince = Annotated[date | None, Day("Issued on this day or later.")]
 IssuedUntil = Annotated[date | None, Day("Issued before this day.")]

@@ -6,7 +6,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from billing.models import Amendment, Plan
+from billing.documents.sellers import NewSeller
+from billing.models import Amendment, Plan, Seller
 from billing.orders import plans
 from billing.rating.prices.reading import price_dict
 from billing.rating.prices.steps import STEP_MEMBERS, StepReason
@@ -16,6 +17,8 @@ from billing.reads.response_fields import decimal, minor, sum_of_minor, text, ti
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
 from ledger.api.kit.writing.rendering import in_key_order, time_text
 from ledger.api.kit.writing.responses import ResponseSchema, computed, former
+from ledger.records import Field, declared_fields
+from ledger.values import Boolean
 
 # Customers and the catalogue -------------------------------------------------------------------------
 
@@ -40,10 +43,36 @@ class CustomerSerializer(ResponseSchema):
     vat_status = text()
     terms_days = whole()
     grace_days = whole()
+    seller = text()
     holder_id = text(lambda customer: customer.holder_id or None, null=True)
     credits = computed(
         PayingCreditsSerializer(allow_null=True), lambda customer: None if customer.credit_unit_value is None else customer
     )
+
+
+def _of_seller(field: Field) -> Any:
+    """Return how a response shows a field of a seller: as the request has it, with the default of what is not set."""
+
+    def value(seller: Seller) -> Any:
+        return seller.ref if field.name == "ref" else seller.details.get(field.name, {} if field.make_default else field.default)
+
+    shown: Any = serializers.BooleanField() if isinstance(field.value, Boolean) else serializers.CharField()
+    if field.make_default:
+        shown = serializers.DictField(child=serializers.CharField())
+    return computed(shown, value)
+
+
+SellerSerializer: Any = type(
+    "SellerSerializer",
+    (ResponseSchema,),
+    {
+        "__doc__": "A seller, in its current version.",
+        "__module__": __name__,
+        **{field.name: _of_seller(field) for field in declared_fields(NewSeller)},
+        "recorded_at": time(),
+        "recorded_by": text(),
+    },
+)
 
 
 class IntervalSerializer(ResponseSchema):

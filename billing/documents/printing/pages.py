@@ -161,7 +161,7 @@ def _letter(source: DocumentSource, kind: str, facts: Sequence[tuple[str, str]])
         "page": texts["page"],
         "sender": {
             "name": source.seller["name"],
-            "line": DOT.join(address_lines(source.seller)),
+            "line": DOT.join(seller_lines(source.seller)),
             "footer": source.in_language("footer"),
             **printed_brand(source.seller),
         },
@@ -182,15 +182,15 @@ def address_lines(address: Mapping[str, Any], name: str = "", *, country: str = 
     place = " ".join(str(known[key]) for key in PLACE if known.get(key))
     others = [
         str(value) for key, value in sorted(address.items())
-        if value and isinstance(value, str | int) and key not in (*ADDRESS, *PLACE, "name", "country", *_NOT_OF_THE_ADDRESS)
+        if value and isinstance(value, str | int) and key not in (*ADDRESS, *PLACE, "name", "country")
     ]  # fmt: skip
     lines = [known["name"], *(str(known[key]) for key in ADDRESS if known.get(key)), place, *others, country]
     return [str(line) for line in lines if line]
 
 
-_NOT_OF_THE_ADDRESS: Final = (
-    "vat_id", "tax_number", "register", "email", "phone", "website", "iban", "bic", "bank", "logo", "accent_color",
-)  # fmt: skip
+def seller_lines(seller: Mapping[str, Any], *, country: str = "") -> list[str]:
+    """Return the address of a seller as on an envelope. Args: as `address_lines`."""
+    return address_lines({name: seller[name] for name in ("name", *ADDRESS, *PLACE) if name in seller}, country=country)
 
 
 def country_name(code: str, language: str) -> str:
@@ -201,7 +201,7 @@ def country_name(code: str, language: str) -> str:
 def seller_columns(seller: Mapping[str, Any], texts: Mapping[str, str], language: str) -> list[list[str]]:
     """Return the footer about a seller: address, contact, bank and registers, a column each."""
     columns = [
-        address_lines(seller, country=country_name(seller["country"], language)),
+        seller_lines(seller, country=country_name(seller["country"], language)),
         [seller.get(key, "") for key in ("email", "phone", "website")],
         [
             seller.get("bank", ""),

@@ -14,9 +14,9 @@ from billing.documents.printing.e_invoice import attachment, declare, e_invoice
 from billing.documents.printing.pages import DocumentSource, credit_note_page, invoice_page
 from billing.documents.sellers import current_seller, seller_of
 from billing.errors import SellerMissing
-from billing.models import CREDIT_NOTE, INVOICE, CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
+from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice
 from billing.models.columns import first_of
-from ledger.typesetting.typeset import typeset
+from ledger.typesetting.typeset import compiler_of, typeset
 from ledger.units import CreditUnit, plain_unit, units_of
 
 PAGES: Final = {INVOICE: invoice_page, CREDIT_NOTE: credit_note_page}
@@ -73,7 +73,7 @@ def invoice_source(
     paid = CreditPayment.objects.filter(invoice_id=invoice_id).only("credits", "credit_type").first()
     return DocumentSource(
         document=document,
-        seller=_seller_details(invoice.seller_id, is_draft=invoice.state == Invoice.State.DRAFT, missing=without_seller),
+        seller=_seller_details(invoice, invoice.seller_id, missing=without_seller),
         buyer=_buyer(invoice, language),
         zone=_zone(invoice.customer_id),
         credits=paid.credits if paid else 0,
@@ -96,7 +96,7 @@ def credit_note_source(
     assert invoice.issue_date is not None
     return DocumentSource(
         document=document,
-        seller=_seller_details(note.seller_id, is_draft=False, missing=without_seller),
+        seller=_seller_details(invoice, note.seller_id, missing=without_seller),
         buyer=_buyer(invoice, language),
         zone=_zone(invoice.customer_id),
         credits=note.credits_returned,
@@ -104,6 +104,27 @@ def credit_note_source(
         units=_units(invoice, document),
         corrects=(invoice.number, invoice.issue_date),
     )
+
+
+SAMPLE: Final[dict[str, Any]] = {
+    "number": None, "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "state": "draft", "note": None,
+    "issue_date": None, "due_date": None, "subtotal_minor": 3_100, "discount_minor": 0, "tax_minor": 0, "total_minor": 3_100,
+    "credit_notes_minor": 0, "credits_applied_minor": 0, "amount_due_minor": 3_100, "discounts": [], "taxes": [],
+    "lines": [
+        {"position": 1, "title": "Team plan: seats", "period": None, "quantity": "1", "unit_amount": "31", "amount_minor": 3_100,
+         "discount_minor": 0, "tax_category": "Z", "tax_rate": "0", "rating": {}},
+    ],
+}  # fmt: skip
+"""A draft on which a seller can be seen."""
+
+
+def letterhead_picture(details: Mapping[str, Any], *, language: str = "en") -> bytes:
+    """Return the first page of a sample draft of a seller, as PNG."""
+    address = {"line1": "12 Main St", "city": "Springfield", "country": details["country"]}
+    buyer = {"name": "Ada Lovelace", "language": language, "address": address}
+    page = page_of(DocumentSource(SAMPLE, details, buyer, ZoneInfo("UTC")))
+    pages = compiler_of(TEMPLATE, page).compile(format="png", ppi=72)
+    return pages[0] if isinstance(pages, list) else pages or b""
 
 
 def _buyer(invoice: Invoice, language: str | None) -> Mapping[str, Any]:
@@ -133,10 +154,15 @@ def _lowered_minor(uses: Any) -> int:
     return lowered or 0
 
 
-def _seller_details(seller_id: int | None, *, is_draft: bool, missing: Mapping[str, str] | None) -> Mapping[str, str]:
-    seller = current_seller() if is_draft else seller_of(seller_id)
+def _seller_details(invoice: Invoice, seller_id: int | None, *, missing: Mapping[str, str] | None) -> Mapping[str, Any]:
+    """Return the seller of a document; of a draft, the customer's present seller."""
+    if invoice.state == Invoice.State.DRAFT:
+        ref = Customer.objects.filter(pk=invoice.customer_id).values_list("seller", flat=True).first()
+        seller = current_seller(ref or DEFAULT_SELLER)
+    else:
+        seller = seller_of(seller_id)
     if seller is not None:
-        details: dict[str, str] = seller.details
+        details: dict[str, Any] = seller.details
         return details
     if missing is None:
         raise SellerMissing

@@ -11,7 +11,6 @@ from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options
 from billing.generator.state.allowances import AllowanceGrant, grant_allowances
 from billing.generator.state.subscription_state import SubscriptionState, read_items
-from billing.models import INVOICE
 from ledger.database.locks import Lock
 
 
@@ -132,7 +131,6 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         currency=currency,
         total_minor=bill.total_minor,
         own_note_minor=sum(one.total_minor for one in bill.carried),
-        series=INVOICE.series,
         terms_days=subscription.terms_days,
         time_zone=subscription.customer_time_zone,
         holder_id=subscription.holder_id,

@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from billing.documents.printing.brand import decoded, is_png
 from billing.documents.sellers import NewSeller, current_seller, record_seller
+from billing.models import DEFAULT_SELLER
 from ledger.errors import Invalid
 from ledger.management.examples import CommandWithExamples
 from ledger.records import declared_fields
@@ -28,19 +29,21 @@ class Command(CommandWithExamples):
     examples = (
         ("seller", "show the seller"),
         ("seller --file seller.json", "record it"),
+        ("seller --ref us --file us.json", "record another seller, for customers who name it"),
         ("seller --format json", "for programs"),
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the file."""
         parser.add_argument("--file", type=Path, metavar="JSON", help="record the seller of this file")
+        parser.add_argument("--ref", default=DEFAULT_SELLER, help="which seller; default: %(default)s")
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
     def handle(self, *args: Any, **given: Any) -> None:
         """Record the given seller, and show the current one."""
         if given["file"] is not None:
-            self._record(given["file"])
-        seller = current_seller()
+            self._record(given["ref"], given["file"])
+        seller = current_seller(given["ref"])
         if seller is None:
             raise CommandError("No seller is recorded. Record one with --file.")
         if given["format"] == "json":
@@ -51,7 +54,7 @@ class Command(CommandWithExamples):
             self.stdout.write(f"{_label(name):<14}{_shown(name, seller.details[name])}")
         self.stdout.write(f"{'Recorded':<14}{seller.recorded_at:%Y-%m-%d %H:%M:%S} UTC by {seller.recorded_by}")
 
-    def _record(self, path: Path) -> None:
+    def _record(self, ref: str, path: Path) -> None:
         try:
             with path.open("rb") as file:
                 details = json.loads(file.read(MOST_BYTES))
@@ -60,7 +63,7 @@ class Command(CommandWithExamples):
         if not isinstance(details, dict):
             raise CommandError(f"{path} must contain one JSON object")
         try:
-            record_seller(details, actor=f"command:{getpass.getuser()}"[:200])
+            record_seller({"ref": ref} | details, actor=f"command:{getpass.getuser()}"[:200])
         except Invalid as invalid:
             raise CommandError(f"{invalid.facts['pointer'].removeprefix('/')}: {invalid.facts['detail']}") from invalid
 

@@ -32,6 +32,7 @@ PAGES = {
     "Credit notes": "/admin/billing/creditnote/",
     "Plans": "/admin/billing/plan/",
     "Coupons": "/admin/billing/coupon/",
+    "Sellers": "/admin/billing/seller/",
     "Runs": "/admin/billing/run/",
     "API keys": "/admin/ledger/apikey/",
     "Operators": "/admin/auth/user/",

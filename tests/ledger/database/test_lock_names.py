@@ -42,6 +42,7 @@ DEFAULT_NAMES = {
     "key_request": "ledger_key_request/{confined_to}/{key}",
     "plan": "plan/{code}",
     "coupon": "coupon/{code}",
+    "sellers": "database/sellers",
     "customer": "customer/{customer}",
     "subscription_intent": "subscription_intent/{subscription}",
     "invoice_generation": "invoice_gen/{subscription}",

@@ -160,6 +160,12 @@ export const CALLS = {
   plan: {"id": "readPlan", "method": "GET", "path": "/v1/plans/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Rate usage. */
   rateUsage: {"id": "rate", "method": "POST", "path": "/v1/ratings", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** List sellers. */
+  sellers: {"id": "listSellers", "method": "GET", "path": "/v1/sellers", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a seller. */
+  seller: {"id": "readSeller", "method": "GET", "path": "/v1/sellers/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Record a seller. */
+  recordSeller: {"id": "recordSeller", "method": "PUT", "path": "/v1/sellers/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List coupons. */
   coupons: {"id": "listCoupons", "method": "GET", "path": "/v1/coupons", "query": ["limit", "cursor", "kind", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a coupon. */

@@ -1437,6 +1437,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sellers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List sellers
+         * @description In their current versions; the one that was recorded last comes first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listSellers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sellers/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a seller
+         * @description In its current version.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readSeller"];
+        /**
+         * Record a seller
+         * @description Records a seller, or its next version, whole: a member that the body leaves out, the seller no longer has. Documents that are issued from then on show it; earlier ones keep theirs. The same details again record nothing.
+         *
+         *     Scope: `billing:write`.
+         */
+        put: operations["recordSeller"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/coupons": {
         parameters: {
             query?: never;
@@ -2912,6 +2962,7 @@ export interface components {
             vat_status: string;
             terms_days: number;
             grace_days: number;
+            seller: string;
             holder_id: string | null;
             credits: components["schemas"]["PayingCredits"] | null;
         };
@@ -4314,6 +4365,8 @@ export interface components {
              * @description Days for which an invoice stays a draft, which each run rates again. Default: `0`.
              */
             grace_days?: number;
+            /** @description The seller on the customer's documents, by its ref. Default: `"default"`. */
+            seller?: string;
             /** @description The holder whose credits pay first. */
             holder_id?: string | null;
             /** @description Which of the holder's credits pay, and the worth of one credit. */
@@ -4400,6 +4453,61 @@ export interface components {
              * @description Of a price that takes credits: how many credits are available to cover units first.
              */
             credits_available?: number;
+        };
+        /** @description A seller on documents from now on. */
+        NewSeller: {
+            /** @description As printed; the holder of the account too. */
+            name: string;
+            /** @description Street. */
+            line1: string;
+            /** @description Second line. Default: `""`. */
+            line2?: string;
+            /** @description Postal code. Default: `""`. */
+            postal_code?: string;
+            /** @description City. */
+            city: string;
+            /** @description ISO 3166. */
+            country: string;
+            /** @description VAT id; begins with its country. Default: `""`. */
+            vat_id?: string;
+            /** @description Tax number. Default: `""`. */
+            tax_number?: string;
+            /** @description Company register and number. Default: `""`. */
+            register?: string;
+            /** @description For questions about documents. Default: `""`. */
+            email?: string;
+            /** @description For questions about documents. Default: `""`. */
+            phone?: string;
+            /** @description Website. Default: `""`. */
+            website?: string;
+            /** @description The account to pay to. Default: `""`. */
+            iban?: string;
+            /** @description The bank's code. Default: `""`. */
+            bic?: string;
+            /** @description The bank's name. Default: `""`. */
+            bank?: string;
+            /** @description An SVG of shapes or a PNG, at most 2,000 × 2,000 pixels and 40,000 bytes, in base64. Replaces the name. Default: `""`. */
+            logo?: string;
+            /** @description As #rrggbb, of rules; and of the printed name, if its contrast with white is 4.5 or more. Default: `""`. */
+            accent_color?: string;
+            /** @description A line at the end of each page, by language of documents. */
+            footer?: {
+                en?: string;
+                de?: string;
+            };
+            /** @description Below the sentence that asks for the payment, by language. */
+            payment_terms?: {
+                en?: string;
+                de?: string;
+            };
+            /** @description The numbers of invoices begin with it; no other seller has it. Default: `"INV"`. */
+            invoice_prefix?: string;
+            /** @description The numbers of credit notes begin with it; no other seller has it. Default: `"CN"`. */
+            credit_note_prefix?: string;
+            /** @description The numbers begin at 1 each year: INV-2026-000001. Default: `false`. */
+            numbers_per_year?: boolean;
+            /** @description Each customer has its own numbers: INV-CUST-7-000001. Default: `false`. */
+            numbers_per_customer?: boolean;
         };
         /** @description What a customer orders. */
         NewSubscription: {
@@ -4616,6 +4724,8 @@ export interface components {
              * @description Days for which an invoice stays a draft.
              */
             grace_days?: number;
+            /** @description The seller on the customer's later documents, by its ref. */
+            seller?: string;
         };
         /** @description The note of a draft. */
         PatchedDraftNote: {
@@ -5490,6 +5600,53 @@ export interface components {
         RoundingEnum: "none" | "up" | "down" | "half_up";
         /** @enum {string} */
         ScopesEnum: "ledger:read" | "ledger:spend" | "ledger:refund" | "ledger:hold" | "ledger:transfer" | "ledger:grant" | "ledger:admin" | "billing:read" | "billing:write" | "keys:admin" | "signals:read" | "signals:write" | "pages:write";
+        /** @description A seller, in its current version. */
+        Seller: {
+            ref: string;
+            name: string;
+            line1: string;
+            line2: string;
+            postal_code: string;
+            city: string;
+            country: string;
+            vat_id: string;
+            tax_number: string;
+            register: string;
+            email: string;
+            phone: string;
+            website: string;
+            iban: string;
+            bic: string;
+            bank: string;
+            logo: string;
+            accent_color: string;
+            footer: {
+                [key: string]: string;
+            };
+            payment_terms: {
+                [key: string]: string;
+            };
+            invoice_prefix: string;
+            credit_note_prefix: string;
+            numbers_per_year: boolean;
+            numbers_per_customer: boolean;
+            recorded_at: string;
+            recorded_by: string;
+        };
+        /** @description A page of a list. */
+        SellerPage: {
+            results: components["schemas"]["Seller"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @enum {string} */
         SourceEnum: "purchased" | "promotional";
         /**
@@ -8337,6 +8494,12 @@ export interface components {
         ReadPlanProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         RateProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListSellersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadSellerProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        RecordSellerProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ListCouponsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -19327,6 +19490,347 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["RateProblem"];
+                };
+            };
+        };
+    };
+    listSellers: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SellerPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListSellersProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListSellersProblem"];
+                };
+            };
+        };
+    };
+    readSeller: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The seller. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Seller"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadSellerProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadSellerProblem"];
+                };
+            };
+        };
+    };
+    recordSeller: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSeller"];
+            };
+        };
+        responses: {
+            /** @description The seller. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Seller"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordSellerProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordSellerProblem"];
                 };
             };
         };

@@ -56,6 +56,8 @@ class DryRun:
     """The name of what changes, before, after; all in words."""
     parts: Sequence[tuple[str, Mapping[str, Any]]] = ()
     """Further tables with their headings, such as the lines of an invoice."""
+    picture: tuple[str, str] | None = None
+    """The address of a picture of it, and what it shows."""
 
 
 class FieldFaults(Exception):
@@ -308,7 +310,7 @@ class FormPage(Generic[FormT]):
         if request.method == "POST" and self.form.more and "more" in request.POST:
             return self.form(initial=self.form.with_more(request.POST.dict()), **by)
         if request.method == "POST":
-            return self.form(request.POST, **by)
+            return self.form(request.POST, request.FILES, **by)
         given = {name: value for name, value in request.GET.items() if "\x00" not in value}
         return self.form(initial={**self.initial, **given, "idempotency_key": _new_key()}, **by)
 

@@ -431,6 +431,7 @@ class Customer(TypedDict):
     vat_status: str
     terms_days: int
     grace_days: int
+    seller: str
     holder_id: str | None
     credits: PayingCredits | None
 
@@ -1131,6 +1132,20 @@ RatingStep = TypedDict(
 )
 
 
+class RecordSellerFooter(TypedDict):
+    """A line at the end of each page, by language of documents."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
+class RecordSellerPaymentTerms(TypedDict):
+    """Below the sentence that asks for the payment, by language."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
 class RecurringGrantBody(TypedDict):
     """A recurring grant of an account."""
 
@@ -1257,6 +1272,37 @@ class RevocationOperation(TypedDict):
     grant: int
     amount: NotRequired[int]
     operation: Literal["revoke"]
+
+
+class Seller(TypedDict):
+    """A seller, in its current version."""
+
+    ref: str
+    name: str
+    line1: str
+    line2: str
+    postal_code: str
+    city: str
+    country: str
+    vat_id: str
+    tax_number: str
+    register: str
+    email: str
+    phone: str
+    website: str
+    iban: str
+    bic: str
+    bank: str
+    logo: str
+    accent_color: str
+    footer: dict[str, str]
+    payment_terms: dict[str, str]
+    invoice_prefix: str
+    credit_note_prefix: str
+    numbers_per_year: bool
+    numbers_per_customer: bool
+    recorded_at: str
+    recorded_by: str
 
 
 class SpendOperation(TypedDict):

@@ -64,9 +64,12 @@ from credit_ledger.generated.bodies import (
     RateBody,
     RatedEvent,
     Rating,
+    RecordSellerFooter,
+    RecordSellerPaymentTerms,
     RecurringGrantBody,
     Refusal,
     ScopesEnum,
+    Seller,
     SourceEnum,
     Subscription,
     SubscriptionDetail,
@@ -1930,6 +1933,7 @@ def create_customer(
     vat_status: VatStatusEnum | None = None,
     terms_days: int | None = None,
     grace_days: int | None = None,
+    seller: str | None = None,
     holder_id: str | Absent | None = ABSENT,
     credits: NewCredits | Absent | None = ABSENT,
     dry_run: bool = False,
@@ -1954,6 +1958,7 @@ def create_customer(
             "vat_status": absent_if_none(vat_status),
             "terms_days": absent_if_none(terms_days),
             "grace_days": absent_if_none(grace_days),
+            "seller": absent_if_none(seller),
             "holder_id": holder_id,
             "credits": credits,
         },
@@ -1983,6 +1988,7 @@ def change_customer(
     vat_status: VatStatusEnum | None = None,
     terms_days: int | None = None,
     grace_days: int | None = None,
+    seller: str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Customer]:
@@ -2006,6 +2012,7 @@ def change_customer(
             "vat_status": absent_if_none(vat_status),
             "terms_days": absent_if_none(terms_days),
             "grace_days": absent_if_none(grace_days),
+            "seller": absent_if_none(seller),
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -2170,6 +2177,103 @@ def rate_usage(
             "already_billed": absent_if_none(already_billed),
             "credits_available": absent_if_none(credits_available),
         },
+    )
+
+
+def sellers(*, limit: int | None = None, cursor: str | None = None) -> ListCall[Seller]:
+    """List sellers.
+
+    In their current versions; the one that was recorded last comes first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/sellers"),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def seller(ref: str) -> Call[Seller]:
+    """Read a seller.
+
+    In its current version.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/sellers/{}", ref),
+    )
+
+
+def record_seller(
+    ref: str,
+    *,
+    name: str,
+    line1: str,
+    city: str,
+    country: str,
+    line2: str | None = None,
+    postal_code: str | None = None,
+    vat_id: str | None = None,
+    tax_number: str | None = None,
+    register: str | None = None,
+    email: str | None = None,
+    phone: str | None = None,
+    website: str | None = None,
+    iban: str | None = None,
+    bic: str | None = None,
+    bank: str | None = None,
+    logo: str | None = None,
+    accent_color: str | None = None,
+    footer: RecordSellerFooter | None = None,
+    payment_terms: RecordSellerPaymentTerms | None = None,
+    invoice_prefix: str | None = None,
+    credit_note_prefix: str | None = None,
+    numbers_per_year: bool | None = None,
+    numbers_per_customer: bool | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Seller]:
+    """Record a seller.
+
+    Records a seller, or its next version, whole: a member that the body leaves out, the seller no longer has. Documents that
+    are issued from then on show it; earlier ones keep theirs. The same details again record nothing.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/sellers/{}", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "name": name,
+            "line1": line1,
+            "line2": absent_if_none(line2),
+            "postal_code": absent_if_none(postal_code),
+            "city": city,
+            "country": country,
+            "vat_id": absent_if_none(vat_id),
+            "tax_number": absent_if_none(tax_number),
+            "register": absent_if_none(register),
+            "email": absent_if_none(email),
+            "phone": absent_if_none(phone),
+            "website": absent_if_none(website),
+            "iban": absent_if_none(iban),
+            "bic": absent_if_none(bic),
+            "bank": absent_if_none(bank),
+            "logo": absent_if_none(logo),
+            "accent_color": absent_if_none(accent_color),
+            "footer": absent_if_none(footer),
+            "payment_terms": absent_if_none(payment_terms),
+            "invoice_prefix": absent_if_none(invoice_prefix),
+            "credit_note_prefix": absent_if_none(credit_note_prefix),
+            "numbers_per_year": absent_if_none(numbers_per_year),
+            "numbers_per_customer": absent_if_none(numbers_per_customer),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
