@@ -31,6 +31,7 @@ from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_f
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.rules import AccountState, Entry, Request
 from ledger.rules.budgets import decode_budgets
+from ledger.rules.costs import decode_costs
 from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us
@@ -52,6 +53,7 @@ OPEN = Statement(
         integer,
         bytes,
         integer,
+        bytes.decode,
         bytes.decode,
         bytes.decode,
         instant_us,
@@ -422,7 +424,22 @@ def _opened(
 
 
 def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountState:
-    server_us, recorded_us, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, clock_us = row
+    (
+        server_us,
+        recorded_us,
+        sequence,
+        balance,
+        held,
+        lots,
+        holds,
+        overdraft,
+        digest,
+        moved_by,
+        freeze,
+        budgets,
+        costs,
+        clock_us,
+    ) = row
     now_us = server_us if clock_us is None else clock_us
     if clock_us is None:
         server_us = 0
@@ -444,6 +461,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         freeze == FROZEN,
         () if budgets is None else decode_budgets(budgets),
         server_us,
+        () if costs is None else decode_costs(costs),
     )
 
 

@@ -89,6 +89,9 @@ class EntryColumns(AppendOnly):
     reason = models.TextField()
     reference = models.TextField()
     metadata = ExactJSON(null=True)
+    sale = ExactJSON(null=True)
+    costs = ExactJSON(null=True)
+    cost_changes = ExactJSON(null=True)
     digest = models.BinaryField()
 
     class Meta:

@@ -372,6 +372,36 @@ class CreditType(Text):
         super().__init__(text, most=32, least=1, pattern=CREDIT_TYPE.pattern, rule=rule, **options)
 
 
+# ISO 4217 active codes by number of decimals (list one, 2026). Left out: codes without a minor unit (metals, XXX, XTS) and
+# units of account that invoices never use, among them the only two with four decimals (CLF, UYW).
+_NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
+_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
+_TWO_DECIMALS = """
+AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CNY COP CRC CUP CVE
+CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS INR IRR JMD KES KGS KHR
+KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD PAB
+PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TOP TRY
+TTD TWD TZS UAH USD UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
+"""
+MINOR_DIGITS: dict[str, int] = (
+    dict.fromkeys(_NO_DECIMALS.split(), 0) | dict.fromkeys(_TWO_DECIMALS.split(), 2) | dict.fromkeys(_THREE_DECIMALS.split(), 3)
+)
+"""The decimals of each currency that can be stored: 0, 2 or 3."""
+
+
+class Currency(Text):
+    """An ISO 4217 code with 0, 2 or 3 decimals."""
+
+    def __init__(self, text: str = "ISO 4217.", **options: Any) -> None:
+        super().__init__(text, most=3, least=3, pattern="[A-Z]{3}", **options)
+
+    def read(self, value: Any) -> str:
+        code = super().read(value)
+        if code not in MINOR_DIGITS:
+            raise InvalidValue("unknown-currency", "This must be an active ISO 4217 code such as EUR.")
+        return code
+
+
 class Choice(Value):
     """One of a few strings; of an enumeration, its member."""
 

@@ -8,23 +8,9 @@ from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
-Exact = Fraction | Decimal | int
+from ledger.values import MINOR_DIGITS
 
-# ISO 4217 active codes by number of decimals (list one, 2026). Left out: codes without a minor unit (metals, XXX, XTS) and
-# units of account that invoices never use, among them the only two with four decimals (CLF, UYW).
-_NO_DECIMALS = "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX VND VUV XAF XOF XPF"
-_THREE_DECIMALS = "BHD IQD JOD KWD LYD OMR TND"
-_TWO_DECIMALS = """
-AED AFN ALL AMD AOA ARS AUD AWG AZN BAM BBD BDT BMD BND BOB BRL BSD BTN BWP BYN BZD CAD CDF CHF CNY COP CRC CUP CVE
-CZK DKK DOP DZD EGP ERN ETB EUR FJD FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS INR IRR JMD KES KGS KHR
-KPW KYD KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MYR MZN NAD NGN NIO NOK NPR NZD PAB
-PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TOP TRY
-TTD TWD TZS UAH USD UYU UZS VED VES WST XCD XCG YER ZAR ZMW ZWG
-"""
-MINOR_DIGITS: dict[str, int] = (
-    dict.fromkeys(_NO_DECIMALS.split(), 0) | dict.fromkeys(_TWO_DECIMALS.split(), 2) | dict.fromkeys(_THREE_DECIMALS.split(), 3)
-)
-"""The decimals of each currency that billing supports: 0, 2 or 3."""
+Exact = Fraction | Decimal | int
 
 # Wide enough for every sum of (38,12) numbers that is written out; the exact value stays a Fraction.
 _WIDE = Context(prec=120)

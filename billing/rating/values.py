@@ -4,8 +4,9 @@ from functools import partial
 from typing import Any
 
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
-from billing.rating.money import MINOR_DIGITS
-from ledger.values import Holder, InvalidValue, Number, Text
+from ledger.values import Currency, Holder, InvalidValue, Number, Text
+
+__all__ = ["Currency", "Money", "OneLine", "Ref", "Units", "Used"]
 
 Ref = Holder
 """The reference of a customer, plan, subscription or coupon; it has the form of a holder's id."""
@@ -30,16 +31,3 @@ class OneLine(Text):
         if line and not line.strip():
             raise InvalidValue("blank", "This must not be blank.")
         return line
-
-
-class Currency(Text):
-    """An ISO 4217 code with 0, 2 or 3 decimals."""
-
-    def __init__(self, text: str = "ISO 4217.", **options: Any) -> None:
-        super().__init__(text, most=3, least=3, pattern="[A-Z]{3}", **options)
-
-    def read(self, value: Any) -> str:
-        code = super().read(value)
-        if code not in MINOR_DIGITS:
-            raise InvalidValue("unknown-currency", "This must be an active ISO 4217 code such as EUR.")
-        return code

@@ -13,14 +13,14 @@ LAWS: dict[str, str] = {
     "back from the clock's time. With a test clock, that is the time of a decision instead of recorded_at.",
     "future": "recorded_at is not beyond the server's clock.",
     "keys": "An entry made by a request has the request's key and digest. A key has one entry per holder.",
-    "form": "Lots, drawn parts and holds are in their canonical form.",
+    "form": "Lots, drawn parts, holds and costs are in their canonical form.",
     "lots": "A lot has the credits that it had before, less the drawn, plus the returned ones: granted = remaining + held + "
     "spent − refunded + expired + revoked.",
     "lots-sum": "The open lots add up to the balance plus what is owed.",
     "lots-order": "Open lots are in burn order.",
     "terms": "A lot's effective time, expiry, priority and source never change.",
-    "shared": "Receipts of equal terms share a lot: no two received lots, open or held, have the same terms, and a transfer_in "
-    "goes into no other lot.",
+    "shared": "Receipts of equal terms share a lot: no two received lots, open or held, have the same terms and "
+    "currency, and a transfer_in goes into no other lot.",
     "drawn": "The drawn parts add up to the amount, except what was taken on an overdraft.",
     "burn-order": "Credits are taken from the lots that can be spent at that instant, in burn order.",
     "held": "held is the sum of the credits that open holds set aside. Only holds, captures and releases change it.",
@@ -39,6 +39,8 @@ LAWS: dict[str, str] = {
     "asked for.",
     "refusals": "A refusal has a known code and operation, the facts behind it, the digest of its request, and the sequence of "
     "the last entry that is not a refusal.",
+    "cost": "What was paid for the credits of an account is what its lots still cost and what was recognised, revoked, expired "
+    "or moved with credits; each entry moves its exact share.",
     "rates": "An amount that a rate gave is quantity × price / per of the version that the entry names, rounded up to whole "
     "credits.",
     "requested": "A partial spend took what it asked for, or less if that left nothing to spend, or nothing of a hard budget.",
@@ -62,6 +64,6 @@ def sql(name: str) -> str:
 
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
-BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets")}
+BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs")}
 BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

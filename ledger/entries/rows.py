@@ -7,6 +7,7 @@ from typing import Any, Final
 from ledger.database.statements import Loader, instant_us, integer
 from ledger.rules import Entry
 from ledger.rules.budgets import decode_budgets, encode_budgets
+from ledger.rules.costs import decode_changes, decode_costs, encode_costs
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
@@ -15,7 +16,7 @@ from ledger.values import encode_json
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "refusal, requested, budgets, digest"
+    "refusal, requested, budgets, sale, costs, cost_changes, digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -24,20 +25,25 @@ READ_COLUMNS = (
     .replace("effective_at", "COALESCE(effective_at, recorded_at)")
     .replace("metadata", "COALESCE(metadata::text, '{}')")
     .replace("counterpart, rating, refusal", "counterpart::text, rating::text, refusal::text")
-    .replace("budgets", "COALESCE(budgets::text, '[]')")
+    .replace(
+        "budgets, sale, costs, cost_changes",
+        "COALESCE(budgets::text, '[]'), sale::text, COALESCE(costs::text, '[]'), COALESCE(cost_changes::text, '[]')",
+    )
 )
 
 LOADERS: tuple[Loader, ...] = (
     bytes.decode, bytes.decode, integer, bytes.decode, integer, integer, integer, decode, decode_drawn, decode_holds, integer,
     integer, integer, bytes.decode, bytes, instant_us, instant_us, bytes.decode, bytes.decode, bytes.decode,
-    json.loads, json.loads, json.loads, json.loads, integer, decode_budgets, bytes,
+    json.loads, json.loads, json.loads, json.loads, integer, decode_budgets, json.loads,
+    decode_costs, decode_changes, bytes,
 )  # fmt: skip
 """For READ_COLUMNS of a prepared statement; its row is made by `entry_of`."""
 
 TYPES = {
     **dict.fromkeys(COLUMNS.split(", "), "text"),
     **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total", "requested"), "bigint"),
-    **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal", "budgets"), "json"),
+    **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal"), "json"),
+    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
 }
@@ -78,6 +84,9 @@ def texts(entry: Entry) -> list[str | None]:
         encode_json(entry.refusal) if entry.refusal else None,
         None if entry.requested is None else str(entry.requested),
         encode_budgets(entry.budgets) if entry.budgets else None,
+        None if entry.sale is None else encode_json(entry.sale),
+        encode_costs(entry.costs) if entry.costs else None,
+        encode_costs(entry.cost_changes) if entry.cost_changes else None,
         rf"\x{entry.digest.hex()}",
     ]
 
@@ -112,9 +121,11 @@ CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
     "drawn": decode_drawn,
     "holds": decode_holds,
     "budgets": decode_budgets,
+    "costs": decode_costs,
+    "cost_changes": decode_changes,
     **dict.fromkeys(("request_digest", "digest"), bytes),
     **dict.fromkeys(("effective_at", "recorded_at"), to_us),
-    **dict.fromkeys(("metadata", "counterpart", "rating", "refusal"), json.loads),
+    **dict.fromkeys(("metadata", "counterpart", "rating", "refusal", "sale"), json.loads),
 }
 """Converts the values that the driver has loaded into those of an entry; the other columns stay unchanged."""
 

@@ -44,6 +44,9 @@ def entry_columns() -> Fields:
         ("reason", models.TextField()),
         ("reference", models.TextField()),
         ("metadata", ExactJSON(null=True)),
+        ("sale", ExactJSON(null=True)),
+        ("costs", ExactJSON(null=True)),
+        ("cost_changes", ExactJSON(null=True)),
         ("digest", models.BinaryField()),
     ]
 

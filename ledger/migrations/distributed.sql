@@ -60,6 +60,7 @@ RETURNS TABLE (
     moved_by    bigint,
     freeze      text,
     budgets     json,
+    costs       json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -103,6 +104,7 @@ BEGIN
                             LIMIT 1
                         ),
                         e.budgets,
+                        e.costs,
                         CASE WHEN $4 THEN (
                             SELECT (t.counterpart ->> ''clock'')::timestamptz
                             FROM %2$I t
@@ -133,7 +135,7 @@ BEGIN
             PERFORM set_config(known, 'yes', false);
         END IF;
         EXECUTE format('EXECUTE %I (%L, %L, %L, %L)', look, holder, type, key, clocks)
-        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, clock, is_used;
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, clock, is_used;
         IF NOT is_here THEN
             RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
         END IF;
@@ -157,6 +159,7 @@ RETURNS TABLE (
     moved_by    bigint,
     freeze      text,
     budgets     json,
+    costs       json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -185,7 +188,8 @@ RETURNS TABLE (
     holds           text,
     overdraft       bigint,
     recorded_at     timestamptz,
-    effective_times text
+    effective_times text,
+    costs           text
 )
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -197,8 +201,8 @@ BEGIN
     FOR place IN 1 .. cardinality(holders) LOOP
         holder := holders[place];
         type := types[place];
-        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at
-        INTO sequence, balance, held, lots, holds, overdraft, recorded_at
+        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text
+        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -230,7 +234,8 @@ RETURNS TABLE (
     holds           text,
     overdraft       bigint,
     recorded_at     timestamptz,
-    effective_times text
+    effective_times text,
+    costs           text
 )
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -316,6 +321,7 @@ DECLARE
     held        bigint;
     overdraft   bigint;
     budgets     text;
+    costs       json;
 BEGIN
     -- If the transaction fails, the settings made here end with it, but the prepared statement stays. No block catches an error here: it
     -- would begin a savepoint on every node, in the middle of a COPY to them.
@@ -331,7 +337,7 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS
-                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs
                 FROM %s e
                 WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
                 look, TG_RELID::regclass
@@ -341,7 +347,7 @@ BEGIN
     END IF;
     FOR n IN SELECT * FROM appended LOOP
         EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
-        INTO balance, digest, recorded_at, held, overdraft, budgets;
+        INTO balance, digest, recorded_at, held, overdraft, budgets, costs;
         IF (
                 n.sequence > 1
                 AND NOT COALESCE(
@@ -362,6 +368,10 @@ BEGIN
                 SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
                 FROM (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) AS total FROM json_array_elements(n.lots) lot) AS lots
             )
+            OR CASE
+                WHEN n.costs IS NULL AND n.cost_changes IS NULL AND costs IS NULL THEN false
+                ELSE ledger_costs_follow(costs, n.cost_changes, n.costs) IS NOT TRUE
+            END
         THEN
             RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', n.sequence, n.holder_id, n.credit_type
                 USING ERRCODE = 'LG002', TABLE = 'ledger_entry';

@@ -51,6 +51,9 @@ CREATE TABLE ledger_entry (
     reason            text             NOT NULL,
     reference         text COLLATE "C" NOT NULL,
     metadata          json,
+    sale              json,
+    costs             json,
+    cost_changes      json,
     digest            bytea            NOT NULL,
 
     -- The lock keeps writers from colliding. This key makes a wrong balance impossible even without the lock.
@@ -75,6 +78,15 @@ CREATE TABLE ledger_entry (
     ),
     CONSTRAINT ledger_entry_refusal_says_why    CHECK (
         (kind = 'refusal') = (refusal IS NOT NULL) AND (kind <> 'refusal' OR idempotency_key IS NOT NULL)
+    ),
+    CONSTRAINT ledger_entry_sale_of_a_grant     CHECK (sale IS NULL OR (kind = 'grant' AND cost_changes IS NOT NULL)),
+    CONSTRAINT ledger_entry_cost_fits_kind      CHECK (
+        cost_changes IS NULL
+        OR (CASE
+            WHEN kind = 'grant' THEN sale IS NOT NULL
+            WHEN kind IN ('spend', 'refund', 'revoke', 'reissue', 'expire', 'capture', 'transfer_in', 'transfer_out', 'adjust') THEN true
+            WHEN kind IN ('hold', 'release', 'refusal') THEN false
+        END) IS TRUE
     ),
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
@@ -125,6 +137,9 @@ COMMENT ON COLUMN ledger_entry.actor           IS 'The API key, the operator or 
 COMMENT ON COLUMN ledger_entry.reason          IS 'Why the entry was made.';
 COMMENT ON COLUMN ledger_entry.reference       IS 'The caller''s id for the subject of the entry, such as an order.';
 COMMENT ON COLUMN ledger_entry.metadata        IS 'Facts from the caller; null without facts.';
+COMMENT ON COLUMN ledger_entry.sale            IS 'On a grant that was sold: paid_minor without tax, currency, and if given sold_at and document.';
+COMMENT ON COLUMN ledger_entry.costs           IS 'What the credits of open and held lots cost after this entry: [lot, left, currency, paid, of, fraction], the oldest lot first. The basis is paid minor units, less fraction millionths of one, for that many credits. Null if no lot was sold.';
+COMMENT ON COLUMN ledger_entry.cost_changes    IS 'What the entry changed of the costs of lots: [lot, change, currency], in minor units. Null if it changed none.';
 COMMENT ON COLUMN ledger_entry.digest          IS 'SHA-256 over the digest of the account''s previous entry, 32 zero bytes on the first, and the canonical form of this one.';
 
 -- Rows are never updated, so the pages may be full. Vacuum is needed only to freeze and for the visibility map. The first statistics
@@ -195,7 +210,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
 -- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
--- form, which ledger/rules/entries.py defines. If an entry has `requested` or `budgets`, arrays of these follow the form.
+-- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs or cost_changes, these follow the form.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -223,13 +238,34 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.counterpart,
     e.rating,
     e.refusal
-)::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, ''), 'UTF8'));
+)::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, '') || COALESCE(e.sale::text, '') || COALESCE(e.costs::text, '')
+    || COALESCE(e.cost_changes::text, ''), 'UTF8'));
+
+-- Returns whether the costs of an account's lots after an entry are those before it and its changes of them, 0 or more and no more than
+-- was paid.
+CREATE FUNCTION ledger_costs_follow(before json, changes json, after json) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN NOT EXISTS (
+    SELECT
+    FROM (
+        SELECT cost ->> 0 AS lot, cost ->> 2 AS currency, (cost ->> 1)::numeric AS minor FROM json_array_elements(after) AS cost
+        UNION ALL
+        SELECT cost ->> 0, cost ->> 2, -(cost ->> 1)::numeric FROM json_array_elements(before) AS cost
+        UNION ALL
+        SELECT cost ->> 0, cost ->> 2, -(cost ->> 1)::numeric FROM json_array_elements(changes) AS cost
+    ) AS moved
+    GROUP BY lot, currency
+    HAVING sum(minor) <> 0
+) AND NOT EXISTS (
+    SELECT FROM json_array_elements(after) AS cost WHERE NOT (cost ->> 1)::numeric BETWEEN 0 AND (cost ->> 3)::numeric
+);
 
 -- Refuses an entry that does not follow from the entry before it:
 --   a gap in the numbers, or a balance other than the previous balance plus the amount;
 --   a recorded_at before that of the previous entry, or beyond the clock (except the previous entry's, after the clock was set back);
 --   a digest other than ledger_entry_digest();
 --   a change of the held credits, the overdraft or the budgets by a kind of entry that cannot change them;
+--   costs of lots that are not those before it and its changes;
 --   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
 -- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 -- About the settings see Note [Plans that stay right] below.
@@ -244,7 +280,7 @@ BEGIN
     INTO wrong
     FROM appended n
     LEFT JOIN LATERAL (
-        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs
         FROM ledger_entry e
         WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
         LIMIT 1
@@ -269,6 +305,10 @@ BEGIN
             SELECT CASE WHEN n.overdraft IS NULL THEN total <> n.balance ELSE total < n.balance END
             FROM (SELECT COALESCE(sum((lot ->> 1)::bigint), 0) AS total FROM json_array_elements(n.lots) lot) AS lots
         )
+        OR CASE
+            WHEN n.costs IS NULL AND n.cost_changes IS NULL AND p.costs IS NULL THEN false
+            ELSE ledger_costs_follow(p.costs, n.cost_changes, n.costs) IS NOT TRUE
+        END
     LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', wrong.sequence, wrong.holder_id, wrong.credit_type
@@ -412,6 +452,7 @@ RETURNS TABLE (
     moved_by    bigint,
     freeze      text,
     budgets     json,
+    costs       json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -455,8 +496,9 @@ BEGIN
                 ORDER BY (f.counterpart ->> 'change')::integer DESC
                 LIMIT 1
             ),
-            e.budgets
-        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets
+            e.budgets,
+            e.costs
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -711,6 +753,9 @@ SELECT
     e.reason,
     e.reference,
     e.metadata,
+    e.sale,
+    e.costs,
+    e.cost_changes,
     e.digest
 FROM ledger_entry e;
 COMMENT ON VIEW ledger_entry_listing IS 'Entries with a key of one column: holder/credit type/sequence.';
@@ -745,6 +790,9 @@ SELECT
     last.reason,
     last.reference,
     last.metadata,
+    last.sale,
+    last.costs,
+    last.cost_changes,
     last.digest
 FROM ledger_entry first
 CROSS JOIN LATERAL (
@@ -756,6 +804,21 @@ CROSS JOIN LATERAL (
 ) last
 WHERE first.sequence = 1;
 COMMENT ON VIEW ledger_account IS 'The last entry of each account: its whole state.';
+
+-- What entries changed of the costs of lots. For reports.
+CREATE VIEW ledger_cost_change AS
+SELECT
+    e.holder_id,
+    e.credit_type,
+    e.sequence,
+    e.kind,
+    (change ->> 0)::bigint AS lot,
+    (change ->> 1)::numeric AS minor,
+    change ->> 2 AS currency,
+    e.recorded_at
+FROM ledger_entry e
+CROSS JOIN LATERAL json_array_elements(e.cost_changes) AS change;
+COMMENT ON VIEW ledger_cost_change IS 'One row for each entry and each lot whose cost the entry changed, in minor units, signed.';
 
 -- The parts that entries took from, or gave back to, each grant. For reports.
 CREATE VIEW ledger_drawn AS

@@ -15,6 +15,7 @@ from ledger.entries.clocks import TimedStatement
 from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.rules import AccountState, Entry, Lot
+from ledger.rules.costs import LotCost, LotCosts, decode_costs
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
@@ -51,6 +52,7 @@ class AccountRow(NamedTuple):
     recorded_us: int
     effective_times: dict[int, int] | None
     """The effective times of lots that do not store them: by grant, in microseconds."""
+    costs: LotCosts | None = None
 
 
 def _by_grant(times: bytes) -> dict[int, int]:
@@ -66,13 +68,15 @@ ACCOUNT_STATE = f"""
     e.holds::text,
     e.overdraft,
     e.recorded_at,
-    {OWN_EFFECTIVE_TIMES}"""
+    {OWN_EFFECTIVE_TIMES},
+    e.costs::text"""
 """The columns of an `AccountRow` behind the account's name, of its entry `e`."""
 STATE_OF_ONE_HOLDER = ACCOUNT_STATE.replace("holder_id = e.holder_id", "holder_id = %(holder_id)s")
 """As ACCOUNT_STATE. With the holder's value, the whole query is about one holder, wherever its entries are."""
 
 ACCOUNT_LOADERS = (
     bytes.decode, bytes.decode, instant_us, integer, integer, integer, decode, decode_holds, integer, instant_us, _by_grant,
+    decode_costs,
 )  # fmt: skip
 
 LAST_ENTRIES = TimedStatement(
@@ -149,6 +153,7 @@ class ShownLot(NamedTuple):
     priority: int
     source: str
     state: str
+    cost: LotCost | None = None
 
 
 class ShownHold(NamedTuple):
@@ -179,6 +184,8 @@ class Balance:
     next_expiry: NextExpiry | None
     is_as_written: bool = True
     """Whether the clock alone has changed nothing since the last entry: no lot expired or became effective, no hold expired."""
+    costs: LotCosts = ()
+    """What is left of the costs of lots, open or held."""
 
     @property
     def owed(self) -> int:
@@ -188,8 +195,8 @@ class Balance:
     @property
     def shown_lots(self) -> list[ShownLot]:
         """The lots with their states at `as_of`."""
-        as_of_us = to_us(self.as_of)
-        return [ShownLot(*lot[:6], lot.state(as_of_us)) for lot in self.lots]
+        as_of_us, costs = to_us(self.as_of), {cost.lot: cost for cost in self.costs}
+        return [ShownLot(*lot[:6], lot.state(as_of_us), costs.get(lot.grant)) for lot in self.lots]
 
     @property
     def shown_holds(self) -> list[ShownHold]:
@@ -280,6 +287,7 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
         is_as_written=not conf.TEST_CLOCKS.value
         and not any(lot.changes_between(row.recorded_us, account.now_us) for lot in account.lots)
         and all(hold.state(account.now_us) == hold.state(row.recorded_us) for hold in account.holds),
+        costs=row.costs or (),
     )
 
 

@@ -10,6 +10,7 @@ import orjson
 from ledger.database.statements import Loader, Statement, instant_us, integer, parameter
 from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.rules import Entry
+from ledger.rules.costs import CostChanges, decode_changes
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, decode_drawn
 from ledger.values import MAX_SEQUENCE
@@ -42,6 +43,8 @@ class ShownEntry(NamedTuple):
     metadata: dict[str, Any]
     counterpart: dict[str, Any] | None
     rating: dict[str, Any] | None
+    sale: dict[str, Any] | None
+    cost_changes: CostChanges
     idempotency_key: str | None
     digest: bytes
 
@@ -60,6 +63,7 @@ class ShownEntry(NamedTuple):
     clock_us = Entry.clock_us  # type: ignore[misc]
     budget = Entry.budget  # type: ignore[misc]
     recurring_grant = Entry.recurring_grant  # type: ignore[misc]
+    recognised = Entry.recognised  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,8 @@ SHOWN: dict[str, tuple[str, Loader]] = {
     "metadata": ("COALESCE(e.metadata::text, '{}')", orjson.loads),
     "counterpart": ("e.counterpart::text", orjson.loads),
     "rating": ("e.rating::text", orjson.loads),
+    "sale": ("e.sale::text", orjson.loads),
+    "cost_changes": ("COALESCE(e.cost_changes::text, '[]')", decode_changes),
     "idempotency_key": ("e.idempotency_key", bytes.decode),
     "digest": ("e.digest", bytes),
 }

@@ -1,16 +1,19 @@
 """Accounts: the state of one holder's entries in one credit type, after the last entry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
 from ledger.rules.budgets import Budgets
+from ledger.rules.costs import Cost, CostChanges, LotCosts, moved
 from ledger.rules.entries import BY_THE_LEDGER, GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import Drawn, Lot, Lots
 from ledger.rules.pending import SettledState, settled
 from ledger.rules.requests import Request
+
+NO_CHANGES: CostChanges = ()
 
 
 class AccountState(NamedTuple):
@@ -40,6 +43,7 @@ class AccountState(NamedTuple):
     budgets: Budgets = ()
     server_us: int = 0
     """The server's clock, if `now_us` is the holder's test clock; otherwise 0."""
+    costs: LotCosts = ()
 
     @property
     def owed(self) -> int:
@@ -105,6 +109,8 @@ class AccountState(NamedTuple):
         refusal: dict[str, Any] | None = None,
         requested: int | None = None,
         budgets: Budgets | None = None,
+        sale: dict[str, Any] | None = None,
+        brought: Mapping[int, Cost] | None = None,
         keyless: bool = False,
     ) -> Entry:
         """Return the next entry: numbered, with the state after it, and with its digest.
@@ -113,8 +119,12 @@ class AccountState(NamedTuple):
             amount: the change of the balance, signed.
             held, holds, overdraft, budgets: their values after the entry; unchanged by default.
             request: gives the entry its actor, reason, reference, metadata and key. Without a request the actor is the ledger.
+            brought: what the credits cost that it brings, by lot, those of lots that were sold.
             keyless: True leaves the key out, because another entry of the request has it.
         """
+        costs, changes = self.costs, NO_CHANGES
+        if brought or (costs and drawn):
+            costs, changes = moved(costs, self.lots_and_held_parts, kind, self.sequence + 1, amount, drawn, brought or {})
         # Positional: with keywords, a NamedTuple of this many fields takes several times as long to create.
         return Entry(
             self.holder_id,
@@ -143,6 +153,9 @@ class AccountState(NamedTuple):
             refusal,
             requested,
             self.budgets if budgets is None else budgets,
+            sale,
+            costs,
+            changes,
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
@@ -175,6 +188,7 @@ class AccountState(NamedTuple):
             moved_by=entry.sequence if entry.refusal is None else entry.refusal["after"],
             is_frozen=self.is_frozen if entry.kind != "adjust" or entry.freezes is None else entry.freezes,
             budgets=entry.budgets,
+            costs=entry.costs,
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "AccountState":

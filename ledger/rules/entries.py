@@ -6,6 +6,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 from ledger.rules.budgets import Budgets, encode_budgets
+from ledger.rules.costs import Cost, CostChanges, LotCosts, encode_costs, recognised
 from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us, us_of
 from ledger.rules.kinds import KINDS, taken_by
@@ -33,7 +34,8 @@ class Entry(NamedTuple):
     the spend, hold or grant of the account that it refers to, `refunded_total` how much of that spend has been refunded, this
     entry included. `counterpart` names the other side of a transfer, `rating` the rate that gave the amount, `refusal` the
     refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` is the state of the budgets
-    after it. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry already existed when the
+    after it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and `cost_changes` what it changed
+    of them. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry already existed when the
     request came.
     """
 
@@ -63,6 +65,9 @@ class Entry(NamedTuple):
     refusal: dict[str, Any] | None
     requested: int | None = None
     budgets: Budgets = ()
+    sale: dict[str, Any] | None = None
+    costs: LotCosts = ()
+    cost_changes: CostChanges = ()
     digest: bytes = b""
     replayed: bool = False
 
@@ -113,6 +118,11 @@ class Entry(NamedTuple):
         return None if self.clock_us is None else from_us(self.clock_us)
 
     @property
+    def recognised(self) -> tuple[Cost, ...]:
+        """What it recognised as revenue, one amount for each currency; below 0 what a refund takes back."""
+        return recognised(self.kind, self.cost_changes)
+
+    @property
     def budget(self) -> str | None:
         """Of an `adjust` that sets or ends a budget: its name."""
         return self.counterpart.get("budget") if self.kind == "adjust" and self.counterpart else None
@@ -150,7 +160,7 @@ class Entry(NamedTuple):
     def canonical_form(self) -> str:
         """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`.
 
-        An entry that has `requested` or `budgets`, which came later, has them in arrays of their own behind the first.
+        An entry that has `requested`, `budgets`, `sale`, `costs` or `cost_changes`, which came later, has them behind the array.
         """
         text = encode_basestring
         overdraft, refers_to, refunded_total = [
@@ -169,4 +179,7 @@ class Entry(NamedTuple):
             f"{encode_json(self.metadata) if self.metadata else 'null'}, "
             f"{counterpart}, {rating}, {refusal}]{'' if self.requested is None else f'[{self.requested}]'}"
             f"{encode_budgets(self.budgets) if self.budgets else ''}"
+            f"{'' if self.sale is None else encode_json(self.sale)}"
+            f"{encode_costs(self.costs) if self.costs else ''}"
+            f"{encode_costs(self.cost_changes) if self.cost_changes else ''}"
         )

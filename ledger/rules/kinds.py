@@ -31,6 +31,8 @@ class Kind:
         sign: how its amount compares with 0.
         moves: by what it changes the account's credits, held ones included: its amount, what it drew from lots, or nothing.
         total: the line of the totals to which that is added.
+        cost: the line of the books to which the change of the lots' costs is added; None: it changes no cost.
+        brings: its credits bring their cost into lots, instead of taking it out of them.
         refers_to: the kinds of entries to which it can refer.
         may_begin: it can be the first movement of an account.
         opens_lots: it can open a lot with its own number.
@@ -51,6 +53,8 @@ class Kind:
     sign: Literal[">", ">=", "=", "<=", "<"]
     moves: Literal["amount", "drawn", "nothing"]
     total: str | None
+    cost: str | None
+    brings: bool = False
     refers_to: tuple[str, ...] = ()
     may_begin: bool = False
     opens_lots: bool = False
@@ -84,12 +88,14 @@ _LOTS_OF: Final = ("grant", "transfer_in", "refund", "reissue")
 _KINDS: Final = (
     Kind(
         name="grant", colour="success", sign=">", moves="amount", total="granted",
+        cost="sold", brings=True,
         text=Texts("Grant", "{amount} added", "The grant added {amount} as a new lot."),
         on_statement={"en": "Grant", "de": "Gutschrift"},
         may_begin=True, opens_lots=True, has_own_time=True,
     ),
     Kind(
         name="spend", colour="primary", sign="<", moves="amount", total="spent",
+        cost="recognised",
         text=Texts("Spend", "{amount}{of_requested} spent{rated}",
                   "The spend took {amount}{of_requested} from {lots}{on_overdraft}, in the order {order}."),
         on_statement={"en": "Spend", "de": "Verbrauch"},
@@ -98,6 +104,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="refund", colour="info", sign=">", moves="amount", total="refunded", refers_to=("spend", "capture"),
+        cost="refunded", brings=True,
         text=Texts("Refund", "{amount} of spend #{refers_to} returned",
                   "The refund returned {amount} of entry {refers_to} to {lots}{repaying}."),
         on_statement={"en": "Refund", "de": "Erstattung"},
@@ -106,6 +113,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="revoke", colour="warning", sign="<", moves="amount", total="revoked", refers_to=("grant", "reissue"),
+        cost="revoked",
         text=Texts("Revoke", "all unspent credits taken back: {amount}",
                   "The revocation took back {amount}, all that was unspent."),
         cases={"refers_to": Texts("Revoke", "{amount} of grant #{refers_to} taken back",
@@ -115,6 +123,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="reissue", colour="info", sign="=", moves="nothing", total=None, refers_to=_LOTS_OF,
+        cost="reissued",
         text=Texts("New terms", "{drawn} of lot #{refers_to} form a new lot with other terms",
                    "The {drawn} left in lot {refers_to} form a new lot with other terms."),
         on_statement={"en": "New terms", "de": "Neue Bedingungen"},
@@ -123,6 +132,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="expire", colour="warning", sign="<", moves="amount", total="expired", refers_to=_LOTS_OF,
+        cost="breakage",
         text=Texts("Expire", "{amount} of grant #{refers_to} expired", "{amount} of grant {refers_to} expired."),
         on_statement={"en": "Expired", "de": "Verfallen"},
         of_lot=("expired", "The lot reached its expiry."),
@@ -131,6 +141,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="hold", colour="primary", sign="<=", moves="nothing", total=None, refers_to=("hold",),
+        cost=None,
         text=Texts("Hold", "{amount} set aside{rated}", "The hold set aside {amount} from {lots}, in the order {order}."),
         cases={"refers_to": Texts("Hold", "hold #{refers_to} extended", "Hold {refers_to} has a new expiry; no credits moved.")},
         on_statement={"en": "Held", "de": "Reserviert"},
@@ -139,6 +150,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="capture", colour="primary", sign="<=", moves="drawn", total="spent", refers_to=("hold",),
+        cost="recognised",
         text=Texts("Capture", "{drawn} of hold #{refers_to} spent",
                   "The capture took {drawn}: {from_hold} from hold {refers_to}{beyond}."),
         on_statement={"en": "Held credits spent", "de": "Reserviertes verbraucht"},
@@ -148,6 +160,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="release", colour="info", sign=">=", moves="nothing", total=None, refers_to=("hold",),
+        cost=None,
         text=Texts("Release", "{amount} of hold #{refers_to} returned",
                   "The release returned {amount} of hold {refers_to} to {lots}{because}."),
         on_statement={"en": "Held credits released", "de": "Reservierung aufgehoben"},
@@ -158,6 +171,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="transfer_in", colour="success", sign=">", moves="amount", total="transferred_in", refers_to=("transfer_out",),
+        cost="transferred_in", brings=True,
         text=Texts("Transfer", "{amount} received from {other}", "{other} transferred {amount}, {arrived}."),
         on_statement={"en": "Received", "de": "Erhalten"},
         cases={"refers_to": Texts("Reversal", "{amount} of transfer #{refers_to} came back from {other}",
@@ -167,6 +181,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="transfer_out", colour="primary", sign="<", moves="amount", total="transferred_out", refers_to=("transfer_in",),
+        cost="transferred_out",
         text=Texts("Transfer", "{amount} sent to {other}",
                   "The transfer moved {amount} from {lots} to {other}, in the order {order}."),
         cases={"refers_to": Texts("Reversal", "{amount} of receipt #{refers_to} went back to {other}",
@@ -178,6 +193,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="adjust", colour="warning", sign="=", moves="nothing", total=None,
+        cost="recognised",
         text=Texts("Overdraft", "limit set to {overdraft}", "Spends may take the balance down to {lowest} from now on."),
         cases={
             "drawn": Texts("Repay", "{drawn} repaid the overdraft", "{drawn} from {lots} repaid the overdraft."),
@@ -190,6 +206,7 @@ _KINDS: Final = (
     ),
     Kind(
         name="refusal", colour="danger", sign="=", moves="nothing", total=None,
+        cost=None,
         text=Texts("Refused", "{refused}", "{refused} No credits moved."),
         on_statement={},
     ),
@@ -213,6 +230,33 @@ def taken_by(entry: Any) -> int:
 def sql_list(kinds: Iterable[str]) -> str:
     """The kinds as SQL writes them behind IN."""
     return "(" + ", ".join(f"'{kind}'" for kind in kinds) + ")"
+
+
+# Costs -----------------------------------------------------------------------------------------------
+
+
+class CostLine(NamedTuple):
+    """A line of the books: what the kinds of entries with that line changed of the costs of lots.
+
+    `sign` is how an amount of the line changes what lots cost; `words` are its name, `text` is the API's sentence.
+    """
+
+    sign: Literal[1, -1]
+    words: str
+    text: str
+
+
+COST_LINES: Final = {
+    "sold": CostLine(1, "Sold", "{money} were paid for lot {lot}."),
+    "recognised": CostLine(-1, "Recognised", "{money} of the cost of lot {lot} are recognised."),
+    "refunded": CostLine(1, "Recognised before, and refunded", "{money} that were recognised went back to lot {lot}."),
+    "breakage": CostLine(-1, "Breakage", "{money} of the cost of lot {lot} expired with the credits."),
+    "revoked": CostLine(-1, "Revoked", "{money} of the cost of lot {lot} were revoked with the credits."),
+    "transferred_in": CostLine(1, "Transferred in", "{money} of cost came into lot {lot} with the credits."),
+    "transferred_out": CostLine(-1, "Transferred out", "{money} of the cost of lot {lot} went with the credits."),
+    "reissued": CostLine(1, "Moved to other terms", "{money} of cost moved from or to lot {lot} with the credits."),
+}
+"""In the order of the books."""
 
 
 # Totals ----------------------------------------------------------------------------------------------

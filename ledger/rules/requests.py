@@ -14,7 +14,8 @@ from ledger.errors import Invalid
 from ledger.records import Record, declared_fields
 from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
 from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
-from ledger.rules.instants import to_us
+from ledger.rules.costs import Cost
+from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, PROMOTIONAL, PURCHASED, SOURCES
 from ledger.rules.recurring.terms import AFTER_DAYS, EXPIRIES, MAX_COUNT, MAX_DAYS, MAX_PERIODS, PERIOD_END, ROLLOVER, UNITS
 from ledger.values import (
@@ -28,6 +29,7 @@ from ledger.values import (
     BudgetName,
     Choice,
     CreditType,
+    Currency,
     EntryNumber,
     Holder,
     IdempotencyKey,
@@ -145,6 +147,7 @@ class GrantRequest(Request):
     """
 
     operation: ClassVar[str] = "grant"
+    added_later: ClassVar[tuple[str, ...]] = ("paid_minor", "currency", "sold_at", "document")
 
     amount: Annotated[int, Amount("How many, in the smallest unit.")]
     source: Annotated[
@@ -156,6 +159,46 @@ class GrantRequest(Request):
     effective_at: Annotated[datetime | None, Time("When they can be spent from; now by default.", null=True)] = None
     expires_at: Annotated[datetime | None, Time("When they expire; never by default.", null=True)] = None
     priority: Annotated[int, Integer("Lots with a lower number are spent first.", least=0, most=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    paid_minor: Annotated[
+        int | None,
+        Integer(
+            "What was paid for them, without tax, in minor units of the currency. Entries that use the credits recognise their "
+            "share of it.",
+            least=0,
+            most=MAX_AMOUNT,
+            null=True,
+        ),
+    ] = None
+    currency: Annotated[str | None, Currency("The currency of `paid_minor`, by ISO 4217.", null=True)] = None
+    sold_at: Annotated[datetime | None, Time("When they were sold; now by default.", null=True)] = None
+    document: Annotated[
+        str, Text("What the sale is in your books, such as an invoice's number.", most=MAX_REFERENCE_CHARACTERS)
+    ] = ""
+
+    def check_whole(self) -> None:
+        if (self.paid_minor is None) != (self.currency is None):
+            missing = "paid_minor" if self.paid_minor is None else "currency"
+            raise Invalid(pointer=f"/{missing}", rule="required", detail="give both paid_minor and currency, or neither")
+        for name in ("sold_at", "document"):
+            if self.paid_minor is None and getattr(self, name):
+                raise Invalid(pointer=f"/{name}", rule="without-paid", detail="needs paid_minor and currency")
+        if self.paid_minor and self.source == PROMOTIONAL:
+            raise Invalid(pointer="/paid_minor", rule="promotional", detail="must be 0 or absent for promotional credits")
+
+    @property
+    def cost(self) -> Cost | None:
+        """What was paid, if the request says so."""
+        return None if self.paid_minor is None or self.currency is None else Cost(self.paid_minor, self.currency)
+
+    @property
+    def sale(self) -> dict[str, Any] | None:
+        """The sale as its entry keeps it, if the request says what was paid."""
+        if self.cost is None:
+            return None
+        sale: dict[str, Any] = {"currency": self.currency, "paid_minor": self.paid_minor}
+        if self.sold_at is not None:
+            sale["sold_at"] = to_text(to_us(self.sold_at))
+        return sale | ({"document": self.document} if self.document else {})
 
 
 @dataclass(frozen=True, kw_only=True)

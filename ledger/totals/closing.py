@@ -34,14 +34,14 @@ STATES: Final = f"""
     ORDER BY first.credit_type, part.expires NULLS LAST, part.source DESC, part.is_held
 """
 
-# The amounts that customers paid for purchased credits, if the metadata of grants has them.
+# The amounts that customers paid for purchased credits, of the grants that say so.
 PAID: Final = """
-    SELECT e.credit_type, e.metadata ->> 'paid_currency', sum((e.metadata ->> 'paid_minor')::numeric)
+    SELECT e.credit_type, e.sale ->> 'currency', sum((e.sale ->> 'paid_minor')::numeric)
     FROM ledger_entry AS e
     WHERE e.kind = 'grant'
         AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
         AND e.recorded_at >= %(start)s AND e.recorded_at < %(end)s
-        AND e.metadata ->> 'paid_minor' ~ '^[0-9]{1,15}$' AND e.metadata ->> 'paid_currency' ~ '^[A-Z]{3}$'
+        AND e.sale IS NOT NULL
     GROUP BY 1, 2 ORDER BY 1, 2
 """
 

@@ -23,6 +23,7 @@ import psycopg
 from ledger import rules
 from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
 from ledger.rules.budgets import encode_budgets
+from ledger.rules.costs import encode_costs
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
@@ -133,6 +134,9 @@ def row(entry: Entry) -> tuple[object, ...]:
         *(encode_json(value) if value else None for value in entry[20:24]),
         entry.requested,
         encode_budgets(entry.budgets) if entry.budgets else None,
+        None if entry.sale is None else encode_json(entry.sale),
+        encode_costs(entry.costs) if entry.costs else None,
+        encode_costs(entry.cost_changes) if entry.cost_changes else None,
         entry.digest,
     )
 

@@ -28,6 +28,7 @@ from ledger.rules import KINDS, AccountState, Entry, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import in_burn_order
+from tests.ledger.rules.cost_model import CostModel
 from tests.ledger.rules.credit_model import DAY_US, ModelAccount, Terms
 
 START_US = to_us(datetime(2025, 1, 1, tzinfo=UTC))
@@ -182,6 +183,7 @@ class RandomHistory:
         self.holders = list(holders)
         self.models = {holder: ModelAccount() for holder in holders}
         self.new_lot_for_us = NEW_LOT_DAYS * DAY_US if opens_new_lots else None
+        self.costs = CostModel(ledger.entry)
         self.heads = dict.fromkeys(holders, (0, GENESIS))
         self.frozen: set[str] = set()
         self.requests: list[rules.Request] = []
@@ -196,7 +198,7 @@ class RandomHistory:
 
     def grant(
         self, holder: str, amount: int, *, effective_in_us: int = 0, expires_in_us: int | None = None, priority: int = 100,
-        promotional: bool = False,
+        promotional: bool = False, paid_minor: int | None = None, currency: str | None = None,
     ) -> None:  # fmt: skip
         now_us, model = self.ledger.now_us, self.models[holder]
         effective_us = now_us + effective_in_us
@@ -205,10 +207,11 @@ class RandomHistory:
             rules.GrantRequest, None, holder, amount=amount, priority=priority,
             source="promotional" if promotional else "purchased",
             effective_at=from_us(effective_us), expires_at=None if expires_us is None else from_us(expires_us),
+            paid_minor=paid_minor, currency=currency,
         )  # fmt: skip
         assert entry is not None
         model.catch_up(now_us)
-        model.put(entry.sequence, amount, Terms(effective_us, expires_us, priority, promotional))
+        model.put(entry.sequence, amount, Terms(effective_us, expires_us, priority, promotional, currency))
         model.grants.add(entry.sequence)
         model.flows["granted"] += amount
         model.repay(now_us)
@@ -372,6 +375,7 @@ class RandomHistory:
             self.sent[holder, entry.sequence] = to, self._arrive(to, target, units, terms)
         self.check(holder)
         self.check(to)
+        self.costs.check_sums(are_all_followed=True)
 
     def reverse(self, holder: str, transfer: int, amount: int | None) -> None:
         now_us, source = self.ledger.now_us, self.models[holder]
@@ -400,6 +404,7 @@ class RandomHistory:
             source.repay(now_us)
         self.check(holder)
         self.check(to)
+        self.costs.check_sums(are_all_followed=True)
 
     def _arrive(self, to: str, target: ModelAccount, units: list[int], terms: dict[int, Terms]) -> list[Sent]:
         now_us = self.ledger.now_us
@@ -465,7 +470,10 @@ class RandomHistory:
         account, model = self.ledger.account(holder), self.models[holder]
         now_us = self.ledger.now_us
         assert {lot.grant: lot.remaining for lot in account.lots} == model.lots
-        assert {lot.grant: _terms_of(lot) for lot in account.lots} == {lot: self._stored_terms(holder, lot) for lot in model.lots}
+        currencies = {known.lot: known.currency for known in account.costs}
+        assert {lot.grant: _terms_of(lot, currencies.get(lot.grant)) for lot in account.lots} == {
+            lot: self._stored_terms(holder, lot) for lot in model.lots
+        }
         parts = [part for hold in account.holds for part in hold.parts]
         assert all(lot.received == (lot.grant in model.received) for lot in (*account.lots, *parts))
         assert account.lots == in_burn_order(account.lots)
@@ -478,6 +486,7 @@ class RandomHistory:
         assert account.balance >= 0 or account.overdraft is not None
         assert model.identity_holds
         self._check_chain(holder, account)
+        self.costs.check_sums()
 
     def _stored_terms(self, holder: str, lot: int) -> Terms:
         """Return the terms as the lot stores them: effective time 0 if that time had come when its entry was recorded."""
@@ -492,6 +501,7 @@ class RandomHistory:
             assert entry is not None
             assert entry.sequence == sequence
             assert entry.digest == entry.computed_digest(digest)
+            self.costs.follow(entry)
             digest = entry.digest
         self.heads[holder] = account.sequence, digest
 
@@ -543,13 +553,17 @@ class RandomHistory:
         )[0]()
 
     def _random_grant(self, chance: random.Random, holder: str) -> None:
+        promotional, currency = chance.random() < 0.4, chance.choice((None, "EUR", "EUR", "JPY"))
+        paid_minor = None if currency is None else 0 if promotional else chance.choice((0, 1, 7, 100, chance.randint(1, 10_000)))
         self.grant(
             holder,
             chance.randint(1, 60),
             effective_in_us=chance.choice((0, 0, 0, -DAY_US, HOUR_US)),
             expires_in_us=chance.choice((None, 1, HOUR_US, DAY_US, 3 * DAY_US)),
             priority=chance.choice((100, 100, 10, 0)),
-            promotional=chance.random() < 0.4,
+            promotional=promotional,
+            paid_minor=paid_minor,
+            currency=currency,
         )
 
     def _refundable(self, holder: str) -> list[int]:
@@ -563,9 +577,9 @@ class RandomHistory:
         return chance.randint(1, self.ledger.account(holder).sequence + 1)
 
 
-def _terms_of(lot: Lot) -> Terms:
+def _terms_of(lot: Lot, currency: str | None) -> Terms:
     """What a lot keeps from its grant."""
-    return Terms(lot.effective_us, lot.expires_us, lot.priority, lot.source == "promotional")
+    return Terms(lot.effective_us, lot.expires_us, lot.priority, lot.source == "promotional", currency)
 
 
 def _units_drawn(entry: Entry) -> list[int]:

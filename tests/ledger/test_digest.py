@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ledger.entries.rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
 from ledger.rules.budgets import Budget, Counter, Share
+from ledger.rules.costs import CostChange, LotCost
 from ledger.rules.entries import GENESIS
 from ledger.rules.lots import SINCE_ITS_GRANT, decode, encode
 from tests.benchmarks.histories import row
@@ -123,6 +124,9 @@ ENTRIES = st.builds(
     refusal=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
     requested=st.none() | BIGINTS,
     budgets=BUDGETS,
+    sale=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
+    costs=st.lists(st.builds(LotCost, AMOUNTS, AMOUNTS, st.just("EUR"), AMOUNTS, AMOUNTS, st.integers(0, 999_999))).map(tuple),
+    cost_changes=st.lists(st.builds(CostChange, AMOUNTS, BIGINTS, st.just("JPY"))).map(tuple),
     digest=st.just(b""),
 )
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -203,7 +207,8 @@ def test_every_stored_fact_is_in_the_digest():
         "idempotency_key": None, "request_digest": None, "effective_us": 1, "recorded_us": 1, "actor": "x", "reason": "x",
         "reference": "x", "metadata": {}, "counterpart": {"holder_id": "x"}, "rating": {"rate": "x"},
         "refusal": {"code": "x"}, "requested": 1,
-        "budgets": (Budget("b", 1, "day"),),
+        "budgets": (Budget("b", 1, "day"),), "sale": {"currency": "EUR"}, "costs": (LotCost(1, 1, "EUR", 1, 1),),
+        "cost_changes": (CostChange(1, 1, "EUR"),),
     }  # fmt: skip
     assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
     assert set(COLUMNS.replace("effective_at", "effective_us").replace("recorded_at", "recorded_us").split(", ")) == {
@@ -215,7 +220,32 @@ def test_every_stored_fact_is_in_the_digest():
     assert GOLDEN.computed_digest(another_digest_before).hex() != GOLDEN_DIGEST
 
 
+GOLDEN_SALE = GOLDEN._replace(
+    lots=(Lot(1, 100, SINCE_ITS_GRANT, 1769904000000000),),
+    sale={"currency": "EUR", "document": "INV-7", "paid_minor": 2500},
+    costs=(LotCost(1, 2500, "EUR", 2500, 100),),
+    cost_changes=(CostChange(1, 2500, "EUR"),),
+)
+GOLDEN_SALE_TAIL = (
+    ', null, null, null]{"currency":"EUR","document":"INV-7","paid_minor":2500}[[1,2500,"EUR",2500,100]][[1,2500,"EUR"]]'
+)
+GOLDEN_SALE_DIGEST = "74139ccfd2912882aff5d505fd2b4208176e8ee8bcf66ec7d1b01db17a569fed"
+
+
+def test_the_golden_sale_has_its_canonical_form_and_digest():
+    head = GOLDEN_FORM.removesuffix(", null, null, null]").replace("769904000e6,100,1]", "769904000e6]")
+    assert GOLDEN_SALE.canonical_form() == head + GOLDEN_SALE_TAIL
+    assert GOLDEN_SALE.computed_digest(GENESIS).hex() == GOLDEN_SALE_DIGEST
+
+
+@pytest.mark.django_db
+def test_the_server_gives_the_golden_digest_of_the_sale_too():
+    assert digest_in_server(GOLDEN_SALE).hex() == GOLDEN_SALE_DIGEST
+
+
 def test_the_documents_example_is_the_golden_one():
     text = (Path(__file__).parents[2] / "docs" / "explanation" / "ledger.md").read_text()
     assert f"\n{GOLDEN_FORM}\n" in text
     assert f"\n{GOLDEN_DIGEST}\n" in text
+    assert f"\n…{GOLDEN_SALE_TAIL}\n" in text
+    assert f"\n{GOLDEN_SALE_DIGEST}\n" in text

@@ -72,7 +72,7 @@ def _earlier_weeks() -> None:
 def _credits() -> None:
     holder: dict[str, Any] = {"holder_id": "ada"}
     services.publish_rate(code="tokens", price=3, per=1000, actor="admin:mara", reason="start", idempotency_key="v1")
-    services.grant(**holder, amount=500, idempotency_key="1", metadata={"paid_minor": 900, "paid_currency": "EUR"})
+    services.grant(**holder, amount=500, idempotency_key="1", paid_minor=900, currency="EUR")
     services.grant(
         **holder, amount=100, idempotency_key="2", source="promotional", expires_at=datetime.now(UTC) + timedelta(days=90)
     )

@@ -326,8 +326,8 @@ def _state_after(entry: Entry, unit: CreditUnit) -> dict[str, Any]:
         else "Returned to"
         if entry.amount > 0
         else "Taken from",
-        "has_drawn": bool(entry.drawn) or entry.kind == "spend",
+        "has_drawn": bool(entry.drawn or entry.cost_changes) or entry.kind == "spend",
         "holds_table": holds_table(entry.holds, **account, at=entry.recorded_at, unit=unit),
         "has_holds": bool(entry.holds),
-        "lots_table": lots_table(lots, **account, at=entry.recorded_at, unit=unit),
+        "lots_table": lots_table(lots, **account, at=entry.recorded_at, unit=unit, costs=entry.costs),
     }

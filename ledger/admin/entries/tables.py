@@ -19,13 +19,18 @@ from ledger.admin.links import account_link, entry_link, refusal_link
 from ledger.errors import REFUSALS, Refused
 from ledger.models import EntryListing
 from ledger.rules import KINDS, Entry, Lot
+from ledger.rules.costs import LotCosts
 from ledger.rules.kinds import taken_by
-from ledger.rules.texts.credit_units import CreditUnit, plain_unit
+from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.rules.texts.entry_texts import setting_text
 
 
-def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit) -> dict[str, Any]:
-    """Return the lots in burn order, each with its origin."""
+def lots_table(
+    lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: datetime, unit: CreditUnit, costs: LotCosts = ()
+) -> dict[str, Any]:
+    """Return the lots in burn order, each with its origin, and with what is left of its cost if one of them was sold."""
+    left = {cost.lot: currency_unit(cost.currency).amount(cost.left) for cost in costs}
+    sold = [("Cost left", lambda lot: digits(left.get(lot.grant, "")))] if left else []
     return table_of(
         lots,
         ("Lot", lambda lot: entry_link(holder_id, credit_type, lot.grant)),
@@ -35,6 +40,7 @@ def lots_table(lots: Sequence[Lot], *, holder_id: str, credit_type: str, at: dat
         columns.instant("Effective", "effective_at"),
         ("Expires", lambda lot: timestamp(lot.expires_at) or "never"),
         ("State", lambda lot: _lot_state(lot, at)),
+        *sold,
     )
 
 
@@ -46,11 +52,17 @@ def _lot_state(lot: Lot, at: datetime) -> str:
 
 def drawn_table(entry: Entry, unit: CreditUnit) -> dict[str, Any]:
     """Return what the entry took from which lots, or gave back to them; and what a spend took on the overdraft."""
-    rows = [(entry_link(entry.holder_id, entry.credit_type, grant), digits(unit.number(amount))) for grant, amount in entry.drawn]
+    moved = {change.lot: currency_unit(change.currency).signed_amount(change.minor) for change in entry.cost_changes}
+    amounts = dict(entry.drawn) | {lot: entry.amount for lot in moved if lot == entry.sequence and not entry.drawn}
+    rows = [
+        (entry_link(entry.holder_id, entry.credit_type, grant), digits(unit.number(amount)), digits(moved.get(grant, "")))
+        for grant, amount in amounts.items()
+    ]
     on_overdraft = -entry.amount - sum(amount for _, amount in entry.drawn) if entry.kind == "spend" else 0
     if on_overdraft:
-        rows.append((SafeString("the overdraft"), digits(unit.number(on_overdraft))))
-    return table_of(rows, ("Lot", itemgetter(0)), ("Credits", itemgetter(1)))
+        rows.append((SafeString("the overdraft"), digits(unit.number(on_overdraft)), SafeString()))
+    sold = [("Change of its cost", itemgetter(2))] if moved else []
+    return table_of(rows, ("Lot", itemgetter(0)), ("Credits", itemgetter(1)), *sold)
 
 
 def entries_table(rows: Sequence[Any]) -> dict[str, Any]:

@@ -154,8 +154,12 @@ class GrantForm(RecipientForm[GrantRequest]):
         "expires_at": Shown(label="Expires at (UTC)", help="The credits expire at this time; empty for never."),
         "effective_at": Shown(label="Effective at (UTC)", help="The credits are usable from this time; empty for now."),
         "priority": Shown(help="The ledger uses lots with a lower number first."),
+        "paid_minor": Shown(label="Paid, in minor units", help="What was paid without tax, such as 10000 for 100.00 EUR."),
+        "currency": Shown(help="Of what was paid, such as EUR."),
+        "sold_at": Shown(label="Sold at (UTC)", help="Empty for now."),
+        "document": Shown(help="Of the sale in your books, such as an invoice's number."),
     }
-    folded = ("reference", "expires_at", "effective_at", "priority")
+    folded = ("reference", "expires_at", "effective_at", "priority", "paid_minor", "currency", "sold_at", "document")
 
     def clean(self) -> dict[str, Any]:
         """Compute the chosen expiry: the end of a day, so that the same form makes the same request all day."""

@@ -38,7 +38,7 @@ from ledger.reads import Balance, BudgetUse, ShownBudget, ShownRecurringGrant
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import Lot
 from ledger.rules.texts.budget_texts import scope_words, window_words
-from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.credit_units import CreditUnit, currency_unit
 from ledger.rules.texts.entry_texts import REASONS_OF_THE_LEDGER, entry_text
 from ledger.rules.texts.recurring_texts import amount_words, expiry_words, name_words
 from ledger.rules.texts.refusal_texts import when
@@ -233,6 +233,7 @@ def _lots(account: Balance, unit: CreditUnit, now: datetime) -> list[dict[str, A
 
 def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, now: datetime) -> dict[str, Any]:
     # A received lot grows with each receipt, so its first amount is not the whole.
+    cost = next((each for each in account.costs if each.lot == lot.grant), None)
     whole = max(grant.amount if grant and not lot.received else lot.remaining, lot.remaining)
     state = lot.state(to_us(account.as_of))
     times = {
@@ -249,6 +250,7 @@ def _lot(account: Balance, lot: Lot, grant: GrantOf | None, unit: CreditUnit, no
         "state": state,
         "when": times[state],
         "at": lot.effective_at if state == "not_yet_effective" else lot.expires_at,
+        "cost": None if cost is None else currency_unit(cost.currency).amount(cost.left),
         "source": f"{lot.source}, received" if lot.received else lot.source,
         "priority": lot.priority if lot.priority != 100 else None,
         "grant": grant,

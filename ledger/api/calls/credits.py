@@ -85,7 +85,7 @@ class Grants(Write):
         "Adds credits as a new lot, which can expire. The first grant creates the holder. New credits repay the overdraft first.",
         tag=CREDITS,
         scope=LEDGER_GRANT,
-        examples={"a purchase": examples.GRANT_BODY, "the least": {"amount": 100}},
+        examples={"a purchase": examples.GRANT_BODY, "with what was paid": examples.SALE_BODY, "the least": {"amount": 100}},
         response=examples.GRANT,
         problems=[LOT_LIMIT],
     )

@@ -81,6 +81,45 @@ class EntryRatingSerializer(ResponseSchema):
     quantity = computed(_Whole(min_value=1, help_text="The quantity that it priced."), itemgetter("quantity"))
 
 
+class SaleSerializer(ResponseSchema):
+    """The sale of the credits of a grant."""
+
+    paid_minor = computed(_Whole(help_text="What was paid, without tax, in minor units."), itemgetter("paid_minor"))
+    currency = computed(serializers.CharField(help_text="Its currency, by ISO 4217."), itemgetter("currency"))
+    sold_at = computed(
+        serializers.DateTimeField(required=False, help_text="When they were sold, if the request said so."),
+        lambda sale: sale.get("sold_at"),
+    )
+    document = computed(
+        serializers.CharField(required=False, help_text="What the sale is in the caller's books."),
+        lambda sale: sale.get("document"),
+    )
+
+
+class CostChangeSerializer(ResponseSchema):
+    """What an entry changed of the cost of a lot."""
+
+    grant = computed(_Whole(help_text="The lot, by the sequence of its grant."), "lot")
+    change_minor = computed(
+        _Whole(min_value=-MAX_AMOUNT, help_text="The change in minor units, below zero for what left it."), "minor"
+    )
+    currency = serializers.CharField(help_text="The currency, by ISO 4217.")
+
+
+class RecognisedSerializer(ResponseSchema):
+    """Revenue that an entry recognised."""
+
+    amount_minor = computed(_Whole(min_value=-MAX_AMOUNT, help_text="In minor units; below zero for a refund."), "minor")
+    currency = serializers.CharField(help_text="The currency, by ISO 4217.")
+
+
+class LotCostSerializer(ResponseSchema):
+    """What is left of the cost of a lot, the credits in holds included."""
+
+    left_minor = computed(_Whole(help_text="In minor units."), "left")
+    currency = serializers.CharField(help_text="The currency, by ISO 4217.")
+
+
 class EntrySerializer(ResponseSchema):
     """One immutable row of the ledger."""
 
@@ -115,6 +154,19 @@ class EntrySerializer(ResponseSchema):
     counterpart = computed(CounterpartSerializer(required=False, help_text="Of a transfer: its other side."), "other_side")
     rating = EntryRatingSerializer(
         required=False, help_text="For an amount that a rate gave: which rate, and for which quantity."
+    )
+    sale = SaleSerializer(required=False, help_text="Of a grant whose credits were sold: what was paid.")
+    cost_changes = computed(
+        CostChangeSerializer(many=True, required=False, help_text="What it changed of the costs of lots that were sold."),
+        lambda entry: entry.cost_changes or None,
+    )
+    recognised = computed(
+        RecognisedSerializer(
+            many=True,
+            required=False,
+            help_text="Of an entry that used sold credits, or of a refund of it: the revenue, one amount for each currency.",
+        ),
+        lambda entry: (entry.cost_changes and entry.recognised) or None,
     )
     requested = _Whole(
         required=False,
@@ -285,6 +337,7 @@ class LotSerializer(ResponseSchema):
         choices=LOT_STATES,
         help_text="Whether the lot can be spent. The list contains an expired lot until the ledger books its expiry.",
     )
+    cost = LotCostSerializer(required=False, help_text="If its credits were sold: what they still cost.")
 
 
 class GrantedSerializer(EntrySerializer):
@@ -597,6 +650,16 @@ class LotDecisionSerializer(serializers.Serializer):
     text = serializers.CharField(help_text="For people.")
 
 
+class CostExplanationSerializer(serializers.Serializer):
+    """What an entry changed of the cost of a lot."""
+
+    grant = _Whole(help_text="The lot.")
+    change_minor = _Whole(min_value=-MAX_AMOUNT, help_text="The change, in minor units.")
+    left_minor = _Whole(help_text="What is left of the cost.")
+    currency = serializers.CharField(help_text="The currency, by ISO 4217.")
+    text = serializers.CharField(help_text="For people.")
+
+
 class BookedSerializer(serializers.Serializer):
     """A due change that the same write booked."""
 
@@ -646,6 +709,7 @@ class ExplanationSerializer(serializers.Serializer):
     before = StateSerializer(help_text="The account when it was decided.")
     after = StateSerializer(help_text="The account after it.")
     lots = LotDecisionSerializer(many=True, help_text="Each lot that was used or skipped, in order.")
+    costs = CostExplanationSerializer(many=True, help_text="What it changed of the costs of lots that were sold.")
     budgets = CountedSerializer(many=True, help_text="The budgets that counted it, or gave something back.")
     booked_before = BookedSerializer(many=True, help_text="Due changes that the same write booked just before.")
     booked_after = BookedSerializer(many=True, help_text="Changes that followed from the entry and were booked just after it.")

@@ -15,7 +15,7 @@ WITH clock AS (
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, e.costs, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -92,7 +92,7 @@ WITH clock AS (
 ), classified AS (
     SELECT
         d.holder_id, d.credit_type, d.sequence, d.kind, d.amount, d.balance, d.held, d.refers_to, d.refunded_total, d.overdraft,
-        d.lots, d.drawn, d.holds, d.setting, d.budget, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
+        d.lots, d.drawn, d.holds, d.costs, d.setting, d.budget, d.idempotency_key, d.recorded_at, d.digest, d.digest_fits,
         d.lots_text,
         d.drawn::text AS drawn_text,
         d.holds::text AS holds_text,
@@ -284,7 +284,11 @@ WITH clock AS (
                             SELECT lot, effective_us, expires_us, priority, promotional FROM lot WHERE received IS NOT NULL
                             UNION SELECT lot, effective_us, expires_us, priority, promotional FROM part WHERE received IS NOT NULL
                         ) AS shared
-                        GROUP BY effective_us, expires_us, priority, promotional
+                        LEFT JOIN (
+                            SELECT (c ->> 0)::numeric AS lot, c ->> 2 AS currency
+                            FROM json_array_elements(CASE WHEN json_typeof(f.costs) = 'array' THEN f.costs END) AS c
+                        ) AS sold USING (lot)
+                        GROUP BY effective_us, expires_us, priority, promotional, currency
                         HAVING count(*) > 1
                     ) OR (
                         f.kind = 'transfer_in' AND f.refers_to IS NULL AND EXISTS (SELECT FROM drawn LEFT JOIN lot USING (lot) WHERE lot.received IS NULL)

@@ -1,12 +1,16 @@
 -- Compares each refund with its spend or capture and with the refund before it: `refunded_total` adds up and never exceeds the spend, and
 -- the credits go back to the lots that they came from, the lot drawn last first, or where receipts share a lot, to the one that has its terms
 -- now. What a spend took on the overdraft counts as drawn last;
--- its credits came from the lots that repaid it, in the order of the debts.
+-- its credits came from the lots that repaid it, in the order of the debts. What a refund brings of a cost is the part of what its credits took,
+-- counted from the end as the credits are, and rounded down.
 WITH refund AS (
     SELECT
         r.holder_id, r.credit_type, r.sequence, r.amount, r.refunded_total, r.idempotency_key, r.refers_to, r.recorded_at,
         (extract(epoch FROM COALESCE(r.effective_at, r.recorded_at)) * 1000000)::bigint AS now_us,
         r.drawn::text AS drawn_text,
+        r.costs,
+        r.cost_changes::text AS changes_text,
+        s.cost_changes AS spent_costs,
         COALESCE(lag(r.refunded_total) OVER of_spend, 0) AS refunded_before,
         lead((r.sequence - 1, r.recorded_at)) OVER of_spend IS NOT DISTINCT FROM (r.sequence, r.recorded_at) AS goes_on,
         -- The lot that the refund opened, if it opened one: its priority, and whether it is promotional.
@@ -35,11 +39,19 @@ WITH refund AS (
     WINDOW of_spend AS (PARTITION BY r.holder_id, r.credit_type, r.refers_to ORDER BY r.sequence)
 ), source AS (
     -- The lots that the spend's credits came from, in the order in which they were taken.
-    SELECT r.holder_id, r.credit_type, r.sequence, 0 AS adjustment, u.place, (u.part ->> 0)::numeric AS lot, (u.part ->> 1)::numeric AS amount
+    SELECT r.holder_id, r.credit_type, r.sequence, 0 AS adjustment, u.place, (u.part ->> 0)::numeric AS lot, (u.part ->> 1)::numeric AS amount,
+        -cost.minor AS cost, cost.currency
     FROM refund r
     CROSS JOIN json_array_elements(r.spent_from) WITH ORDINALITY AS u (part, place)
+    LEFT JOIN LATERAL (
+        SELECT (c ->> 1)::numeric AS minor, c ->> 2 AS currency
+        FROM json_array_elements(CASE WHEN json_typeof(r.spent_costs) = 'array' THEN r.spent_costs END) AS c
+        WHERE c ->> 0 = u.part ->> 0
+        LIMIT 1
+    ) AS cost ON true
     UNION ALL
-    SELECT r.holder_id, r.credit_type, r.sequence, repaid.sequence, repaid.place, repaid.lot, repaid.amount
+    SELECT r.holder_id, r.credit_type, r.sequence, repaid.sequence, repaid.place, repaid.lot, repaid.amount,
+        div(cost.minor * (repaid.older + repaid.amount), repaid.whole) - div(cost.minor * repaid.older, repaid.whole), cost.currency
     FROM refund r
     CROSS JOIN LATERAL (
         -- All debts of the account form one queue, the oldest first. The repayments of this spend begin where those of older debts, less
@@ -49,7 +61,9 @@ WITH refund AS (
             queue.place,
             queue.lot,
             LEAST(queue.begins + queue.amount, r.owed_by_older + r.taken - r.taken_from_lots - queue.lowered)
-                - GREATEST(queue.begins, r.owed_by_older) AS amount
+                - GREATEST(queue.begins, r.owed_by_older) AS amount,
+            queue.amount AS whole,
+            GREATEST(queue.begins, r.owed_by_older) - queue.begins AS older
         FROM (
             SELECT
                 a.sequence,
@@ -83,11 +97,19 @@ WITH refund AS (
                 AND a.sequence < r.sequence
         ) AS queue
     ) AS repaid
+    LEFT JOIN LATERAL (
+        SELECT -(c ->> 1)::numeric AS minor, c ->> 2 AS currency
+        FROM ledger_entry a
+        CROSS JOIN json_array_elements(CASE WHEN json_typeof(a.cost_changes) = 'array' THEN a.cost_changes END) AS c
+        WHERE a.holder_id = r.holder_id AND a.credit_type = r.credit_type AND a.sequence = repaid.sequence AND (c ->> 0)::numeric = repaid.lot
+        LIMIT 1
+    ) AS cost ON true
     WHERE r.taken > r.taken_from_lots AND repaid.amount > 0
 ), given_back AS (
     -- The part of each source that the refund gives back, counted from the end: the credit that was taken last is at place 0.
     SELECT
-        r.holder_id, r.credit_type, r.sequence, placed.lot, placed.rank,
+        r.holder_id, r.credit_type, r.sequence, placed.lot, placed.rank, placed.amount AS whole, placed.cost, placed.currency,
+        GREATEST(placed.later, r.refunded_before) - placed.later AS before,
         LEAST(placed.later + placed.amount, r.refunded_before + r.amount) - GREATEST(placed.later, r.refunded_before) AS amount
     FROM refund r
     JOIN (
@@ -101,7 +123,8 @@ WITH refund AS (
     ) AS placed USING (holder_id, credit_type, sequence)
 ), destination AS (
     SELECT
-        g.holder_id, g.credit_type, g.sequence, g.rank, g.amount,
+        g.holder_id, g.credit_type, g.sequence, g.rank, g.amount, g.currency,
+        div(g.cost * (g.before + g.amount), g.whole) - div(g.cost * g.before, g.whole) AS cost,
         CASE
             WHEN (opening.lot ->> 3)::numeric <= r.now_us
                 AND json_build_array(COALESCE((opening.lot ->> 4)::numeric, 100), NULLIF(opening.lot ->> 5, '0'))::text = r.opened
@@ -127,6 +150,12 @@ WITH refund AS (
             CASE WHEN opening.lot ->> 6 = '1' AND json_typeof(r.lots) = 'array' THEN r.lots END
         ) AS there (lot)
         WHERE there.lot ->> 6 = '1'
+            AND g.currency IS NOT DISTINCT FROM (
+                SELECT c ->> 2
+                FROM json_array_elements(CASE WHEN json_typeof(r.costs) = 'array' THEN r.costs END) AS c
+                WHERE c ->> 0 = there.lot ->> 0
+                LIMIT 1
+            )
             AND ((there.lot ->> 3)::numeric, there.lot ->> 4, there.lot ->> 5)
                 IS NOT DISTINCT FROM ((opening.lot ->> 3)::numeric, opening.lot ->> 4, opening.lot ->> 5)
         LIMIT 1
@@ -135,9 +164,10 @@ WITH refund AS (
 ), expected AS (
     SELECT
         holder_id, credit_type, sequence,
-        '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY lot = sequence, rank DESC) || ']' AS drawn_expected
+        '[' || string_agg('[' || lot || ',' || amount || ']', ',' ORDER BY lot = sequence, rank DESC) || ']' AS drawn_expected,
+        '[' || string_agg('[' || lot || ',' || cost || ',"' || currency || '"]', ',' ORDER BY lot = sequence, rank DESC) || ']' AS changes_expected
     FROM (
-        SELECT holder_id, credit_type, sequence, lot, sum(amount) AS amount, max(rank) AS rank
+        SELECT holder_id, credit_type, sequence, lot, sum(amount) AS amount, max(rank) AS rank, sum(cost) AS cost, max(currency) AS currency
         FROM destination
         GROUP BY holder_id, credit_type, sequence, lot
     ) AS by_lot
@@ -158,3 +188,10 @@ WHERE r.refunded_total IS DISTINCT FROM r.refunded_before + r.amount
     OR r.refunded_total > r.taken
     OR r.drawn_text <> COALESCE(x.drawn_expected, '[]')
     OR (r.idempotency_key IS NULL AND NOT r.goes_on)
+UNION ALL
+SELECT
+    'cost', r.holder_id, r.credit_type, r.sequence,
+    'changes ' || left(COALESCE(r.changes_text, 'nothing'), 400), 'changes ' || left(COALESCE(x.changes_expected, 'nothing'), 400)
+FROM refund r
+LEFT JOIN expected x USING (holder_id, credit_type, sequence)
+WHERE r.changes_text IS DISTINCT FROM x.changes_expected

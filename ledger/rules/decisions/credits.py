@@ -83,7 +83,16 @@ def grant(account: AccountState, request: GrantRequest) -> Entries:
     )
     lots = put_back(account.lots, [lot])
     check_room(account, lots)
-    entry = account.next_entry("grant", request.amount, lots=lots, effective_us=effective_us, request=request)
+    cost = request.cost
+    entry = account.next_entry(
+        "grant",
+        request.amount,
+        lots=lots,
+        effective_us=effective_us,
+        request=request,
+        sale=request.sale,
+        brought=None if cost is None else {lot.grant: cost},
+    )
     return [*booked, entry, *repay(account.after(entry))]
 
 

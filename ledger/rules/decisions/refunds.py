@@ -2,7 +2,8 @@
 
 Credits taken from a lot go back to that lot; if receipts shared it and it has closed, to the lot that receipts of the same terms
 share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back to those
-lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once.
+lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once. The cost that was recognised for
+credits goes back with them: a refund of a part gives back that part of it, rounded down, and the last refund the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
 from ledger.rules.accounts import AccountState
+from ledger.rules.costs import Cost, cost_of, part_of
 from ledger.rules.decisions.credits import check_room
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
@@ -23,16 +25,36 @@ ON_OVERDRAFT = 0
 """Used instead of a grant for credits that a spend took on the overdraft and that no lot has repaid."""
 
 
+class Taken(NamedTuple):
+    """Credits that a spend took from a lot, or with which a lot repaid its debt, and what they cost; None: they were not sold."""
+
+    lot: int
+    amount: int
+    cost: Cost | None = None
+
+    def part(self, amount: int, *, after: int) -> "Taken":
+        """Return `amount` of the credits, with their share of the cost after a share for other parts of `after` credits."""
+        if self.cost is None:
+            return Taken(self.lot, amount)
+        minor = part_of(self.cost.minor, of=self.amount, before=after, amount=amount)
+        return Taken(self.lot, amount, Cost(minor, self.cost.currency))
+
+
+def taken_by(entry: Entry) -> tuple[Taken, ...]:
+    """Return what an entry took from each lot, in the order of taking."""
+    return tuple([Taken(lot, amount, cost_of(entry.cost_changes, lot)) for lot, amount in entry.drawn])
+
+
 class Debt(NamedTuple):
     """The debt of one spend on the overdraft. Debts are repaid in the order in which they were made.
 
-    `ahead` is the unpaid debt of older spends, `unpaid` the unpaid debt of this spend. `repaid` lists the lots that repaid the
-    rest, in the order of the repayments.
+    `ahead` is the unpaid debt of older spends, `unpaid` the unpaid debt of this spend. `repaid` lists what lots
+    repaid of the rest, in the order of the repayments.
     """
 
     ahead: int
     unpaid: int
-    repaid: Drawn = ()
+    repaid: tuple[Taken, ...] = ()
 
     def after(self, entry: Entry, spend: int) -> "Debt":
         """Return the debt of a spend after a later entry has repaid or lowered the account's debt."""
@@ -43,19 +65,19 @@ class Debt(NamedTuple):
             is_older = entry.refers_to is not None and entry.refers_to < spend
             return self._replace(ahead=self.ahead - lowered) if is_older else self
         if entry.kind == "adjust":
-            return self._repaid_by(entry.drawn)
+            return self._repaid_by(taken_by(entry))
         return self
 
-    def _repaid_by(self, drawn: Drawn) -> "Debt":
+    def _repaid_by(self, parts: Iterable[Taken]) -> "Debt":
         ahead, unpaid = self.ahead, self.unpaid
         repaid = list(self.repaid)
-        for grant, amount in drawn:
-            older = min(ahead, amount)
-            own = min(unpaid, amount - older)
+        for part in parts:
+            older = min(ahead, part.amount)
+            own = min(unpaid, part.amount - older)
             ahead -= older
             unpaid -= own
             if own:
-                repaid.append((grant, own))
+                repaid.append(part.part(own, after=older))
         return Debt(ahead, unpaid, tuple(repaid))
 
 
@@ -115,8 +137,9 @@ def refund(
     known = {**terms, **{lot.grant: lot for lot in (*account.lots, *held)}}
     entries, account = settle_due(account)
     repaid = debt_of(spend, [*later, *entries]).repaid
-    on_overdraft = _on_overdraft(spend) - sum([part for _, part in repaid])
-    parts = last_drawn_first((*spend.drawn, *repaid, (ON_OVERDRAFT, on_overdraft)), skip=refunded, amount=amount)
+    on_overdraft = _on_overdraft(spend) - sum([part.amount for part in repaid])
+    taken = (*taken_by(spend), *repaid, Taken(ON_OVERDRAFT, on_overdraft))
+    parts = last_drawn_first(taken, skip=refunded, amount=amount)
     until_us = account.now_us + new_lot_days * DAY_US if expired_lot_policy == "new-lot" else None
     groups = list(_groups(parts, known, account, until_us))
     for number, group in enumerate(groups, start=1):
@@ -127,16 +150,16 @@ def refund(
     return [*entries, *settle_now(account)]
 
 
-def last_drawn_first(drawn: Drawn, *, skip: int, amount: int) -> Drawn:
+def last_drawn_first(taken: Sequence[Taken], *, skip: int, amount: int) -> tuple[Taken, ...]:
     """Return the lots that get `amount` back after `skip` was given back before, in the reverse order of taking."""
-    parts: list[tuple[int, int]] = []
-    for grant, taken in reversed(drawn):
-        skipped = min(skip, taken)
+    parts: list[Taken] = []
+    for each in reversed(taken):
+        skipped = min(skip, each.amount)
         skip -= skipped
-        part = min(amount, taken - skipped)
+        part = min(amount, each.amount - skipped)
         amount -= part
         if part:
-            parts.append((grant, part))
+            parts.append(each.part(part, after=skipped))
     return tuple(parts)
 
 
@@ -149,37 +172,52 @@ class _Group(NamedTuple):
     """The new lot, which gets the sequence of the entry as its name."""
     lowered: int
     """How much of the debt it cancels."""
+    costs: tuple[tuple[int, Cost], ...] = ()
+    """What the credits cost, by lot: 0 for the new one."""
+
+    @property
+    def opened_currency(self) -> str | None:
+        return next((cost.currency for lot, cost in self.costs if lot == 0), None)
+
+    def with_cost(self, lot: int, cost: Cost | None) -> "_Group":
+        return self if cost is None else self._replace(costs=(*self.costs, (lot, cost)))
 
 
-def _groups(parts: Drawn, terms: Mapping[int, Lot], account: AccountState, until_us: int | None) -> Iterator[_Group]:
+def _groups(parts: Iterable[Taken], terms: Mapping[int, Lot], account: AccountState, until_us: int | None) -> Iterator[_Group]:
     """Return the parts of the refund's entries, in order: a new part begins where another lot must be opened.
 
-    Credits of a received lot that has closed join the one of equal terms that has been opened since.
+    Credits of a received lot that has closed join the one of equal terms and currency that has been opened since.
 
     Args:
         until_us: the expiry of new lots for credits of expired lots; None gives these credits back to the expired lots.
     """
     group = _Group((), None, 0)
     there = {lot.grant: lot for lot in account.lots_and_held_parts}
-    for grant, part in parts:
+    currencies = {known.lot: known.currency for known in account.costs}
+    for grant, part, cost in parts:
+        currency = None if cost is None else cost.currency
         if grant == ON_OVERDRAFT:
             group = group._replace(lowered=group.lowered + part)
             continue
         lot = terms[grant]._replace(remaining=part)
         if until_us is None or not lot.is_expired(account.now_us):
-            shared = shared_by(there.values(), lot) if lot.received and grant not in there else None
-            lot = lot if shared is None else lot._replace(grant=shared.grant)
+            if lot.received and grant not in there:
+                alike = [each for each in there.values() if currencies.get(each.grant) == currency]
+                shared = shared_by(alike, lot)
+                lot = lot if shared is None else lot._replace(grant=shared.grant)
             there.setdefault(lot.grant, lot)
-            group = group._replace(returned=(*group.returned, lot))
+            if currency is not None:
+                currencies[lot.grant] = currency
+            group = group._replace(returned=(*group.returned, lot)).with_cost(lot.grant, cost)
             continue
         opened = Lot(0, part, SINCE_ITS_GRANT, until_us, lot.priority, lot.source)
         if group.opened is None:
-            group = group._replace(opened=opened)
-        elif group.opened[2:] == opened[2:]:
-            group = group._replace(opened=opened._replace(remaining=part + group.opened.remaining))
+            group = group._replace(opened=opened).with_cost(0, cost)
+        elif (*group.opened[2:], group.opened_currency) == (*opened[2:], currency):
+            group = group._replace(opened=opened._replace(remaining=part + group.opened.remaining)).with_cost(0, cost)
         else:
             yield group
-            group = _Group((), opened, 0)
+            group = _Group((), opened, 0).with_cost(0, cost)
     yield group
 
 
@@ -188,6 +226,10 @@ def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _
     amount = total(returned) + group.lowered
     lots = put_back(account.lots, returned)
     check_room(account, lots)
+    brought: dict[int, Cost] = {}
+    for lot, cost in group.costs:
+        known = brought.get(lot or account.sequence + 1, Cost(0, cost.currency))
+        brought[lot or account.sequence + 1] = Cost(known.minor + cost.minor, cost.currency)
     return account.next_entry(
         "refund",
         amount,
@@ -196,6 +238,7 @@ def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _
         refers_to=spend.sequence,
         refunded_total=refunded + amount,
         request=request,
+        brought=brought,
         keyless=keyless,
     )
 

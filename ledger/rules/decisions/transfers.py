@@ -15,6 +15,7 @@ from ledger.errors import (
     TransfersRefused,
 )
 from ledger.rules.accounts import AccountState
+from ledger.rules.costs import Cost, cost_of
 from ledger.rules.decisions.budget_rules import counted
 from ledger.rules.decisions.credits import check_available, check_room
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
@@ -94,7 +95,8 @@ def _arrivals(target: AccountState, request: TransferRequest, out: Entry, parts:
     for part in parts:
         # Credits that could be spent at the source can be spent at the target, from their arrival on.
         arriving = part._replace(grant=target.sequence + 1, effective_us=SINCE_ITS_GRANT, received=True)
-        shared = shared_by(target.lots_and_held_parts, arriving)
+        cost = cost_of(out.cost_changes, part.grant)
+        shared = shared_by(_sold_in(target, cost), arriving)
         lot = arriving if shared is None else arriving._replace(grant=shared.grant)
         lots = put_back(target.lots, [lot])
         check_room(target, lots, is_from_others=True)
@@ -105,11 +107,19 @@ def _arrivals(target: AccountState, request: TransferRequest, out: Entry, parts:
             drawn=() if shared is None else as_drawn((lot,)),
             counterpart={"holder_id": out.holder_id, "sequence": out.sequence, "grant": part.grant},
             request=request,
+            brought=None if cost is None else {lot.grant: cost},
             keyless=True,
         )
         entries.append(entry)
         target = target.after(entry)
     return entries + repay(target)
+
+
+def _sold_in(account: AccountState, cost: Cost | None) -> list[Lot]:
+    """Return the lots, open or held, that were sold in the currency of that cost; without a cost, those that were not sold."""
+    currency = None if cost is None else cost.currency
+    currencies = {known.lot: known.currency for known in account.costs}
+    return [lot for lot in account.lots_and_held_parts if currencies.get(lot.grant) == currency]
 
 
 @decides(ReversalRequest)
@@ -216,7 +226,8 @@ def _given_back(
     there = account.lots_and_held_parts
     grant = 0 if arrival.counterpart is None else int(arrival.counterpart["grant"])
     lot = next((each for each in there if each.grant == grant), terms[grant])._replace(remaining=-out.amount)
-    shared = shared_by(there, lot) if lot.received else None
+    cost = cost_of(out.cost_changes, out.drawn[0][0])
+    shared = shared_by(_sold_in(account, cost), lot) if lot.received else None
     lot = lot if shared is None else lot._replace(grant=shared.grant)
     lots = put_back(account.lots, [lot])
     check_room(account, lots)
@@ -228,5 +239,6 @@ def _given_back(
         refers_to=transfer.sequence,
         counterpart={"holder_id": out.holder_id, "sequence": out.sequence, "grant": out.drawn[0][0]},
         request=request,
+        brought=None if cost is None else {lot.grant: cost},
         keyless=keyless,
     )

@@ -4,6 +4,8 @@ import re
 from decimal import Decimal
 from typing import NamedTuple
 
+from ledger.values import MINOR_DIGITS
+
 MAX_SCALE = 12
 MINUS = "−"
 _PLURAL = re.compile(r"(?:.* )?[a-z]{2,}[a-rtv-z]s", re.ASCII)
@@ -63,6 +65,11 @@ class CreditUnit(NamedTuple):
     def is_one(self, amount: int) -> bool:
         """Whether the amount is read as "one": 1 without decimals."""
         return abs(amount) == 1 and not self.scale
+
+
+def currency_unit(currency: str) -> CreditUnit:
+    """Return how pages show minor units of a currency: 3300 of EUR is 33.00 EUR."""
+    return CreditUnit("", currency, currency, MINOR_DIGITS.get(currency, 0))
 
 
 def plain_unit(credit_type: str) -> CreditUnit:

@@ -9,12 +9,14 @@ from typing import Any
 
 from ledger.errors import BudgetExceeded
 from ledger.rules.accounts import AccountState
+from ledger.rules.costs import CostChange
 from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
-from ledger.rules.kinds import KINDS
+from ledger.rules.kinds import COST_LINES, KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
 from ledger.rules.texts.budget_texts import counted_words, scope_words, setting_words, window_words
+from ledger.rules.texts.credit_units import currency_unit
 from ledger.rules.texts.recurring_texts import setting_words as recurring_words
 
 DECISIONS = (
@@ -65,6 +67,7 @@ def explain(
         "before": _state(before),
         "after": _state(before.after(entry)),
         "lots": _lots(entry, before),
+        "costs": _costs(entry),
         "budgets": list(_budgets(entry, before)),
         "booked_before": [_booked(each) for each in booked_before],
         "booked_after": [_booked(each) for each in booked_after],
@@ -193,6 +196,30 @@ def _returned(entry: Entry, before: AccountState, grant: int) -> str:
     if before.lot(grant) is None:
         return "The lot was used up; it is open again with its old terms."
     return ""
+
+
+# The costs -------------------------------------------------------------------------------------------
+
+
+def _costs(entry: Entry) -> list[dict[str, Any]]:
+    """Return what the entry changed of the costs of lots."""
+    left = {cost.lot: cost.left for cost in entry.costs}
+    return [
+        {
+            "grant": change.lot,
+            "change_minor": change.minor,
+            "left_minor": left.get(change.lot, 0),
+            "currency": change.currency,
+            "text": _cost_text(entry.kind, change, left.get(change.lot, 0)),
+        }
+        for change in entry.cost_changes
+    ]
+
+
+def _cost_text(kind: str, change: CostChange, left: int) -> str:
+    unit = currency_unit(change.currency)
+    line = COST_LINES[KINDS[kind].cost or "sold"]
+    return f"{line.text.format(money=unit.amount(abs(change.minor)), lot=change.lot)} {unit.amount(left)} are left."
 
 
 # The budgets -----------------------------------------------------------------------------------------

@@ -70,6 +70,9 @@ def holder(db: None) -> str:
         reference='a,b\n"c"',
         metadata=metadata,
         expires_at=soon,
+        paid_minor=4900,
+        currency="EUR",
+        document="=INV-1",
     )
     services.grant(holder_id=holder_id, amount=50, idempotency_key="g2", source="promotional", priority=7)
     services.set_budget(holder_id=holder_id, idempotency_key="b", budget="daily", limit=1000, window="day")

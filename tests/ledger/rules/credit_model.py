@@ -5,7 +5,7 @@ It is slow and simple on purpose: a spend is a list with one element per credit,
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FOREVER = float("inf")
 
@@ -14,12 +14,13 @@ DAY_US = 86_400 * 1_000_000
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of a lot: effective time, expiry, priority, source."""
+    """The terms of a lot: effective time, expiry, priority, source, and the currency in which it was sold, if it was."""
 
     effective_us: int
     expires_us: int | None
     priority: int
     promotional: bool
+    currency: str | None = None
 
     def spendable(self, now_us: int) -> bool:
         return self.effective_us <= now_us and not self.expired(now_us)
@@ -29,7 +30,7 @@ class Terms:
 
     def shares_with(self, other: "Terms") -> bool:
         """Whether receipts of both terms share a lot: what arrives can be spent at once, so the effective time does not count."""
-        return (self.expires_us, self.priority, self.promotional) == (other.expires_us, other.priority, other.promotional)
+        return replace(self, effective_us=0) == replace(other, effective_us=0)
 
     def rank(self, lot: int) -> tuple[int, float, int, int]:
         return (self.priority, FOREVER if self.expires_us is None else self.expires_us, 0 if self.promotional else 1, lot)
@@ -210,7 +211,7 @@ class ModelAccount:
                 continue
             terms = self.terms[lot]
             if terms.expired(now_us) and new_lot_for_us is not None:
-                terms = Terms(now_us, now_us + new_lot_for_us, terms.priority, terms.promotional)
+                terms = replace(terms, effective_us=now_us, expires_us=now_us + new_lot_for_us)
                 if opened is not None and self.terms[opened] != terms:
                     number = next(numbers)
                 opened = lot = number

@@ -32,12 +32,14 @@ class Credits(RuleBasedStateMachine):
 
     @rule(
         holder=holders, amount=amounts, effective=st.sampled_from((0, 0, -DAY_US, HOUR_US)), expires=st.none() | waits,
-        priority=st.sampled_from((0, 10, 100)), promotional=st.booleans(),
+        priority=st.sampled_from((0, 10, 100)), promotional=st.booleans(), paid=st.none() | st.integers(0, 1000),
+        currency=st.sampled_from(("EUR", "JPY")),
     )  # fmt: skip
-    def grant(self, holder, amount, effective, expires, priority, promotional):
+    def grant(self, holder, amount, effective, expires, priority, promotional, paid, currency):
         self.history.grant(
-            holder, amount, effective_in_us=effective, expires_in_us=expires, priority=priority, promotional=promotional
-        )
+            holder, amount, effective_in_us=effective, expires_in_us=expires, priority=priority, promotional=promotional,
+            paid_minor=0 if promotional and paid else paid, currency=None if paid is None else currency,
+        )  # fmt: skip
 
     @rule(holder=holders, amount=amounts)
     def spend(self, holder, amount):

@@ -207,7 +207,9 @@ def test_a_case_by_kind_names_every_kind_once_and_has_no_else():
         else:
             assert otherwise is None, where
             complete += 1
-    assert complete == 8, "the signs in the schema; lots, burn-order, drawn, held, time, refers-to and budgets in the audit"
+    assert complete == 10, (
+        "signs and costs in the schema; lots, burn-order, drawn, held, time, refers-to, budgets and costs in the audit"
+    )
 
 
 @pytest.mark.parametrize("path", [*SQL_FILES, *sorted((ROOT / "ledger").rglob("*.py"))], ids=lambda path: path.name)

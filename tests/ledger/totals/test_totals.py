@@ -59,8 +59,8 @@ def use_case(name, holder, key, **more):
 def write_history(at_noon_of):
     """Two months of everything, from the fixed start of THREE."""
     at_noon_of(THREE, 2)
-    paid = {"paid_minor": 5_000, "paid_currency": "EUR"}
-    use_case("grant", "ada", "a1", amount=1_000, metadata=paid)
+    paid = {"paid_minor": 5_000, "currency": "EUR"}
+    use_case("grant", "ada", "a1", amount=1_000, **paid)
     use_case("grant", "ada", "a2", amount=300, source="promotional", expires_at=starts(ONE) + timedelta(days=9))
     spend = use_case("spend", "ada", "a3", amount=400)
     use_case("refund", "ada", "a4", spend=spend.sequence, amount=50)
@@ -321,8 +321,8 @@ def test_the_commands_count_close_and_report(at_noon_of, capsys):
 @pytest.mark.django_db
 def test_people_read_the_report_in_the_unit_of_the_type_and_files_stay_as_they_are(at_noon_of, capsys):
     at_noon_of(TWO, 3)
-    paid = {"paid_minor": 85_000, "paid_currency": "EUR"}
-    use_case("grant", "ada", "a1", amount=100_050, source="purchased", metadata=paid)
+    paid = {"paid_minor": 85_000, "currency": "EUR"}
+    use_case("grant", "ada", "a1", amount=100_050, source="purchased", **paid)
     use_case("spend", "ada", "a2", amount=1_234)
     count_entries()
     close_months()

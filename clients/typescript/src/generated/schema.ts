@@ -2784,6 +2784,43 @@ export interface components {
             /** @description The decimals to which it is rounded. Default: `0`. */
             decimals?: string | number;
         };
+        /** @description What an entry changed of the cost of a lot. */
+        CostChange: {
+            /**
+             * Format: int64
+             * @description The lot, by the sequence of its grant.
+             */
+            grant: number;
+            /**
+             * Format: int64
+             * @description The change in minor units, below zero for what left it.
+             */
+            change_minor: number;
+            /** @description The currency, by ISO 4217. */
+            currency: string;
+        };
+        /** @description What an entry changed of the cost of a lot. */
+        CostExplanation: {
+            /**
+             * Format: int64
+             * @description The lot.
+             */
+            grant: number;
+            /**
+             * Format: int64
+             * @description The change, in minor units.
+             */
+            change_minor: number;
+            /**
+             * Format: int64
+             * @description What is left of the cost.
+             */
+            left_minor: number;
+            /** @description The currency, by ISO 4217. */
+            currency: string;
+            /** @description For people. */
+            text: string;
+        };
         /** @description What a budget counted of an entry. */
         Counted: {
             /** @description The budget. */
@@ -3206,6 +3243,12 @@ export interface components {
             counterpart?: components["schemas"]["Counterpart"];
             /** @description For an amount that a rate gave: which rate, and for which quantity. */
             rating?: components["schemas"]["EntryRating"];
+            /** @description Of a grant whose credits were sold: what was paid. */
+            sale?: components["schemas"]["Sale"];
+            /** @description What it changed of the costs of lots that were sold. */
+            cost_changes?: components["schemas"]["CostChange"][];
+            /** @description Of an entry that used sold credits, or of a refund of it: the revenue, one amount for each currency. */
+            recognised?: components["schemas"]["Recognised"][];
             /**
              * Format: int64
              * @description Of a partial spend: how many credits the request asked for; `amount` says how many it got.
@@ -3303,6 +3346,8 @@ export interface components {
             after: components["schemas"]["State"];
             /** @description Each lot that was used or skipped, in order. */
             lots: components["schemas"]["LotDecision"][];
+            /** @description What it changed of the costs of lots that were sold. */
+            costs: components["schemas"]["CostExplanation"][];
             /** @description The budgets that counted it, or gave something back. */
             budgets: components["schemas"]["Counted"][];
             /** @description Due changes that the same write booked just before. */
@@ -3636,6 +3681,20 @@ export interface components {
              * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
+            /**
+             * Format: int64
+             * @description What was paid for them, without tax, in minor units of the currency. Entries that use the credits recognise their share of it.
+             */
+            paid_minor?: number | null;
+            /** @description The currency of `paid_minor`, by ISO 4217. */
+            currency?: string | null;
+            /**
+             * Format: date-time
+             * @description When they were sold; now by default.
+             */
+            sold_at?: string | null;
+            /** @description What the sale is in your books, such as an invoice's number. Default: `""`. */
+            document?: string;
         };
         /** @description A grant in a batch. */
         GrantOperation: {
@@ -3675,6 +3734,20 @@ export interface components {
              * @description Lots with a lower number are spent first. Default: `100`.
              */
             priority?: number;
+            /**
+             * Format: int64
+             * @description What was paid for them, without tax, in minor units of the currency. Entries that use the credits recognise their share of it.
+             */
+            paid_minor?: number | null;
+            /** @description The currency of `paid_minor`, by ISO 4217. */
+            currency?: string | null;
+            /**
+             * Format: date-time
+             * @description When they were sold; now by default.
+             */
+            sold_at?: string | null;
+            /** @description What the sale is in your books, such as an invoice's number. Default: `""`. */
+            document?: string;
             /**
              * @description The kind of operation. (enum property replaced by openapi-typescript)
              * @enum {string}
@@ -3751,6 +3824,12 @@ export interface components {
             counterpart?: components["schemas"]["Counterpart"];
             /** @description For an amount that a rate gave: which rate, and for which quantity. */
             rating?: components["schemas"]["EntryRating"];
+            /** @description Of a grant whose credits were sold: what was paid. */
+            sale?: components["schemas"]["Sale"];
+            /** @description What it changed of the costs of lots that were sold. */
+            cost_changes?: components["schemas"]["CostChange"][];
+            /** @description Of an entry that used sold credits, or of a refund of it: the revenue, one amount for each currency. */
+            recognised?: components["schemas"]["Recognised"][];
             /**
              * Format: int64
              * @description Of a partial spend: how many credits the request asked for; `amount` says how many it got.
@@ -4153,10 +4232,22 @@ export interface components {
             source: components["schemas"]["SourceEnum"];
             /** @description Whether the lot can be spent. The list contains an expired lot until the ledger books its expiry. */
             state: components["schemas"]["LotStateEnum"];
+            /** @description If its credits were sold: what they still cost. */
+            cost?: components["schemas"]["LotCost"];
             /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
             exact_integers?: {
                 [key: string]: string;
             };
+        };
+        /** @description What is left of the cost of a lot, the credits in holds included. */
+        LotCost: {
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            left_minor: number;
+            /** @description The currency, by ISO 4217. */
+            currency: string;
         };
         /** @description The ledger's decision about a lot, and its reason. */
         LotDecision: {
@@ -5052,6 +5143,16 @@ export interface components {
         ReadinessStatusEnum: "ready" | "not-ready";
         /** @enum {string} */
         ReasonEnum: "event_minimum" | "event_maximum" | "minimum" | "maximum";
+        /** @description Revenue that an entry recognised. */
+        Recognised: {
+            /**
+             * Format: int64
+             * @description In minor units; below zero for a refund.
+             */
+            amount_minor: number;
+            /** @description The currency, by ISO 4217. */
+            currency: string;
+        };
         /**
          * @description A grant that recurs every day, week, month or year, without a subscription.
          *
@@ -5598,6 +5699,23 @@ export interface components {
         };
         /** @enum {string} */
         RoundingEnum: "none" | "up" | "down" | "half_up";
+        /** @description The sale of the credits of a grant. */
+        Sale: {
+            /**
+             * Format: int64
+             * @description What was paid, without tax, in minor units.
+             */
+            paid_minor: number;
+            /** @description Its currency, by ISO 4217. */
+            currency: string;
+            /**
+             * Format: date-time
+             * @description When they were sold, if the request said so.
+             */
+            sold_at?: string;
+            /** @description What the sale is in the caller's books. */
+            document?: string;
+        };
         /** @enum {string} */
         ScopesEnum: "ledger:read" | "ledger:spend" | "ledger:refund" | "ledger:hold" | "ledger:transfer" | "ledger:grant" | "ledger:admin" | "billing:read" | "billing:write" | "keys:admin" | "signals:read" | "signals:write" | "pages:write";
         /** @description A seller, in its current version. */

@@ -307,6 +307,24 @@ class Conversion(TypedDict):
     decimals: NotRequired[str | int]
 
 
+class CostChange(TypedDict):
+    """What an entry changed of the cost of a lot."""
+
+    grant: int
+    change_minor: int
+    currency: str
+
+
+class CostExplanation(TypedDict):
+    """What an entry changed of the cost of a lot."""
+
+    grant: int
+    change_minor: int
+    left_minor: int
+    currency: str
+    text: str
+
+
 class Counted(TypedDict):
     """What a budget counted of an entry."""
 
@@ -518,6 +536,9 @@ class Entry(TypedDict):
     expires_at: NotRequired[str]
     counterpart: NotRequired[Counterpart]
     rating: NotRequired[EntryRating]
+    sale: NotRequired[Sale]
+    cost_changes: NotRequired[list[CostChange]]
+    recognised: NotRequired[list[Recognised]]
     requested: NotRequired[int]
     refunded_total: NotRequired[int]
     overdraft: NotRequired[int]
@@ -554,6 +575,7 @@ class Explanation(TypedDict):
     before: State
     after: State
     lots: list[LotDecision]
+    costs: list[CostExplanation]
     budgets: list[Counted]
     booked_before: list[Booked]
     booked_after: list[Booked]
@@ -703,6 +725,10 @@ class GrantOperation(TypedDict):
     effective_at: NotRequired[datetime | str | None]
     expires_at: NotRequired[datetime | str | None]
     priority: NotRequired[int]
+    paid_minor: NotRequired[int | None]
+    currency: NotRequired[str | None]
+    sold_at: NotRequired[datetime | str | None]
+    document: NotRequired[str]
     operation: Literal["grant"]
 
 
@@ -730,6 +756,9 @@ class Granted(TypedDict):
     expires_at: NotRequired[str]
     counterpart: NotRequired[Counterpart]
     rating: NotRequired[EntryRating]
+    sale: NotRequired[Sale]
+    cost_changes: NotRequired[list[CostChange]]
+    recognised: NotRequired[list[Recognised]]
     requested: NotRequired[int]
     refunded_total: NotRequired[int]
     overdraft: NotRequired[int]
@@ -889,7 +918,15 @@ class Lot(TypedDict):
     priority: int
     source: SourceEnum
     state: LotStateEnum
+    cost: NotRequired[LotCost]
     exact_integers: NotRequired[dict[str, str]]
+
+
+class LotCost(TypedDict):
+    """What is left of the cost of a lot, the credits in holds included."""
+
+    left_minor: int
+    currency: str
 
 
 class LotDecision(TypedDict):
@@ -1132,6 +1169,13 @@ RatingStep = TypedDict(
 )
 
 
+class Recognised(TypedDict):
+    """Revenue that an entry recognised."""
+
+    amount_minor: int
+    currency: str
+
+
 class RecordSellerFooter(TypedDict):
     """A line at the end of each page, by language of documents."""
 
@@ -1272,6 +1316,15 @@ class RevocationOperation(TypedDict):
     grant: int
     amount: NotRequired[int]
     operation: Literal["revoke"]
+
+
+class Sale(TypedDict):
+    """The sale of the credits of a grant."""
+
+    paid_minor: int
+    currency: str
+    sold_at: NotRequired[str]
+    document: NotRequired[str]
 
 
 class Seller(TypedDict):
