@@ -12,15 +12,15 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, transaction
 
 from billing.metering import usage
+from billing.metering.corrections import stored_event
 from billing.metering.partitions import month_after
-from billing.metering.usage import Measure, NewEvent, measure
+from billing.metering.usage import Measure, measure
 from billing.models import Claim, DroppedMonth, Subscription, UsageEvent
 from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import Aggregation, stored_usage
 from billing.rating.periods import Schedule
 from ledger.database.statements import fetch_rows
-from ledger.records import shape_of
 
 EVENTS_PER_FETCH = 5_000
 
@@ -33,7 +33,7 @@ UNNUMBERED = """
 # Every usage event, with the digest of its content that its key keeps.
 EVENTS = """
     SELECT event.idempotency_key, subscription.ref, event.meter, event.value, event.occurred_at, event.properties,
-        key.content_digest, (event.subscription_id, event.occurred_at, event.recorded_at)
+        event.corrects, event.counts, key.content_digest, (event.subscription_id, event.occurred_at, event.recorded_at)
             IS NOT DISTINCT FROM (key.subscription_id, key.occurred_at, key.recorded_at)
     FROM billing_usageevent AS event
     LEFT JOIN billing_subscription AS subscription ON subscription.id = event.subscription_id
@@ -51,9 +51,6 @@ CHANGED_KEYS = """
 """
 
 
-EVENT = shape_of(NewEvent)
-
-
 class _StoredEvent(NamedTuple):
     """A row of EVENTS."""
 
@@ -63,6 +60,8 @@ class _StoredEvent(NamedTuple):
     value: Decimal
     occurred_at: datetime
     properties: Any
+    corrects: str | None
+    counts: bool
     digest: bytes | None
     is_where_its_key_says: bool
 
@@ -104,7 +103,7 @@ def _changed_events() -> Iterator[str]:
         while rows := cursor.fetchmany(EVENTS_PER_FETCH):
             for row in starmap(_StoredEvent, rows):
                 known = row.properties if isinstance(row.properties, dict) else json.loads(row.properties)
-                event = EVENT.make({**row._asdict(), "properties": known})  # the stored content, not checked
+                event = stored_event({**row._asdict(), "properties": known})
                 if row.digest is None or not row.is_where_its_key_says or event.content_digest() != bytes(row.digest):
                     yield f"event {row.idempotency_key}"
 
@@ -126,11 +125,24 @@ def _remeasured() -> Iterator[str]:
         for claim, found in zip(there, measure(subscription_id, [_window(subscription, one) for one in there]), strict=True):
             billed = stored_usage(claim.snapshot["usage"])
             is_other = found.events == billed.events and found != billed
-            if found.events < billed.events or (is_other and not _level_came_later(claim)):
+            is_wrong = found.events < billed.events or (is_other and not _level_came_later(claim))
+            if is_wrong and not _corrected_later(claim):
                 yield (
                     f"claim {claim.pk} of {subscription.ref}: {billed.events} events, quantity {billed.quantity} were "
                     f"billed; {found.events} events, quantity {found.quantity} are there"
                 )
+
+
+def _corrected_later(claim: Claim) -> bool:
+    """Return whether an event of the period was corrected or cancelled after the claim: the next run bills the difference."""
+    _, price = plans.price_of(claim.price_id)
+    return UsageEvent.objects.filter(
+        subscription_id=claim.subscription_id,
+        meter=price.meter,
+        occurred_at__lt=claim.ends_at,
+        corrects__isnull=False,
+        recorded_at__gte=claim.created_at - usage.LONGEST_TRANSACTION,
+    ).exists()
 
 
 def _level_came_later(claim: Claim) -> bool:

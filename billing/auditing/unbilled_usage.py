@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from billing.generator.state.spans import recent_periods
-from billing.metering.usage import PASSES
+from billing.metering.usage import COUNTS, PASSES
 from billing.orders import plans
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
@@ -36,6 +36,7 @@ _IN_SCOPE = """
         (%(subscriptions)s::bigint[] IS NULL OR e.subscription_id = ANY(%(subscriptions)s))
         AND (%(since)s::timestamptz IS NULL OR e.recorded_at > %(since)s)
 """
+_COUNTS = COUNTS.format(event="e")
 _IS_COUNTED = PASSES.format(event="e", filters="c.filters")
 
 # Events that no price counts are found first, as a set; the reason is computed only for these. The end and the pause come from
@@ -44,7 +45,7 @@ NOT_COUNTED = f"""
     WITH {_COUNTED}, left_over AS MATERIALIZED (
         SELECT e.subscription_id, e.meter, e.occurred_at, e.value
         FROM billing_usageevent AS e
-        WHERE {_IN_SCOPE} AND NOT EXISTS (
+        WHERE {_IN_SCOPE} AND {_COUNTS} AND NOT EXISTS (
             SELECT FROM counted AS c
             WHERE c.subscription_id = e.subscription_id AND c.meter = e.meter
                 AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND {_IS_COUNTED})
@@ -86,7 +87,7 @@ AFTER_THE_CLAIM = f"""
     JOIN billing_claim AS c ON c.subscription_id = e.subscription_id AND c.kind = 2 AND c.released_at IS NULL
         AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at
     JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
-    WHERE {_IN_SCOPE} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
+    WHERE {_IN_SCOPE} AND {_COUNTS} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
     GROUP BY s.id, s.ref, s.anchor_at, s.time_zone, c.id, p.meter
 """
 BILLED_STARTS = """

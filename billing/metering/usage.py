@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Any
 
 from django.db import connection
@@ -36,6 +37,16 @@ class EventStatus(StrEnum):
     INVALID = "invalid"
 
 
+EventKey = partial(Text, most=255, least=1, pattern=r"[\x20-\x7e]+")
+"""The key of a usage event: printable ASCII."""
+
+
+def digest_of(content: list[Any]) -> bytes:
+    """Return SHA-256 over the content of an event, as JSON with its members in order."""
+    form = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(form.encode()).digest()
+
+
 @dataclass(frozen=True)
 class NewEvent(Record):
     """One use of a service.
@@ -44,7 +55,7 @@ class NewEvent(Record):
         idempotency_key: unique permanently, over all subscriptions.
     """
 
-    idempotency_key: Annotated[str, Text("Permanently unique.", most=255, least=1, pattern=r"[\x20-\x7e]+")]
+    idempotency_key: Annotated[str, EventKey("Permanently unique.")]
     subscription: Annotated[str, Ref("The subscription that used it.")]
     meter: Annotated[str, Ref("The meter that counts it.")]
     value: Annotated[Decimal, Used("How much.")]
@@ -53,20 +64,13 @@ class NewEvent(Record):
 
     def content_digest(self) -> bytes:
         """SHA-256 over the content of the event, with numbers and times in one canonical form."""
-        content = [
-            self.subscription,
-            self.meter,
-            decimal_text(self.value),
-            self.occurred_at.astimezone(UTC).isoformat(),
-            self.properties,
-        ]
-        form = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(form.encode()).digest()
+        occurred_at = self.occurred_at.astimezone(UTC).isoformat()
+        return digest_of([self.subscription, self.meter, decimal_text(self.value), occurred_at, self.properties])
 
 
 @dataclass(frozen=True, slots=True)
 class EventResult:
-    """The result of one event; `detail` says why it is invalid. `key` is None if the event has no key."""
+    """The result of one event; `detail` says why it is refused. The key is None if the event has no key."""
 
     idempotency_key: str | None
     result: EventStatus
@@ -79,7 +83,7 @@ TAKE_IN = """
     WITH sent AS (
         SELECT * FROM jsonb_to_recordset(%s::jsonb) AS sent(
             idempotency_key text, digest text, subscription_id bigint, meter text, occurred_at timestamptz,
-            value numeric, properties jsonb
+            value numeric, properties jsonb, corrects text, counts boolean
         )
     ), fresh AS (
         INSERT INTO billing_usagekey (idempotency_key, content_digest, subscription_id, occurred_at, recorded_at)
@@ -88,8 +92,11 @@ TAKE_IN = """
         ON CONFLICT (idempotency_key) DO NOTHING
         RETURNING idempotency_key, recorded_at
     ), taken AS (
-        INSERT INTO billing_usageevent (subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at)
-        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at
+        INSERT INTO billing_usageevent (
+            subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at, corrects, counts
+        )
+        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at, corrects,
+            coalesce(counts, true)
         FROM sent JOIN fresh USING (idempotency_key)
         RETURNING idempotency_key
     )
@@ -111,7 +118,8 @@ def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
         for event in events:
             if event.subscription in ids:
                 first.setdefault(event.idempotency_key, event)
-        cursor.execute(TAKE_IN, [json.dumps([_sent(event, ids) for event in first.values()])])
+        rows = [row_of(event, ids[event.subscription], event.meter, event.occurred_at) for event in first.values()]
+        cursor.execute(TAKE_IN, [json.dumps(rows)])
         accepted = {key for (key,) in cursor.fetchall()}
         cursor.execute(KNOWN_DIGESTS, [[key for key in first if key not in accepted]])
         known = {key: bytes(digest) for key, digest in cursor.fetchall()}
@@ -119,13 +127,14 @@ def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
     return [_outcome(event, ids, first, accepted, known) for event in events]
 
 
-def _sent(event: NewEvent, ids: Mapping[str, int]) -> dict[str, Any]:
+def row_of(event: Any, subscription_id: int, meter: str | None, occurred_at: datetime) -> dict[str, Any]:
+    """Return an event as `TAKE_IN` reads it."""
     return {
         "idempotency_key": event.idempotency_key,
         "digest": event.content_digest().hex(),
-        "subscription_id": ids[event.subscription],
-        "meter": event.meter,
-        "occurred_at": event.occurred_at.isoformat(),
+        "subscription_id": subscription_id,
+        "meter": meter,
+        "occurred_at": occurred_at.isoformat(),
         "value": decimal_text(event.value),
         "properties": dict(event.properties),
     }
@@ -184,6 +193,15 @@ _PASSES = f"""
             WHERE {PASSES.format(event="event", filters="earlier.value")}))
 """
 
+# True if an event counts: it is no cancellation, and no later event corrects or cancels it.
+COUNTS = """
+        {event}.counts AND NOT EXISTS (
+            SELECT FROM billing_usageevent AS later
+            WHERE later.subscription_id = {event}.subscription_id AND later.meter = {event}.meter
+                AND later.occurred_at = {event}.occurred_at AND later.corrects = {event}.idempotency_key)
+"""
+_COUNTS = COUNTS.format(event="event")
+
 # The number that an event contributes: its value, or the number in a property.
 _NUMBER = """
             CASE
@@ -212,7 +230,7 @@ _EVENTS = f"""
             AND event.meter = measure.meter
             AND event.occurred_at >= measure.starts_at
             AND event.occurred_at < measure.ends_at
-        WHERE {_PASSES}
+        WHERE {_PASSES} AND {_COUNTS}
     )
 """
 
@@ -250,7 +268,7 @@ _WEIGHTED_SUM = (
             SELECT {_NUMBER} AS number
             FROM billing_usageevent AS event
             WHERE event.subscription_id = %(subscription)s AND event.meter = measure.meter
-                AND event.occurred_at < measure.starts_at AND {_NUMBER} IS NOT NULL AND {_PASSES}
+                AND event.occurred_at < measure.starts_at AND {_NUMBER} IS NOT NULL AND {_PASSES} AND {_COUNTS}
             ORDER BY event.occurred_at DESC, event.recorded_at DESC, event.idempotency_key DESC
             LIMIT 1
         ) AS held ON true

@@ -228,6 +228,8 @@ class Migration(migrations.Migration):
                     ('value', models.DecimalField(decimal_places=12, max_digits=38)),
                     ('properties', models.JSONField(default=dict)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                    ('corrects', models.CharField(max_length=255, null=True)),
+                    ('counts', models.BooleanField(db_default=True)),
                 ],
                 options={
                     'db_table': 'billing_usageevent',

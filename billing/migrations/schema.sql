@@ -81,10 +81,17 @@ CREATE TABLE billing_usageevent (
     value           numeric(38,12) NOT NULL,
     properties      jsonb          NOT NULL,
     recorded_at     timestamptz    NOT NULL DEFAULT clock_timestamp(),
+    -- The key of an event of the same subscription, meter and time that no longer counts; of a cancellation, `counts` is false.
+    corrects        varchar(255),
+    counts          boolean        NOT NULL DEFAULT true,
+    CONSTRAINT billing_usageevent_cancels CHECK (counts OR corrects IS NOT NULL),
     CONSTRAINT billing_usageevent_years CHECK (occurred_at >= '2000-01-01 00:00:00+00' AND occurred_at < '2201-01-01 00:00:00+00')
 ) PARTITION BY RANGE (occurred_at);
 CREATE TABLE billing_usageevent_default PARTITION OF billing_usageevent DEFAULT;
 CREATE INDEX billing_usageevent_period ON billing_usageevent (subscription_id, meter, occurred_at);
+-- An event is corrected or cancelled at most once, whatever writes: what corrects it has its time, so the index is whole.
+CREATE UNIQUE INDEX billing_usageevent_corrected ON billing_usageevent (subscription_id, meter, occurred_at, corrects)
+    WHERE corrects IS NOT NULL;
 -- For the list of a meter's events over all subscriptions. Without the key, which would make it three times as large.
 CREATE INDEX billing_usageevent_meter ON billing_usageevent (meter, occurred_at);
 -- Finds events of a subscription since the last run that checked it: they may be late.

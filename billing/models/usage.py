@@ -17,7 +17,12 @@ class UsageKey(models.Model):
 
 
 class UsageEvent(models.Model):
-    """One use of a service. Append-only, partitioned by `occurred_at`; see docs/explanation/billing.md."""
+    """One use of a service, or what corrects or cancels another. Append-only, partitioned by `occurred_at`.
+
+    Args:
+        corrects: the key of the event that no longer counts, because of this one.
+        counts: false: it cancels that event and does not count itself.
+    """
 
     pk = models.CompositePrimaryKey("subscription_id", "meter", "occurred_at", "idempotency_key")
     subscription = reference("Subscription")
@@ -27,6 +32,8 @@ class UsageEvent(models.Model):
     value = models.DecimalField(**MONEY)
     properties = models.JSONField(default=dict)
     recorded_at = models.DateTimeField(db_default=Now())
+    corrects = models.CharField(max_length=255, null=True)
+    counts = models.BooleanField(db_default=True)
 
     class Meta:
         managed = False

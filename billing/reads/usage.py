@@ -11,7 +11,11 @@ from billing.errors import NotFound
 from billing.models import Customer, Subscription
 from billing.models.columns import first_of
 
-COLUMNS: Final = "e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at"
+COLUMNS: Final = """e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at,
+    CASE WHEN e.counts THEN e.corrects END, CASE WHEN NOT e.counts THEN e.corrects END,
+    (SELECT later.idempotency_key FROM billing_usageevent AS later
+        WHERE later.subscription_id = e.subscription_id AND later.meter = e.meter AND later.occurred_at = e.occurred_at
+            AND later.corrects = e.idempotency_key)"""
 
 # The row of the key has the event's subscription and time, so the query reads only one partition.
 BY_KEY: Final = f"""
@@ -125,7 +129,7 @@ Keyset = tuple[datetime, str, str]
 
 
 class EventRow(NamedTuple):
-    """One usage event."""
+    """One usage event. With `corrected_by`, the key of a correction or cancellation, it no longer counts."""
 
     idempotency_key: str
     subscription: str
@@ -134,6 +138,9 @@ class EventRow(NamedTuple):
     occurred_at: datetime
     properties: dict[str, Any]
     recorded_at: datetime
+    corrects: str | None
+    cancels: str | None
+    corrected_by: str | None
 
     @property
     def keyset(self) -> Keyset:

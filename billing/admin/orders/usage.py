@@ -71,6 +71,7 @@ def _usage_page(subscription: Subscription, meter: str, cursor: str) -> tuple[li
 
 
 def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
+    by_target = _corrected(events)
     return table_of(
         events,
         columns.instant("Occurred", "occurred_at"),
@@ -78,4 +79,26 @@ def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
         ("Properties", lambda event: pairs(event.properties)),
         columns.code("Key", "idempotency_key"),
         columns.instant("Recorded", "recorded_at"),
+        ("", lambda event: _correction(event, by_target.get(event.idempotency_key))),
     )
+
+
+def _corrected(events: list[UsageEvent]) -> dict[str, UsageEvent]:
+    """Return what corrects or cancels these events of one meter, by their keys."""
+    if not events:
+        return {}
+    known = {"subscription_id": events[0].subscription_id, "meter": events[0].meter}
+    later = UsageEvent.objects.filter(
+        **known,
+        occurred_at__in={event.occurred_at for event in events},
+        corrects__in=[event.idempotency_key for event in events],
+    )
+    return {event.corrects: event for event in later if event.corrects is not None}
+
+
+def _correction(event: UsageEvent, later: UsageEvent | None) -> str:
+    """Return what the event corrects, or what corrects it, in words."""
+    words = [f"{'corrects' if event.counts else 'cancels'} {event.corrects}"] if event.corrects else []
+    if later is not None:
+        words.append(f"{'corrected' if later.counts else 'cancelled'} by {later.idempotency_key}")
+    return ", ".join(words)

@@ -9,6 +9,7 @@ from billing.api.endpoints import EVENT_PATH, NO_CUSTOMER, NO_SUBSCRIPTION, USAG
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.metering import usage
+from billing.metering.corrections import Correction, take_in_all
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES, read
@@ -18,8 +19,6 @@ from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_exa
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.load.pacing import with_pauses
 from ledger.records import choice_errors, shape_of
-
-EVENT = request_schemas.USAGE_EVENT
 
 
 class OneUsageEvent(BillingEndpoint):
@@ -63,9 +62,13 @@ class UsageEvents(WriteEndpoint):
         )
 
     @operation(
-        "takeInUsage", "Send usage events", "Up to 1,000 events, each with a result. An event's key is permanently unique.",
+        "takeInUsage", "Send usage events",
+        "Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique.",
         tag=USAGE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(shape_of(request_schemas.Usage), {"one event": examples.USAGE_BODY}),
+        takes=RequestBody(
+            shape_of(request_schemas.Usage),
+            {"one event": examples.USAGE_BODY, "a correction and a cancellation": examples.CORRECTIONS_BODY},
+        ),
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
         "accepted, duplicate, conflict or invalid, for each.")},
     )  # fmt: skip
@@ -74,17 +77,17 @@ class UsageEvents(WriteEndpoint):
 
 
 def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
-    good: list[usage.NewEvent] = []
+    good: list[usage.NewEvent | Correction] = []
     results: list[dict[str, Any] | None] = []
     for raw in with_pauses(raw_events):
         try:
-            fields = read(EVENT, raw)
+            shape = request_schemas.event_shape(raw)
+            good.append(shape.make(read(shape, raw)))
         except InvalidRequest as invalid:
             results.append(_invalid(raw, invalid))
             continue
-        good.append(EVENT.make(fields))
         results.append(None)
-    taken_in = map(response_schemas.UsageResultSerializer.body, usage.take_in(good))
+    taken_in = map(response_schemas.UsageResultSerializer.body, take_in_all(good))
     return [result if result is not None else next(taken_in) for result in results]
 
 

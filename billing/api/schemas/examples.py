@@ -80,6 +80,12 @@ USAGE_BODY: dict[str, Any] = {
          "occurred_at": "2026-01-10T12:00:00Z"},
     ]
 }  # fmt: skip
+CORRECTIONS_BODY: dict[str, Any] = {
+    "events": [
+        {"idempotency_key": "fix-1", "subscription": "SUB-1234", "corrects": "call-1", "value": "150"},
+        {"idempotency_key": "fix-2", "subscription": "SUB-1234", "cancels": "call-2"},
+    ]
+}  # fmt: skip
 USAGE: dict[str, Any] = {"results": [{"idempotency_key": "call-1", "result": "accepted", "detail": ""}]}
 GENERATION_BODY: dict[str, Any] = {"as_of": "2026-02-01T00:00:00Z"}
 INVOICE: dict[str, Any] = {
@@ -139,4 +145,5 @@ SUBSCRIPTION_DETAIL: dict[str, Any] = {
 USAGE_EVENT: dict[str, Any] = {
     "idempotency_key": "call-8812", "subscription": "SUB-1234", "meter": "calls", "value": "200",
     "occurred_at": "2026-01-10T10:00:00.000000Z", "properties": {"region": "eu"}, "recorded_at": "2026-01-10T10:00:01.250000Z",
+    "corrects": None, "cancels": None, "corrected_by": None,
 }  # fmt: skip

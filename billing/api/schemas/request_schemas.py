@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.documents.sellers import NewSeller
 from billing.generator.options import Scope
+from billing.metering.corrections import EventCancellation, EventCorrection
 from billing.metering.usage import MAX_EVENTS, NewEvent
 from billing.models import Invoice
 from billing.orders.customers import CustomerChange
@@ -17,7 +18,7 @@ from billing.rating.prices.reading import PriceValue
 from billing.rating.values import Currency, OneLine, Ref, Units, Used
 from billing.reads.subscriptions import STATES
 from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
-from ledger.records import Nested, Record, Shape
+from ledger.records import Nested, Record, Shape, shape_of
 from ledger.values import (
     MAX_REASON_CHARACTERS,
     Amount,
@@ -35,6 +36,8 @@ from ledger.values import (
 CHARGE = Shape(NewCharge, without={"ref"})
 USAGE_EVENT = Shape(NewEvent, name="NewUsageEvent")
 SELLER = Shape(NewSeller, without={"ref"})
+EVENT_SHAPES: dict[str, Shape[Any]] = {"corrects": shape_of(EventCorrection), "cancels": shape_of(EventCancellation)}
+"""What corrects or cancels an event, by the member that only it has."""
 CUSTOMER_CHANGE = Shape(CustomerChange, without={"ref"})
 
 
@@ -85,7 +88,13 @@ class RawEvent(Value):
         return value
 
     def openapi(self) -> Any:
-        return USAGE_EVENT
+        return {"anyOf": [USAGE_EVENT, *EVENT_SHAPES.values()]}
+
+
+def event_shape(raw: Any) -> Shape[Any]:
+    """Return the shape of an event, correction or cancellation."""
+    names = raw.keys() & EVENT_SHAPES.keys() if isinstance(raw, dict) else ()
+    return EVENT_SHAPES[min(names)] if names else USAGE_EVENT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -286,6 +286,9 @@ class UsageEventSerializer(ResponseSchema):
     occurred_at = time()
     properties = computed(serializers.DictField(), lambda event: in_key_order(event.properties))
     recorded_at = time()
+    corrects = text(null=True)
+    cancels = text(null=True)
+    corrected_by = text(null=True)
 
 
 class UsageResultSerializer(ResponseSchema):
@@ -322,7 +325,7 @@ class CoveredUnitsSerializer(serializers.Serializer[Any]):
     credit_type = text()
 
 
-class ConversionSerializer(serializers.Serializer[Any]):
+class ConvertedQuantitySerializer(serializers.Serializer[Any]):
     """The measured quantity in units of the price."""
 
     measured = text()
@@ -339,7 +342,7 @@ class RatingSerializer(serializers.Serializer[Any]):
     exact = text()
     steps = RatingStepSerializer(many=True)
     covered = CoveredUnitsSerializer(required=False)
-    conversion = ConversionSerializer(required=False)
+    conversion = ConvertedQuantitySerializer(required=False)
 
 
 # Invoices --------------------------------------------------------------------------------------------

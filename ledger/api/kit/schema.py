@@ -227,6 +227,8 @@ def _with_references(auto_schema: Any, schema: Any, direction: Any) -> Any:
         return auto_schema.resolve_serializer(schema, direction).ref
     if isinstance(schema, OneOf):
         return _one_of(auto_schema, schema, direction).ref
+    if isinstance(schema, list):
+        return [_with_references(auto_schema, part, direction) for part in schema]
     if not isinstance(schema, dict):
         return schema
     return {name: _with_references(auto_schema, part, direction) for name, part in schema.items()}

@@ -21,6 +21,7 @@ from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
 from billing.generator.run.steps import InvoiceSummary
 from billing.metering import usage
+from billing.metering.corrections import Correction, EventCancellation, EventCorrection, take_in_all
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
@@ -75,6 +76,7 @@ class SimulatedSubscription:
     started_at: datetime
     documents: dict[int, slow.Document] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    used: list[tuple[str, slow.Event]] = field(default_factory=list)
     last_run: datetime = BEGIN
 
 
@@ -331,8 +333,26 @@ class Simulator:
         results = usage.take_in(events) if events else []
         assert {one.result for one in results} <= {usage.EventStatus.ACCEPTED}
         simulated.model.events += modelled
+        simulated.used += [(event.idempotency_key, one) for event, one in zip(events, modelled, strict=True)]
         for one in modelled:
             simulated.log.append(f"use {one}")
+        if simulated.used and pick.random() < 0.2:
+            self._correct(simulated, pick.randrange(len(simulated.used)))
+
+    def _correct(self, simulated: SimulatedSubscription, index: int) -> None:
+        """Correct or cancel an event that counts."""
+        pick = self.random
+        key, known = simulated.used.pop(index)
+        simulated.model.events.remove(known)
+        named = {"idempotency_key": unique("fix"), "subscription": simulated.ref}
+        made: Correction = EventCancellation(**named, cancels=key)
+        if pick.random() < 0.5:
+            better = replace(known, value=Fraction(pick.randrange(1, 400)))
+            made = EventCorrection(**named, corrects=key, value=Decimal(int(better.value)), properties=known.properties)
+            simulated.model.events.append(better)
+            simulated.used.append((made.idempotency_key, better))
+        assert [one.result for one in take_in_all([made])] == [usage.EventStatus.ACCEPTED]
+        simulated.log.append(f"correct {known} by {made}")
 
     def _give_coupon(self, simulated: SimulatedSubscription) -> None:
         pick = self.random

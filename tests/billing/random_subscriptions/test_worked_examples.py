@@ -24,6 +24,7 @@ class Ordered:
 
     def __init__(self, api: ApiClient, example: Example) -> None:
         self.api, self.example = api, example
+        self.used: list[str] = []
         self.ref, self.customer, self.plan = unique("SUB"), unique("CUST"), unique("plan")
         currency = example.plan.get("currency", "EUR")
         customer: dict[str, Any] = {"ref": self.customer, "name": "Ada", "currency": currency}
@@ -55,9 +56,15 @@ class Ordered:
         if what == "amend":
             self._post(f"/v1/subscriptions/{self.ref}/amendments", given)
             return
-        value, occurred_at, properties = given
-        event = {"idempotency_key": unique("use"), "subscription": self.ref, "meter": "calls", "value": value}
-        event |= {"occurred_at": occurred_at, "properties": properties}
+        event = {"idempotency_key": unique("use"), "subscription": self.ref}
+        if what == "correct":
+            number, value = given
+            key = self.used[number]
+            event |= {"cancels": key} if value is None else {"corrects": key, "value": value}
+        else:
+            value, occurred_at, properties = given
+            event |= {"meter": "calls", "value": value, "occurred_at": occurred_at, "properties": properties}
+        self.used.append(event["idempotency_key"])
         response = self._post("/v1/usage-events", {"events": [event]})
         assert [one["result"] for one in response["results"]] == ["accepted"]
 

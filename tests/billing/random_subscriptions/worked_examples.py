@@ -57,6 +57,11 @@ def calls(value: str, day: str = "01-05", **properties: str) -> Step:
     return "use", (value, f"2026-{day}T12:00:00Z", properties)
 
 
+def correct(number: int, value: str | None) -> Step:
+    """Another value for an event by its number, from 0 on; None cancels it. Corrections count on."""
+    return "correct", (number, value)
+
+
 def amend(day: str, **wish: Any) -> Step:
     """A change from a day of 2026 on."""
     return "amend", {"effective_at": f"2026-{day}T00:00:00Z", **wish}
@@ -453,6 +458,28 @@ LATE = [
             late(18, 20, 40)),
 ]  # fmt: skip
 
+USED_TWICE = [calls("100"), calls("50", "01-06")]
+CORRECTIONS = [
+    # 60 + 50 at 0.02
+    january("a correction before the bill", metered(), [*USED_TWICE, correct(0, "60")], 220),
+    january("a cancellation before the bill", metered(), [*USED_TWICE, correct(0, None)], 100),
+    # 60, then 70, then nothing: 50 at 0.02
+    january("a correction that is corrected and cancelled", metered(),
+            [*USED_TWICE, correct(0, "60"), correct(2, "70"), correct(3, None)], 100),
+    # Two events, not three
+    january("a correction is no event more", aggregated("count"), [*USED_TWICE, correct(0, "60")], 200),
+    january("the highest was wrong", aggregated("max"), [*USED_TWICE, correct(0, None)], 5000),
+    # 3.00 were billed, 1.00 counts
+    Example("a cancellation after the bill", [metered()], [*USED_TWICE, bill("02-01"), correct(0, None), bill("02-02")],
+            [*late(-200), ("carried", None, 200)]),
+    # 3.00 were billed, 4.00 count
+    Example("a correction after the bill", [metered()], [*USED_TWICE, bill("02-01"), correct(0, "150"), bill("02-02")],
+            late(100)),
+    # 12.00 for 10 calls; 5 calls are 7.00
+    Example("a correction in tiers", [tiered("graduated")], [calls("10"), bill("02-01"), correct(0, "5"), bill("02-02")],
+            [*late(-500), ("carried", None, 500)]),
+]  # fmt: skip
+
 LATE_CALLS = [calls("50"), bill("02-01"), calls("10", "01-20"), bill("02-10")]
 USAGE_IN_CREDITS = [
     # 250 / 2.5 = 100 calls; 50 x 0.02.
@@ -498,5 +525,6 @@ EXAMPLES = (
     + CURRENCIES
     + PAYING
     + LATE
+    + CORRECTIONS
     + USAGE_IN_CREDITS
 )

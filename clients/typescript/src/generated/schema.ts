@@ -1717,7 +1717,7 @@ export interface paths {
         put?: never;
         /**
          * Send usage events
-         * @description Up to 1,000 events, each with a result. An event's key is permanently unique.
+         * @description Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique.
          *
          *     Scope: `billing:write`.
          */
@@ -2784,6 +2784,14 @@ export interface components {
             /** @description The decimals to which it is rounded. Default: `0`. */
             decimals?: string | number;
         };
+        /** @description The measured quantity in units of the price. */
+        ConvertedQuantity: {
+            measured: string;
+            quantity: string;
+            divide_by: string | null;
+            multiply_by: string | null;
+            rounding: string;
+        };
         /** @description What an entry changed of the cost of a lot. */
         CostChange: {
             /**
@@ -3309,6 +3317,30 @@ export interface components {
              * @description The quantity that it priced.
              */
             quantity: number;
+        };
+        /** @description An event no longer counts, and no other takes its place. */
+        EventCancellation: {
+            /** @description Permanently unique, as that of an event. */
+            idempotency_key: string;
+            /** @description The subscription of the event. */
+            subscription: string;
+            /** @description The key of the event that no longer counts. */
+            cancels: string;
+        };
+        /** @description Another value, and other properties, for an event: of the same subscription, meter and time. */
+        EventCorrection: {
+            /** @description Permanently unique, as that of an event. */
+            idempotency_key: string;
+            /** @description The subscription of the event. */
+            subscription: string;
+            /** @description The key of the event that no longer counts. */
+            corrects: string;
+            /** @description How much it was. */
+            value: string | number;
+            /** @description The properties that it has from now on. */
+            properties?: {
+                [key: string]: unknown;
+            };
         };
         /** @description The soonest expiry among the open lots. */
         Expiry: {
@@ -5117,7 +5149,7 @@ export interface components {
             exact: string;
             steps: components["schemas"]["RatingStep"][];
             covered?: components["schemas"]["CoveredUnits"];
-            conversion?: components["schemas"]["Conversion"];
+            conversion?: components["schemas"]["ConvertedQuantity"];
         };
         /** @description One step of a calculation. */
         RatingStep: {
@@ -6197,7 +6229,7 @@ export interface components {
         /** @description Usage events. */
         Usage: {
             /** @description Each is validated separately. */
-            events: components["schemas"]["NewUsageEvent"][];
+            events: (components["schemas"]["NewUsageEvent"] | components["schemas"]["EventCorrection"] | components["schemas"]["EventCancellation"])[];
         };
         /** @description One use of a service. */
         UsageEvent: {
@@ -6210,6 +6242,9 @@ export interface components {
                 [key: string]: unknown;
             };
             recorded_at: string;
+            corrects: string | null;
+            cancels: string | null;
+            corrected_by: string | null;
         };
         /** @description A page of a list. */
         UsageEventPage: {

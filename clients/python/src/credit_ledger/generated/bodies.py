@@ -301,10 +301,20 @@ class Charge(TypedDict):
 class Conversion(TypedDict):
     """The measured quantity in another unit: divided or multiplied, then rounded once for the period."""
 
-    divide_by: NotRequired[str | float]
-    multiply_by: NotRequired[str | float]
+    divide_by: NotRequired[Decimal | str | float]
+    multiply_by: NotRequired[Decimal | str | float]
     rounding: NotRequired[RoundingEnum]
-    decimals: NotRequired[str | int]
+    decimals: NotRequired[Decimal | str | int]
+
+
+class ConvertedQuantity(TypedDict):
+    """The measured quantity in units of the price."""
+
+    measured: str
+    quantity: str
+    divide_by: str | None
+    multiply_by: str | None
+    rounding: str
 
 
 class CostChange(TypedDict):
@@ -556,6 +566,24 @@ class EntryRating(TypedDict):
     rate: str
     version: int
     quantity: int
+
+
+class EventCancellation(TypedDict):
+    """An event no longer counts, and no other takes its place."""
+
+    idempotency_key: str
+    subscription: str
+    cancels: str
+
+
+class EventCorrection(TypedDict):
+    """Another value, and other properties, for an event: of the same subscription, meter and time."""
+
+    idempotency_key: str
+    subscription: str
+    corrects: str
+    value: Decimal | str | int
+    properties: NotRequired[Mapping[str, Any]]
 
 
 class Expiry(TypedDict):
@@ -1151,7 +1179,7 @@ class Rating(TypedDict):
     exact: str
     steps: list[RatingStep]
     covered: NotRequired[CoveredUnits]
-    conversion: NotRequired[Conversion]
+    conversion: NotRequired[ConvertedQuantity]
 
 
 RatingStep = TypedDict(
@@ -1570,6 +1598,9 @@ class UsageEvent(TypedDict):
     occurred_at: str
     properties: dict[str, Any]
     recorded_at: str
+    corrects: str | None
+    cancels: str | None
+    corrected_by: str | None
 
 
 class UsageResult(TypedDict):

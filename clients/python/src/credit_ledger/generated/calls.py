@@ -32,6 +32,8 @@ from credit_ledger.generated.bodies import (
     DeliveryDetails,
     DurationEnum,
     Entry,
+    EventCancellation,
+    EventCorrection,
     ExpiryEnum,
     Explanation,
     FreezeBody,
@@ -2618,11 +2620,14 @@ def usage_events(
 
 
 def record_usage(
-    *, events: Sequence[NewUsageEvent], dry_run: bool = False, idempotency_key: str | None = None
+    *,
+    events: Sequence[NewUsageEvent | EventCorrection | EventCancellation],
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
 ) -> Call[UsageResults]:
     """Send usage events.
 
-    Up to 1,000 events, each with a result. An event's key is permanently unique.
+    Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique.
 
     Scope: `billing:write`.
     """

@@ -1,0 +1,231 @@
+"""Corrections and cancellations of usage events: events of their own, beside the event that then no longer counts."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
+
+from django.db import IntegrityError, connection, transaction
+
+from billing.metering.usage import (
+    KNOWN_DIGESTS,
+    TAKE_IN,
+    EventKey,
+    EventResult,
+    EventStatus,
+    NewEvent,
+    digest_of,
+    row_of,
+    take_in,
+)
+from billing.models import Subscription
+from billing.rating.money import decimal_text
+from billing.rating.values import Ref, Used
+from ledger.database.statements import fetch_rows
+from ledger.database.transactions import own_or_joined
+from ledger.records import Record
+from ledger.values import Metadata
+
+TRIES: Final = 3
+"""How often corrections are looked at again after another request corrected one of their events first."""
+
+# The event of each key with what corrected it. The row of the key has its subscription and time, so one partition is read.
+ORIGINALS = """
+    SELECT key.idempotency_key, key.subscription_id, event.meter, key.occurred_at, event.counts, later.idempotency_key
+    FROM billing_usagekey AS key
+    LEFT JOIN billing_usageevent AS event ON event.subscription_id = key.subscription_id
+        AND event.occurred_at = key.occurred_at AND event.idempotency_key = key.idempotency_key
+    LEFT JOIN billing_usageevent AS later ON later.subscription_id = event.subscription_id AND later.meter = event.meter
+        AND later.occurred_at = event.occurred_at AND later.corrects = event.idempotency_key
+    WHERE key.idempotency_key = ANY(%s)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventCorrection(Record):
+    """Another value, and other properties, for an event: of the same subscription, meter and time."""
+
+    idempotency_key: Annotated[str, EventKey("Permanently unique, as that of an event.")]
+    subscription: Annotated[str, Ref("The subscription of the event.")]
+    corrects: Annotated[str, EventKey("The key of the event that no longer counts.")]
+    value: Annotated[Decimal, Used("How much it was.")]
+    properties: Annotated[dict[str, Any], Metadata("The properties that it has from now on.")] = field(default_factory=dict)
+
+    counts: ClassVar[bool] = True
+
+    @property
+    def target(self) -> str:
+        """The key of the event that no longer counts."""
+        return self.corrects
+
+    def content_digest(self) -> bytes:
+        """SHA-256 over its content, with the number in one canonical form."""
+        return digest_of([self.subscription, {"corrects": self.corrects}, decimal_text(self.value), self.properties])
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventCancellation(Record):
+    """An event no longer counts, and no other takes its place."""
+
+    idempotency_key: Annotated[str, EventKey("Permanently unique, as that of an event.")]
+    subscription: Annotated[str, Ref("The subscription of the event.")]
+    cancels: Annotated[str, EventKey("The key of the event that no longer counts.")]
+
+    counts: ClassVar[bool] = False
+    value: ClassVar[Decimal] = Decimal(0)
+    properties: ClassVar[dict[str, Any]] = {}
+
+    @property
+    def target(self) -> str:
+        """The key of the event that no longer counts."""
+        return self.cancels
+
+    def content_digest(self) -> bytes:
+        """SHA-256 over its content."""
+        return digest_of([self.subscription, {"cancels": self.cancels}])
+
+
+Correction = EventCorrection | EventCancellation
+
+
+class _Original(NamedTuple):
+    """A row of ORIGINALS; `meter` is None if the events of its month were dropped."""
+
+    idempotency_key: str
+    subscription_id: int
+    meter: str | None
+    occurred_at: datetime
+    counts: bool | None
+    corrected_by: str | None
+
+
+def stored_event(row: dict[str, Any]) -> NewEvent | Correction:
+    """Return the request that a stored event came from, unchecked.
+
+    Args:
+        row: the fields of a new event, with `corrects` and `counts` as they are stored.
+    """
+    known = {name: row[name] for name in ("idempotency_key", "subscription")}
+    if row["corrects"] is None:
+        return NewEvent(**known, **{name: row[name] for name in ("meter", "value", "occurred_at", "properties")})
+    if row["counts"]:
+        return EventCorrection(**known, corrects=row["corrects"], value=row["value"], properties=row["properties"])
+    return EventCancellation(**known, cancels=row["corrects"])
+
+
+def take_in_all(events: Sequence[NewEvent | Correction]) -> list[EventResult]:
+    """Write new events, then corrections and cancellations, and return the result of each; all in one transaction.
+
+    A correction or cancellation of an unknown event, of an event of another subscription, or of a cancellation is invalid; if the
+    event is corrected or cancelled already, it is a conflict. Neither uses its key.
+    """
+    with own_or_joined():
+        new = iter(take_in([event for event in events if isinstance(event, NewEvent)]))
+        corrected = iter(_correct([event for event in events if not isinstance(event, NewEvent)]))
+        return [next(new) if isinstance(event, NewEvent) else next(corrected) for event in events]
+
+
+def _correct(corrections: Sequence[Correction]) -> list[EventResult]:
+    if not corrections:
+        return []
+    ids = dict(Subscription.objects.filter(ref__in={one.subscription for one in corrections}).values_list("ref", "id"))
+    first: dict[str, Correction] = {}
+    for one in corrections:
+        first.setdefault(one.idempotency_key, one)
+    results: dict[str, EventResult] = {}
+    for _ in range(TRIES):
+        try:
+            with transaction.atomic():
+                results = _decide(first, ids)
+            break
+        except IntegrityError:  # Another request corrected one of the events in the meantime: look again.
+            continue
+    known = _known_digests(list(first))
+    return [_result(one, first, results, known) for one in corrections]
+
+
+def _result(
+    one: Correction, first: dict[str, Correction], results: dict[str, EventResult], known: dict[str, bytes]
+) -> EventResult:
+    key = one.idempotency_key
+    result = results.get(key)
+    if result is not None and (first[key] is one or result.result != EventStatus.ACCEPTED):
+        return result
+    is_same = known.get(key) == one.content_digest()
+    return EventResult(key, EventStatus.DUPLICATE if is_same else EventStatus.CONFLICT)
+
+
+def _decide(first: dict[str, Correction], ids: dict[str, int]) -> dict[str, EventResult]:
+    """Write the corrections that are possible. Return the results of all whose keys are new.
+
+    Raises:
+        IntegrityError: another request corrected one of the events first; nothing was written.
+    """
+    results: dict[str, EventResult] = {}
+    used = _known_digests(list(first))
+    waiting = [one for key, one in first.items() if key not in used]
+    while waiting:
+        originals = {row.idempotency_key: row for row in fetch_rows(_Original, ORIGINALS, [[one.target for one in waiting]])}
+        ready: dict[str, Correction] = {}
+        later: list[Correction] = []
+        keys = {one.idempotency_key for one in waiting}
+        for one in waiting:
+            refusal = _refusal(one, originals.get(one.target), ids, ready)
+            if refusal is None:
+                ready[one.target] = one
+            elif one.target in keys and one.target not in originals and one.target != one.idempotency_key:
+                later.append(one)
+            else:
+                results[one.idempotency_key] = refusal
+        results |= _write(list(ready.values()), originals)
+        if not ready:
+            results |= {one.idempotency_key: _unknown(one) for one in later}
+            break
+        waiting = later
+    return results
+
+
+def _refusal(
+    one: Correction, original: _Original | None, ids: dict[str, int], ready: dict[str, Correction]
+) -> EventResult | None:
+    """Return why an event cannot be corrected; None if it can."""
+    key = one.idempotency_key
+    if one.subscription not in ids:
+        return EventResult(key, EventStatus.INVALID, f"there is no subscription {one.subscription!r}")
+    if original is None:
+        return _unknown(one)
+    if original.subscription_id != ids[one.subscription]:
+        return EventResult(key, EventStatus.INVALID, f"the event {one.target!r} is of another subscription")
+    if original.meter is None:
+        return EventResult(
+            key, EventStatus.INVALID, f"the event {one.target!r} is billed, and the events of its month were dropped"
+        )
+    if not original.counts:
+        return EventResult(key, EventStatus.INVALID, f"{one.target!r} is a cancellation, which cannot be corrected")
+    by = ready[one.target].idempotency_key if one.target in ready else original.corrected_by
+    if by is not None:
+        return EventResult(key, EventStatus.CONFLICT, f"the event {one.target!r} is already corrected or cancelled by {by!r}")
+    return None
+
+
+def _unknown(one: Correction) -> EventResult:
+    return EventResult(one.idempotency_key, EventStatus.INVALID, f"there is no event with the key {one.target!r}")
+
+
+def _write(corrections: Sequence[Correction], originals: dict[str, _Original]) -> dict[str, EventResult]:
+    rows = [
+        row_of(one, originals[one.target].subscription_id, originals[one.target].meter, originals[one.target].occurred_at)
+        | {"corrects": one.target, "counts": one.counts}
+        for one in corrections
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(TAKE_IN, [json.dumps(rows)])
+        return {key: EventResult(key, EventStatus.ACCEPTED) for (key,) in cursor.fetchall()}
+
+
+def _known_digests(keys: list[str]) -> dict[str, bytes]:
+    with connection.cursor() as cursor:
+        cursor.execute(KNOWN_DIGESTS, [keys])
+        return {key: bytes(digest) for key, digest in cursor.fetchall()}
