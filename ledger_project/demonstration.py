@@ -185,7 +185,7 @@ CUSTOMERS: Final = {
 }
 SELLER: Final = {
     "name": "Example Tokens GmbH", "line1": "Musterstraße 1", "postal_code": "10115", "city": "Berlin", "country": "DE",
-    "vat_id": "DE123456789", "email": "billing@example.com",
+    "vat_id": "DE123456788", "email": "billing@example.com",
 }  # fmt: skip
 PRICES: Final[list[dict[str, Any]]] = [
     {"key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "49.00", "tax_rate": "20"},

@@ -14,7 +14,7 @@ from billing.documents.printing.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, Seller
 from billing.orders.customers import ADDRESS_LINES
 from billing.rating.names import Names
-from billing.rating.values import OneLine, Ref
+from billing.rating.values import OneLine, Ref, VatId
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -23,6 +23,7 @@ from ledger.values import Boolean, InvalidValue, Text
 
 MAX_TERMS_CHARACTERS: Final = 500
 MAX_FOOTER_CHARACTERS: Final = 240
+VAT_ID_OR_NONE: Final = "(?:[A-Z]{2}[0-9A-Z+*]{2,30})?"
 PREFIX: Final[Any] = {"most": 12, "least": 1, "pattern": "[A-Z0-9]+", "rule": "1 to 12 capital letters and digits"}
 ADDRESS_MOST: Final = {name: line.most for name, line in ADDRESS_LINES.items()}
 
@@ -53,10 +54,7 @@ class NewSeller(Record):
     postal_code: Annotated[str, OneLine("Postal code.", most=ADDRESS_MOST["postal_code"])] = ""
     city: Annotated[str, OneLine("City.", most=ADDRESS_MOST["city"], least=1)]
     country: Annotated[str, OneLine("ISO 3166.", most=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)")]
-    vat_id: Annotated[
-        str, OneLine("VAT id; begins with its country.", most=32, pattern="(?:[A-Z]{2}[0-9A-Z+*]{2,30})?",
-                     rule="a VAT id that begins with its country, without spaces"),
-    ] = ""  # fmt: skip
+    vat_id: Annotated[str, VatId("Begins with its country; ids of the EU are checked offline.", pattern=VAT_ID_OR_NONE)] = ""
     tax_number: Annotated[str, OneLine("Tax number.", most=32)] = ""
     register: Annotated[str, OneLine("Company register and number.", most=100)] = ""
     email: Annotated[str, OneLine("For questions about documents.", most=100)] = ""

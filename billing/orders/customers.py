@@ -10,7 +10,7 @@ from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
-from billing.rating.values import Currency, Ref
+from billing.rating.values import Currency, Ref, VatId
 from ledger.database.lock_names import CUSTOMER
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -50,7 +50,7 @@ class NewCustomer(Record):
     time_zone: Annotated[str, Zone("For dates on documents.")] = "UTC"
     language: Annotated[str, Text("BCP 47.", most=16, least=2)] = "en"
     address: Annotated[dict[str, Any], Metadata("As printed on the invoice.")] = field(default_factory=dict)
-    vat_id: Annotated[str, Text("VAT identification number; needed for reverse charge.", most=32)] = ""
+    vat_id: Annotated[str, VatId("VAT identification number; needed for reverse charge. Ids of the EU are checked offline.")] = ""
     vat_status: Annotated[
         str,
         Choice(
@@ -90,7 +90,7 @@ class CustomerChange(Record):
     address: Annotated[
         dict[str, Any] | None, Metadata("As printed on the invoice; replaces the whole address, except in a merge patch.")
     ] = None
-    vat_id: Annotated[str | None, Text("VAT identification number; needed for reverse charge.", most=32)] = None
+    vat_id: Annotated[str | None, VatId("VAT identification number, as for a new customer.")] = None
     vat_status: Annotated[str | None, Choice(VatStatus, "As for a new customer.")] = None
     terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
     grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None

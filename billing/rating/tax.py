@@ -1,14 +1,20 @@
-"""Tax per category and rate, on the rounded base, never per line; and the category that follows from the buyer. Pure."""
+"""Tax per category and rate, on the rounded base, never per line; VAT ids, and the category that follows from the buyer. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
+
+from stdnum.eu import vat as eu_vat
+from stdnum.exceptions import InvalidChecksum, ValidationError
 
 from billing.rating.money import round_half_up
 
 STANDARD = "S"
+EU: Final = frozenset(state.upper() for state in eu_vat.MEMBER_STATES)
+"""The member states by ISO 3166, and XI."""
 NOTES = {
     "AE": "Reverse charge",
     "E": "Exempt from VAT",
@@ -25,6 +31,57 @@ class VatStatus(StrEnum):
     TAXABLE = "taxable"
     REVERSE_CHARGE = "reverse_charge"
     EXEMPT = "exempt"
+
+
+# VAT ids ---------------------------------------------------------------------------------------------
+
+
+class VatIdWrong(ValueError):
+    """A VAT id of the EU has a wrong form or wrong check digits."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(detail)
+        self.rule = rule
+        self.detail = detail
+
+
+def vat_country(vat_id: str) -> str:
+    """Return the member state of the EU, or XI for Northern Ireland, that gave a VAT id; empty for every other id."""
+    prefix = vat_id.strip()[:2].upper()
+    country = {"EL": "GR"}.get(prefix, prefix)
+    return country if country in EU else ""
+
+
+def checked_vat_id(vat_id: str) -> str:
+    """Return a VAT id; one of the EU in capitals and without spaces, dots and hyphens.
+
+    The check is offline: whether the id was given to anybody, only the tax office knows.
+
+    Raises:
+        VatIdWrong: an id of the EU has not the form of its country, or wrong check digits.
+    """
+    country = vat_country(vat_id)
+    if not country:
+        return vat_id
+    try:
+        found: str = eu_vat.validate(vat_id)
+    except InvalidChecksum:
+        raise VatIdWrong("wrong-check-digits", f"This VAT id of {country} has wrong check digits.") from None
+    except ValidationError:
+        raise VatIdWrong("wrong-form", f"This has not the form of a VAT id of {country}.") from None
+    return "EL" + found[2:] if country == "GR" else found
+
+
+def suggested_status(status: str, vat_id: str, seller_country: str) -> VatStatus | None:
+    """Return the status that a customer probably needs and does not have; None if there is nothing to suggest.
+
+    A service to a business in another member state is taxed there, and the customer owes the tax. Source: Directive 2006/112/EC,
+    Articles 44 and 196. Northern Ireland counts as a member state for goods only.
+    """
+    country = vat_country(vat_id)
+    seller = {"EL": "GR"}.get(seller_country, seller_country)
+    is_abroad = country not in ("", "XI", seller) and seller in EU - {"XI"}
+    return VatStatus.REVERSE_CHARGE if is_abroad and status == VatStatus.TAXABLE else None
 
 
 CATEGORY_OF = {VatStatus.REVERSE_CHARGE: "AE", VatStatus.EXEMPT: "E"}

@@ -4,9 +4,10 @@ from functools import partial
 from typing import Any
 
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
+from billing.rating.tax import VatIdWrong, checked_vat_id
 from ledger.values import Currency, Holder, InvalidValue, Number, Text
 
-__all__ = ["Currency", "Money", "OneLine", "Ref", "Units", "Used"]
+__all__ = ["Currency", "Money", "OneLine", "Ref", "Units", "Used", "VatId"]
 
 Ref = Holder
 """The reference of a customer, plan, subscription or coupon; it has the form of a holder's id."""
@@ -31,3 +32,17 @@ class OneLine(Text):
         if line and not line.strip():
             raise InvalidValue("blank", "This must not be blank.")
         return line
+
+
+class VatId(OneLine):
+    """A VAT id. One of the EU must be right in form and check digits; others are kept as they are."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(text, most=32, **options)
+
+    def read(self, value: Any) -> str:
+        vat_id = super().read(value)
+        try:
+            return checked_vat_id(vat_id)
+        except VatIdWrong as wrong:
+            raise InvalidValue(wrong.rule, wrong.detail) from None

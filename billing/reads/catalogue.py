@@ -1,6 +1,6 @@
 """Customers, plans and coupons, by their references and as lists."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -40,7 +40,11 @@ def customers(
         before, after: see `pages.page`.
     """
     rows = _equal(Customer.objects.all(), {"name__named": name, "holder_id": holder, "currency": currency})
-    return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+    found = page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
+    countries = seller_countries({row.seller for row in found})
+    for row in found:
+        row.seller_country = countries.get(row.seller, "")
+    return found
 
 
 # Sellers ---------------------------------------------------------------------------------------------
@@ -53,6 +57,12 @@ def seller(ref: str) -> Seller:
         NotFound: it does not exist.
     """
     return first_of(Seller.objects.filter(ref=ref).order_by("-pk"), "seller", ref)
+
+
+def seller_countries(refs: Collection[str]) -> dict[str, str]:
+    """Return the countries of these sellers in their current versions, by one query."""
+    last = Seller.objects.filter(ref__in=refs).values("ref").annotate(last=Max("id")).values("last")
+    return dict(Seller.objects.filter(pk__in=last).values_list("ref", "details__country"))
 
 
 def sellers(*, before: int | None = None, after: int | None = None, limit: int) -> list[Seller]:

@@ -163,7 +163,7 @@ def _billed_customer() -> None:
     services.grant(holder_id="acme", amount=900, idempotency_key="first")
     customer = CustomerFactory(
         ref="C-1", holder_id="acme", credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")),
-        address={"line1": "Street 1"}, vat_id="DE123456789",
+        address={"line1": "Street 1"}, vat_id="DE123456788",
     )  # fmt: skip
     customers.change_customer(ref="C-1", name="Ada Lovelace Ltd")
     coupons.create_coupon(code="TEN", kind="percentage", value=Decimal(10), duration="recurring", periods=3)

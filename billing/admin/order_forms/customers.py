@@ -11,11 +11,13 @@ from billing.admin.order_forms.fields import OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import coupon_words
 from billing.documents.printing.pages import address_lines
+from billing.documents.sellers import current_seller
 from billing.models import Coupon, Customer, CustomerCoupon
 from billing.orders import coupons, customers
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.customers import CustomerChange, NewCustomer
 from billing.rating.prices.wording import amount
+from billing.rating.tax import suggested_status, vat_country
 from ledger.admin.forms.credit_amounts import CreditAmountsForm, value_of_a_credit
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
@@ -36,7 +38,7 @@ PRINTED: Final = {
     "language": Shown(required=True, initial=NewCustomer.language, help="Language of documents: English (en) or German (de)."),
     "vat_id": Shown(label="VAT id", help="Needed for reverse charge; begins with its country."),
     "vat_status": Shown(label="VAT", required=True, initial=NewCustomer.vat_status, words=VAT_WORDS),
-    "seller": Shown(required=True, initial=NewCustomer.seller, help="Who invoices: the ref of a seller."),
+    "seller": Shown(required=False, initial=NewCustomer.seller, help="Who invoices: the ref of a seller; empty: default."),
     "terms_days": Shown(label="Days to pay", required=True, initial=NewCustomer.terms_days, help="From the day of issue."),
     "grace_days": Shown(
         label="Days of grace",
@@ -75,7 +77,7 @@ class CustomerChangeForm(CustomerFields[CustomerChange]):
 
     def body(self) -> dict[str, Any]:
         """Return the JSON with the emptied fields."""
-        return {"vat_id": "", "address": {}} | super().body()
+        return {"vat_id": "", "address": {}, "seller": NewCustomer.seller} | super().body()
 
 
 class CustomerForm(CustomerFields[NewCustomer], CreditAmountsForm[NewCustomer]):
@@ -125,6 +127,8 @@ def customer_sentences(customer: Customer) -> list[str]:
     sentences.append(f"Documents say {address}." if address else "Documents have no address.")
     vat_id = f", VAT id {customer.vat_id}" if customer.vat_id else ""
     sentences.append(f"Tax: {VAT_WORDS.get(customer.vat_status, customer.vat_status)}{vat_id}.")
+    if suggestion := vat_suggestion(customer):
+        sentences.append(suggestion)
     if customer.grace_days:
         plural = "" if customer.grace_days == 1 else "s"
         sentences.append(f"Invoices stay drafts for {customer.grace_days} day{plural} and accept late usage until then.")
@@ -138,6 +142,18 @@ def customer_sentences(customer: Customer) -> list[str]:
     elif customer.holder_id:
         sentences.append(f"The holder is {customer.holder_id}, whose credits pay usage that is priced in credits.")
     return sentences
+
+
+def vat_suggestion(customer: Customer) -> str:
+    """Return that the customer probably owes the tax itself, in a sentence; empty if there is nothing to suggest."""
+    seller = current_seller(customer.seller)
+    country = str(seller.details["country"]) if seller else ""
+    if suggested_status(customer.vat_status, customer.vat_id, country) is None:
+        return ""
+    return (
+        f"Suggestion: reverse charge, because the VAT id is of another member state ({vat_country(customer.vat_id)}) than the "
+        f"seller ({country})."
+    )
 
 
 def address_words(address: Mapping[str, Any] | None) -> str:
@@ -193,7 +209,11 @@ def _described(customer: Customer, changes: Mapping[str, Any]) -> DryRun:
         (name.replace("_", " ").capitalize(), _text(name, getattr(customer, name)), _text(name, value))
         for name, value in changes.items()
     ]
-    return DryRun(sentences=[f"Documents say this about {customer.ref} from the next one on."], changes=rows)
+    for name, value in changes.items():
+        setattr(customer, name, value)
+    suggestion = vat_suggestion(customer)
+    sentences = [f"Documents say this about {customer.ref} from the next one on.", *([suggestion] if suggestion else [])]
+    return DryRun(sentences=sentences, changes=rows)
 
 
 def _text(name: str, value: Any) -> str:

@@ -4,12 +4,12 @@ from typing import Any
 
 CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
-    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456789", "vat_status": "taxable",
+    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456788", "vat_status": "taxable",
     "terms_days": 14, "grace_days": 3, "seller": "default",
 }  # fmt: skip
 SELLER_BODY: dict[str, Any] = {
     "name": "Nimbus Computing GmbH", "line1": "Lindenstraße 7", "postal_code": "10969", "city": "Berlin", "country": "DE",
-    "vat_id": "DE987654321", "iban": "DE89370400440532013000", "accent_color": "#0b6e4f",
+    "vat_id": "DE987654328", "iban": "DE89370400440532013000", "accent_color": "#0b6e4f",
     "payment_terms": {"en": "2 % off within 10 days."}, "numbers_per_year": True,
 }  # fmt: skip
 SELLER: dict[str, Any] = {
@@ -17,7 +17,7 @@ SELLER: dict[str, Any] = {
     "bic": "", "bank": "", "logo": "", "footer": {}, "invoice_prefix": "INV", "credit_note_prefix": "CN",
     "numbers_per_customer": False, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
 }  # fmt: skip
-CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "holder_id": None, "credits": None}
+CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "suggested_vat_status": None, "holder_id": None, "credits": None}
 BASE: dict[str, Any] = {
     "key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "10.00", "tax_rate": "20",
 }  # fmt: skip

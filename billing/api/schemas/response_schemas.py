@@ -7,11 +7,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from billing.documents.sellers import NewSeller
-from billing.models import Amendment, Plan, Seller
+from billing.models import Amendment, Customer, Plan, Seller
 from billing.orders import plans
 from billing.rating.prices.reading import price_dict
 from billing.rating.prices.steps import STEP_MEMBERS, StepReason
-from billing.reads.catalogue import GivenCoupon
+from billing.rating.tax import suggested_status
+from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
@@ -30,6 +31,13 @@ class PayingCreditsSerializer(ResponseSchema):
     unit_value = decimal(attrgetter("credit_unit_value"))
 
 
+def _suggested_status(customer: Customer) -> str | None:
+    country = getattr(customer, "seller_country", None)
+    if country is None:
+        country = seller_countries([customer.seller]).get(customer.seller, "")
+    return suggested_status(customer.vat_status, customer.vat_id, country)
+
+
 class CustomerSerializer(ResponseSchema):
     """Who pays."""
 
@@ -41,6 +49,12 @@ class CustomerSerializer(ResponseSchema):
     address = computed(serializers.DictField(), lambda customer: in_key_order(customer.address))
     vat_id = text()
     vat_status = text()
+    suggested_vat_status = text(
+        _suggested_status,
+        null=True,
+        help_text="`reverse_charge` if the VAT id is of another member state of the EU than the seller, and the customer is "
+        "taxable; otherwise null.",
+    )
     terms_days = whole()
     grace_days = whole()
     seller = text()

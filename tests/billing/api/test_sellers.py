@@ -2,8 +2,12 @@
 
 import pytest
 
+from billing.admin.order_forms.customers import customer_sentences
+from billing.documents.sellers import record_seller
 from billing.models import Seller
+from billing.orders.customers import change_customer
 from tests.billing.documents.issued import SELLER
+from tests.billing.factories import CustomerFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -47,3 +51,29 @@ def test_a_customer_names_its_seller(api):
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "/seller")
     assert api.post("/v1/customers", body).json()["seller"] == "default"
     assert api.patch("/v1/customers/C-1", {"seller": "us"}).json()["seller"] == "us"
+
+
+def test_a_wrong_vat_id_is_named_and_reverse_charge_suggested(api):
+    body = {"ref": "C-1", "name": "Ada", "currency": "EUR"}
+    for vat_id, code in (("DE123456789", "wrong-check-digits"), ("BE1", "wrong-form")):
+        refused = api.post("/v1/customers", body | {"vat_id": vat_id})
+        assert [(error["pointer"], error["code"]) for error in refused.json()["errors"]] == [("/vat_id", code)]
+        assert api.put("/v1/sellers/default", {**SELLER, "vat_id": vat_id}).status_code == 400
+    assert not Seller.objects.exists()
+    assert api.get("/v1/customers/C-1").status_code == 404
+    made = api.post("/v1/customers", body | {"vat_id": "be 0123.456.749"}).json()
+    assert (made["vat_id"], made["suggested_vat_status"]) == ("BE0123456749", None)
+    api.put("/v1/sellers/default", SELLER)
+    assert api.get("/v1/customers/C-1").json()["suggested_vat_status"] == "reverse_charge"
+    assert api.get("/v1/customers").json()["results"][0]["suggested_vat_status"] == "reverse_charge"
+    assert api.patch("/v1/customers/C-1", {"vat_status": "reverse_charge"}).json()["suggested_vat_status"] is None
+
+
+def test_the_customers_page_says_why_reverse_charge_is_suggested():
+    record_seller(SELLER, actor="test")
+    customer = CustomerFactory(vat_id="BE0123456749")
+    words = "Suggestion: reverse charge, because the VAT id is of another member state (BE) than the seller (DE)."
+    assert words in customer_sentences(customer)
+    change_customer(ref=customer.ref, vat_status="reverse_charge")
+    customer.refresh_from_db()
+    assert words not in customer_sentences(customer)

@@ -14,7 +14,7 @@ from tests.billing.factories import CustomerFactory, recurring, unique, use
 
 SELLER = {
     "name": "Nimbus Computing GmbH", "line1": "Lindenstraße 7", "postal_code": "10969", "city": "Berlin", "country": "DE",
-    "vat_id": "DE987654321", "register": "HRB 12345, Amtsgericht Charlottenburg", "email": "billing@nimbus.example",
+    "vat_id": "DE987654328", "register": "HRB 12345, Amtsgericht Charlottenburg", "email": "billing@nimbus.example",
     "phone": "+49 30 1234567", "website": "nimbus.example", "iban": "DE89370400440532013000", "bic": "COBADEFFXXX",
     "bank": "Commerzbank",
 }  # fmt: skip
@@ -59,7 +59,7 @@ def subscribed(
     details = {
         "name": "Umbrella Analytics SA",
         "address": BUYER_ADDRESS,
-        "vat_id": "BE0123456789",
+        "vat_id": "BE0123456749",
     } | customer
     return subscriptions.create_subscription(
         ref=unique("SUB"),

@@ -31,7 +31,7 @@ TEAM: dict[str, Any] = {"name": "Team plan", "names": {"de": "Teamtarif"}}
 def subscribed(*prices: dict[str, Any], language: str = "en", **plan: Any) -> Subscription:
     """A subscription to the plan "Team plan" in January, of a customer who reads that language."""
     made = PlanFactory(prices=list(prices or (SEATS, CALLS)), **(TEAM | plan))
-    customer = CustomerFactory(language=language, name="Umbrella Analytics SA", address=BUYER_ADDRESS, vat_id="BE0123456789")
+    customer = CustomerFactory(language=language, name="Umbrella Analytics SA", address=BUYER_ADDRESS, vat_id="BE0123456749")
     return SubscriptionFactory(plan=made.code, customer=customer.ref)
 
 

@@ -78,7 +78,7 @@ DOLLARS = {code: CreditUnit(code, "US dollars", "USD", 2) for code in ("credits"
 
 def source_of(document: dict[str, Any], language: str = "en", **more: Any) -> DocumentSource:
     """The document as it is printed for a Belgian customer."""
-    buyer = {"name": "Umbrella Analytics SA", "language": language, "address": BUYER_ADDRESS, "vat_id": "BE0123456789"}
+    buyer = {"name": "Umbrella Analytics SA", "language": language, "address": BUYER_ADDRESS, "vat_id": "BE0123456749"}
     return DocumentSource(document, SELLER, buyer, ZoneInfo("UTC"), credits=25_000, **more)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.tax import Taxable, TaxLine, tax_minor, taxes
+from billing.rating.tax import Taxable, TaxLine, VatIdWrong, checked_vat_id, suggested_status, tax_minor, taxes
 from tests.billing.rating.builders import PROPERTY
 
 
@@ -65,3 +65,56 @@ def test_bases_add_up_to_the_lines_whatever_their_order(amounts: list[tuple[str,
     assert taxes(Taxable(c, Decimal(r), a) for c, r, a in reversed(amounts)) == found
     for line in found:
         assert 2 * abs(line.tax_minor * 100 - line.base_minor * int(line.rate)) <= 100
+
+
+# VAT ids -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("de 123 456 788", "DE123456788"),
+        ("BE 0123.456.749", "BE0123456749"),
+        ("ATU12345675", "ATU12345675"),
+        ("EL094259216", "EL094259216"),
+        ("GR094259216", "EL094259216"),
+        ("GB999999973", "GB999999973"),
+        ("12-3456789", "12-3456789"),
+        ("", ""),
+    ],
+)
+def test_a_vat_id_of_the_eu_is_stored_in_one_spelling_and_others_as_they_are(given: str, stored: str) -> None:
+    assert checked_vat_id(given) == stored
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [("DE123456789", "wrong-check-digits"), ("DE12345", "wrong-form"), ("ATX12345675", "wrong-form"), ("XI1", "wrong-form")],
+)
+def test_a_vat_id_of_the_eu_with_another_form_or_other_check_digits_is_refused(given: str, rule: str) -> None:
+    with pytest.raises(VatIdWrong) as refused:
+        checked_vat_id(given)
+    assert refused.value.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("status", "vat_id", "seller", "suggested"),
+    [
+        ("taxable", "BE0123456749", "DE", "reverse_charge"),
+        ("taxable", "EL094259216", "DE", "reverse_charge"),
+        ("taxable", "BE0123456749", "GR", "reverse_charge"),
+        ("taxable", "EL094259216", "GR", None),
+        ("reverse_charge", "BE0123456749", "DE", None),
+        ("exempt", "BE0123456749", "DE", None),
+        ("taxable", "DE123456788", "DE", None),
+        ("taxable", "XI110305878", "DE", None),
+        ("taxable", "GB999999973", "DE", None),
+        ("taxable", "", "DE", None),
+        ("taxable", "BE0123456749", "CH", None),
+        ("taxable", "BE0123456749", "", None),
+    ],
+)
+def test_reverse_charge_is_suggested_for_a_business_in_another_member_state(
+    status: str, vat_id: str, seller: str, suggested: str | None
+) -> None:
+    assert suggested_status(status, vat_id, seller) == suggested

@@ -3005,6 +3005,8 @@ export interface components {
             };
             vat_id: string;
             vat_status: string;
+            /** @description `reverse_charge` if the VAT id is of another member state of the EU than the seller, and the customer is taxable; otherwise null. */
+            suggested_vat_status: string | null;
             terms_days: number;
             grace_days: number;
             seller: string;
@@ -4474,7 +4476,7 @@ export interface components {
             address?: {
                 [key: string]: unknown;
             };
-            /** @description VAT identification number; needed for reverse charge. Default: `""`. */
+            /** @description VAT identification number; needed for reverse charge. Ids of the EU are checked offline. Default: `""`. */
             vat_id?: string;
             /** @description Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax. Default: `"taxable"`. */
             vat_status?: components["schemas"]["VatStatusEnum"];
@@ -4591,7 +4593,7 @@ export interface components {
             city: string;
             /** @description ISO 3166. */
             country: string;
-            /** @description VAT id; begins with its country. Default: `""`. */
+            /** @description Begins with its country; ids of the EU are checked offline. Default: `""`. */
             vat_id?: string;
             /** @description Tax number. Default: `""`. */
             tax_number?: string;
@@ -4833,7 +4835,7 @@ export interface components {
             address?: {
                 [key: string]: unknown;
             };
-            /** @description VAT identification number; needed for reverse charge. */
+            /** @description VAT identification number, as for a new customer. */
             vat_id?: string;
             /** @description As for a new customer. */
             vat_status?: components["schemas"]["VatStatusEnum"];

@@ -457,6 +457,7 @@ class Customer(TypedDict):
     address: dict[str, Any]
     vat_id: str
     vat_status: str
+    suggested_vat_status: str | None
     terms_days: int
     grace_days: int
     seller: str
