@@ -77,16 +77,24 @@ def list_url(model: type[Model], **filters: Any) -> str:
 
 
 def customer_link(pk: int, ref: str, name: str = "") -> SafeString:
-    """Return a link to a customer by the reference, with the name beside it."""
-    linked = row_link(Customer, pk, ref)
+    """Return a link to a customer by the name, with the reference below it; without a name, by the reference."""
+    linked = row_link(Customer, pk, name or ref)
     # Under the link, because a link within a text needs more than its colour to be seen.
-    return format_html('{}<div class="note">{}</div>', linked, name) if name else linked
+    return format_html('{}<div class="note">{}</div>', linked, ref) if name else linked
 
 
 def customer_names(rows: Iterable[Any]) -> dict[int, str]:
     """Return the current names of the customers of these rows, by one query."""
     pks = {row.customer_id for row in rows}
     return dict(Customer.objects.filter(pk__in=pks).values_list("pk", "name"))
+
+
+def with_customers(rows: Iterable[Any]) -> None:
+    """Give the rows the current name and zone of their customers, by one query."""
+    found = Customer.objects.in_bulk({row.customer_id for row in rows})
+    for row in rows:
+        customer = found.get(row.customer_id)
+        row.customer_name, row.customer_zone = (customer.name, customer.time_zone) if customer else ("", "UTC")
 
 
 def subscription_link(pk: int, ref: str) -> SafeString:

@@ -51,7 +51,7 @@ class Migration(migrations.Migration):
                 ],
                 options={
                     'permissions': [('erase_customer', "Can erase a customer's personal data")],
-                    'indexes': [models.Index(condition=models.Q(('holder_id', ''), _negated=True), fields=['holder_id'], name='billing_customer_holder')],
+                    'indexes': [models.Index(condition=models.Q(('holder_id', ''), _negated=True), fields=['holder_id'], name='billing_customer_holder'), models.Index(fields=['name', 'id'], name='billing_customer_by_name')],
                 },
             ),
             migrations.CreateModel(
@@ -106,6 +106,7 @@ class Migration(migrations.Migration):
                 ],
                 options={
                     'constraints': [models.CheckConstraint(condition=years('started_at', 'anchor_at', 'trial_end'), name='billing_subscription_years')],
+                    'indexes': [models.Index(fields=['started_at', 'id'], name='billing_subscription_started')],
                 },
             ),
             migrations.CreateModel(

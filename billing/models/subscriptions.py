@@ -31,7 +31,10 @@ class Customer(models.Model):
 
     class Meta:
         permissions = added_to("customer", PERMISSIONS)
-        indexes = [models.Index(fields=["holder_id"], name="billing_customer_holder", condition=~models.Q(holder_id=""))]
+        indexes = [
+            models.Index(fields=["holder_id"], name="billing_customer_holder", condition=~models.Q(holder_id="")),
+            models.Index(fields=["name", "id"], name="billing_customer_by_name"),
+        ]
 
     def __str__(self) -> str:
         return self.ref
@@ -50,6 +53,7 @@ class Subscription(models.Model):
 
     class Meta:
         constraints = [years("billing_subscription", "started_at", "anchor_at", "trial_end")]
+        indexes = [models.Index(fields=["started_at", "id"], name="billing_subscription_started")]
 
     def __str__(self) -> str:
         return self.ref

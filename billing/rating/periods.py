@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
+from fractions import Fraction
 
 from ledger.periods import (
+    DAYS_PER_UNIT,
     MAX_INTERVAL_COUNT,
+    MONTHS_PER_UNIT,
     Interval,
     IntervalUnit,
     Period,
@@ -33,6 +36,7 @@ __all__ = [
     "due",
     "first_charged_instant",
     "instant_of",
+    "months_of",
     "periods",
 ]
 
@@ -72,6 +76,13 @@ def periods(schedule: Schedule, start: datetime, end: datetime | None = None, *,
 def due(timing: Timing, period: Period, as_of: datetime) -> bool:
     """Return whether the period can be billed at `as_of`: in advance from its start on, in arrears from its end on."""
     return as_of >= (period.start if timing == Timing.ADVANCE else period.end)
+
+
+def months_of(interval: Interval) -> Fraction:
+    """Return how many months an interval has; weeks and days by a year of 365 days."""
+    if interval.unit in MONTHS_PER_UNIT:
+        return Fraction(MONTHS_PER_UNIT[interval.unit] * interval.count)
+    return Fraction(DAYS_PER_UNIT[interval.unit] * interval.count * 12, 365)
 
 
 def first_charged_instant(started_at: datetime, trial_end: datetime | None) -> datetime:

@@ -11,5 +11,5 @@ from billing.reads.documents import (
     note_left_minor,
     transitions,
 )
-from billing.reads.subscriptions import amendments, charges, subscription, subscriptions
+from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions
 from billing.reads.usage import usage_event, usage_events

@@ -1,8 +1,10 @@
-"""Subscriptions in their current state: items, current period, and the next due instant."""
+"""Subscriptions in their current state: items, current period, the next due instant, and what they bring a month."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,7 +15,11 @@ from django.utils import timezone
 from billing.errors import NotFound
 from billing.models import Amendment, Charge, Customer, Subscription
 from billing.models.columns import first_of
-from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
+from billing.rating.money import to_minor
+from billing.rating.periods import Interval, IntervalUnit, Period, Schedule, months_of
+from billing.rating.prices.price import Price as PriceTerms
+from billing.rating.prices.pricing import quote
+from billing.rating.prices.reading import parse_price
 from billing.reads.pages import page
 from ledger import conf
 from ledger.services import time_of
@@ -94,6 +100,18 @@ JOIN billing_item AS i ON i.id = v.item_id
 JOIN billing_plan AS p ON p.id = v.plan_id
 WHERE v.subscription_id = %s AND v.superseded_at IS NULL AND i.price_key <> '' AND (v.ends_at IS NULL OR v.ends_at > %s)
 ORDER BY v.starts_at, i.id
+"""
+
+
+RECURRING: Final = """
+SELECT v.subscription_id, p.id, p.definition, v.quantity
+FROM billing_itemversion AS v
+JOIN billing_subscription AS s ON s.id = v.subscription_id
+JOIN billing_customer AS c ON c.id = s.customer_id
+JOIN billing_price AS p ON p.id = v.price_id AND p.kind = 'recurring'
+WHERE v.subscription_id = ANY(%(ids)s) AND v.superseded_at IS NULL
+    AND v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s)
+    AND (s.trial_end IS NULL OR s.trial_end <= %(now)s)
 """
 
 
@@ -205,6 +223,28 @@ def _rows(now: datetime, filters: Mapping[str, Any], limit: int) -> list[Subscri
     with connection.cursor() as cursor:
         cursor.execute(_by_clocks(ROWS), {name: filters.get(name) for name in names} | {"now": now, "limit": limit})
         return [SubscriptionRow(*row) for row in cursor.fetchall()]
+
+
+def monthly_minor(rows: Iterable[SubscriptionRow]) -> dict[int, int]:
+    """Return what each subscription brings a month: its MRR in minor units of its currency, by its id.
+
+    That is the amount of its recurring prices for a full period at the present quantities, with their minimum and maximum,
+    divided by the months of the interval; without usage, one-off charges, coupons and tax. A subscription that is scheduled,
+    in its trial, paused or ended brings 0. See docs/explanation/billing.md.
+    """
+    known = {row.id: row for row in rows}
+    exact: dict[int, Fraction] = {}
+    prices: dict[int, PriceTerms] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_by_clocks(RECURRING), {"ids": list(known), "now": timezone.now()})
+        items = cursor.fetchall()
+    for pk, price_id, definition, quantity in items:
+        row = known[pk]
+        if row.state == "active":
+            price = prices.setdefault(price_id, parse_price(json.loads(definition)))
+            interval = Interval(IntervalUnit(row.interval_unit), row.interval_count)
+            exact[pk] = exact.get(pk, Fraction(0)) + quote(price, quantity, row.currency).exact / months_of(interval)
+    return {pk: to_minor(exact.get(pk, 0), row.currency) for pk, row in known.items()}
 
 
 def amendments(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Amendment]:

@@ -15,13 +15,13 @@ from billing.admin.cells import (
     by_pk,
     credits_text,
     customer_link,
-    customer_names,
     document_link,
     list_url,
     money,
     money_column,
     pdf_link,
     subscription_link,
+    with_customers,
 )
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
@@ -49,7 +49,8 @@ from billing.permissions import (
     VOID_INVOICE,
 )
 from ledger.admin.kit import columns
-from ledger.admin.kit.cells import digits, row_link, row_url
+from ledger.admin.kit.bounded_reads import order_of
+from ledger.admin.kit.cells import contract_day, day_words, digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
@@ -94,7 +95,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "Customer", lambda row: customer_link(row.customer_id, row.customer_ref, row.customer_name), "customer_ref"
     )
     customer_name = Column("Customer name", "customer_name")
-    issued = columns.day("Issued", "issue_date")
+    issued = Column("Issued", lambda row: day_words(row.issue_date), "issue_date", ordering="issue_date")
     due_on = columns.day("Payable until", "due_date")
     subtotal = money_column("Subtotal", "subtotal_minor")
     discounts = money_column("Discounts", "discount_minor")
@@ -104,6 +105,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     paid_with_credits = money_column("Paid with credits", "credits_applied_minor")
     due = money_column("Amount due", "amount_due_minor")
     made = columns.instant("Created", "created_at")
+    made_day = Column("Created", lambda row: contract_day(row.created_at, row.customer_zone), ordering="id")
     finalized = columns.instant("Finalised", "finalized_at")
     paid = columns.instant("Paid", "paid_at")
     voided = columns.instant("Voided", "voided_at")
@@ -112,9 +114,10 @@ class InvoiceAdmin(ReadOnlyAdmin):
     run = Column("Run", _run)
 
     list_display = (
-        "name", "state_label", "subscription_cell", "customer_cell", "issued", "total", "due", "due_on", "made",
+        "name", "customer_cell", "state_label", "issued", "total", "due", "due_on", "subscription_cell", "made_day",
     )  # fmt: skip
     list_display_links = ("name",)
+    sortable_by = ("issued", "made_day")
     list_filter = (
         choice("state", Invoice.State.values),
         choice("overdue", ["yes"]),
@@ -144,13 +147,11 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the rows by the index that serves the filters best."""
-        return wanted_invoices(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
+        return wanted_invoices(cl.queryset, cl.values(), order_of(cl)).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """With the name of each customer."""
-        names = customer_names(rows)
-        for row in rows:
-            row.customer_name = names.get(row.customer_id, "")
+        """With the name and zone of each customer."""
+        with_customers(rows)
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The invoiced amount and the amount due for each currency."""

@@ -43,10 +43,11 @@ OVERDUE = Order(("due_date", "id"), is_descending=False)
 BY_DAY = Order(("issue_date", "id"))
 
 
-def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> FilteredRows:
+def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str], order: Order | None = None) -> FilteredRows:
     """Return the invoices that match the filters, selected and ordered by one index.
 
-    The first filter that is set chooses the index: overdue, customer or subscription, days of issue, state.
+    The first filter that is set chooses the index: overdue, customer or subscription, days of issue, state. In an order that the
+    operator has chosen, its index is read, and all filters are compared.
     """
     fits = Q()
     if "plan" in values:
@@ -60,6 +61,11 @@ def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str]) -> Filte
     issued &= Q(issue_date__lt=until) if until else Q()
     of = _owner(values)
     state = Q(state=values["state"]) if "state" in values else Q()
+    if order is not None:
+        late = overdue() if "overdue" in values else Q()
+        # Drafts have no day of issue; an index that is read from a row on would not return to them.
+        is_sorted = rows.filter(issue_date__isnull=False) if "issue_date" in order.columns else rows
+        return FilteredRows(rows=is_sorted, fits=fits & of & issued & state & late, order=order, words=str)
     if "overdue" in values:
         return FilteredRows(rows=rows.filter(overdue()), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
     if of:

@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
+from django.utils import timezone
 
 from billing.admin.order_forms import coupons as coupon_forms
 from billing.admin.order_forms import plans as plan_forms
@@ -15,8 +16,8 @@ from billing.orders.plans import terms_of
 from billing.permissions import ADD_PLAN
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link
+from ledger.admin.kit.bounded_reads import NEWEST_FIRST, FilteredRows, order_of
+from ledger.admin.kit.cells import contract_day, row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
@@ -41,7 +42,10 @@ class PlanAdmin(ReadOnlyAdmin):
     terms = Column("Terms", lambda row: " ".join(plan_sentences(terms_of(row.pk))))
     created = columns.instant("Created", "created_at")
 
-    list_display = ("code", "version", "name", "currency", "interval", "created")
+    created_day = Column("Created", lambda row: contract_day(row.created_at, timezone.get_current_timezone_name()), ordering="id")
+
+    list_display = ("name", "code", "version", "currency", "interval", "created_day")
+    sortable_by = ("code", "created_day")
     list_filter = (text("currency"), text("code", title="plan"))
     search_fields = ("code__startswith", "name__named")
     search_help_text = "Beginning of a plan's ref or name"
@@ -55,7 +59,7 @@ class PlanAdmin(ReadOnlyAdmin):
         values = cl.values()
         rows = cl.queryset.filter(code=values["code"]) if "code" in values else cl.queryset
         fits = Q(currency=values["currency"].upper()) if "currency" in values else Q()
-        return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
+        return FilteredRows(rows=rows, fits=fits, order=order_of(cl) or NEWEST_FIRST).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The plan in sentences, among its versions."""

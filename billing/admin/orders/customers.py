@@ -32,8 +32,8 @@ from billing.permissions import (
 )
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
-from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import link, row_link
+from ledger.admin.kit.bounded_reads import FilteredRows, order_of
+from ledger.admin.kit.cells import contract_day, link, row_link
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
@@ -59,7 +59,10 @@ class CustomerAdmin(ReadOnlyAdmin):
     unit_value = Column("Value of the smallest unit of credits", "credit_unit_value")
     created = columns.instant("Created", "created_at")
 
-    list_display = ("ref", "name", "currency", "time_zone", "terms_days", "holder", "created")
+    created_day = Column("Created", lambda row: contract_day(row.created_at, row.time_zone), ordering="id")
+
+    list_display = ("name", "ref", "currency", "time_zone", "terms_days", "holder", "created_day")
+    sortable_by = ("name", "ref", "created_day")
     search_fields = ("ref__startswith", "name__named")
     search_help_text = "Beginning of a customer's reference or name"
     list_filter = (text("currency"), text("holder", title="holder who pays"))
@@ -74,7 +77,11 @@ class CustomerAdmin(ReadOnlyAdmin):
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the newest first; those of a holder by its index."""
         values = cl.values()
-        rows = cl.queryset
+        rows, order = cl.queryset, order_of(cl)
+        if order is not None:
+            fits = Q(holder_id=values["holder"]) if "holder" in values else Q()
+            fits &= Q(currency=values["currency"].upper()) if "currency" in values else Q()
+            return FilteredRows(rows=rows, fits=fits, order=order).page(cursor, most=cl.page_rows)
         if "holder" in values:
             # The index contains only customers who have a holder.
             rows = rows.filter(holder_id=values["holder"]).exclude(holder_id="")

@@ -1,6 +1,6 @@
 """Pages of subscriptions: the order, its amendments, billed periods and usage."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -11,14 +11,14 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 
 from billing import reads
-from billing.admin.cells import MORE_ROWS, customer_link, list_url
+from billing.admin.cells import MORE_ROWS, customer_link, decimal, list_url, money
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.transitions import deletions_table
 from billing.admin.order_forms import subscriptions as order_forms
 from billing.admin.order_forms.amendments import WAYS, amend_view
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.orders import usage
-from billing.admin.orders.tables import amendments_table, charges_table, claims_table, items_table
+from billing.admin.orders.tables import amendments_table, charges_table, claims_table, items_table, plan_cell
 from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.errors import NotFound
@@ -29,7 +29,8 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.wording import number
 from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
 from ledger.admin.kit import columns
-from ledger.admin.kit.cells import contract_time, instant_words
+from ledger.admin.kit.bounded_reads import NEWEST_FIRST, order_of
+from ledger.admin.kit.cells import contract_day, contract_time, instant_words
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
 from ledger.admin.kit.forms.idempotent import DryRun, KeyedForm
@@ -38,6 +39,7 @@ from ledger.typesetting.languages import ENGLISH
 
 WINDOW_ROWS = 1_000
 """How many subscriptions a click looks at if a filter has no index, because it computes the state of each."""
+MONTHLY = "monthly"
 STATE_COLOURS = {"scheduled": "info", "active": "success", "paused": "warning", "ended": "default"}
 
 
@@ -57,6 +59,12 @@ def _contract_time(title: str, value: columns.Value, *, without: str = "") -> Co
     return Column(title, lambda row: contract_time(get(row), row.time_zone) or without, value, csv_title=f"{title} (UTC)")
 
 
+def _contract_day(title: str, value: columns.Value, *, without: str = "", ordering: str | None = None) -> Column:
+    """Return a column with the day of a time of the subscription, in its zone."""
+    get = columns.getter(value)
+    return Column(title, lambda row: contract_day(get(row), row.time_zone) or without, ordering=ordering)
+
+
 @admin.register(Subscription)
 class SubscriptionAdmin(ReadOnlyAdmin):
     """The subscriptions. The search takes the beginning of a reference, a customer's reference, or words of a customer's name."""
@@ -68,6 +76,17 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     )
     customer_name = Column("Customer name", "now.customer_name")
     plan = Column("Plan", lambda row: f"{row.now.plan} v{row.now.plan_version}", "now.plan")
+    plan_cell = Column("Plan", lambda row: plan_cell(row.now, row.plan_name))
+    plan_name = Column("Plan name", "plan_name")
+    monthly = Column(
+        "A month",
+        lambda row: money(row.monthly_minor, row.now.currency),
+        lambda row: decimal(row.monthly_minor, row.now.currency),
+        csv_title="A month (MRR)",
+        ordering=MONTHLY,
+    )
+    started_day = _contract_day("Started", "started_at", ordering="started_at")
+    due_day = _contract_day("Next due", "now.due_at", without="nothing")
     version = Column("Version", "now.plan_version")
     currency = Column("Currency", "now.currency")
     state_label = columns.badge("State", "now.state", STATE_COLOURS)
@@ -78,7 +97,10 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     next_due = _contract_time("Next due", "now.due_at", without="nothing")
     billing_suspended = Column("Billing suspended", lambda row: row.now.suspended_reason or "")
 
-    list_display = ("ref", "customer_cell", "plan", "state_label", "started", "next_due", "billing_suspended")
+    list_display = (
+        "ref", "customer_cell", "plan_cell", "state_label", "monthly", "started_day", "due_day", "billing_suspended",
+    )  # fmt: skip
+    sortable_by = ("ref", "monthly", "started_day")
     list_filter = (
         choice("state", STATES),
         choice("suspended", ["yes"], title="suspended billing"),
@@ -90,11 +112,11 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     search_fields = ("ref__startswith",)
     search_help_text = "Beginning of a subscription's reference, or a customer"
     csv_columns = (
-        "reference", "customer_cell", "customer_name", "plan", "version", "currency", "state_label", "started", "trial", "ends",
-        "next_due", "billing_suspended",
+        "reference", "customer_cell", "customer_name", "plan", "plan_name", "version", "currency", "monthly", "state_label",
+        "started",        "trial", "ends", "next_due", "billing_suspended",
     )  # fmt: skip
     starts = "A subscription is a customer on a plan. Create the plan and the customer first."
-    fields = (("customer_cell", "plan", "state_label"), ("started", "anchor", "next_due"))
+    fields = (("customer_cell", "plan_cell", "state_label"), ("monthly", "started"), ("anchor", "next_due"))
     actions_detail = (
         {"title": "Amend", "icon": "edit", "items": ["change_plan", "change_quantities", "extend_trial", "pause", "go_on"]},
         "cancel",
@@ -113,6 +135,8 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the newest first, each with its state; by the index on customers or suspended billing, or a window of rows."""
         values = cl.values()
+        if cl.sorting is not None:
+            return self._sorted_page(cl, cursor, *cl.sorting)
         rows = cl.queryset.order_by("-pk")
         if "customer" in values:
             rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
@@ -133,6 +157,40 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         last = list(looked_at.values())[-1]
         note = f"The search covers {WINDOW_ROWS:,} subscriptions, back to {last.ref}. “Older” continues it."
         return Page(rows=shown, older=str(last.pk), note=note)
+
+    def _sorted_page(self, cl: UncountedList, cursor: str, field: str, is_descending: bool) -> Page:
+        """Return a page in the chosen order: by its index, or what a month brings among the newest WINDOW_ROWS subscriptions."""
+        order = NEWEST_FIRST if field == MONTHLY else order_of(cl) or NEWEST_FIRST
+        rows = cl.queryset
+        values = cl.values()
+        if "customer" in values:
+            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+        looked_at = {row.pk: row for row in order.sorted(order.behind(rows, cursor))[:WINDOW_ROWS]}
+        fits: dict[str, Any] = {name: values[name] for name in ("state", "plan") if name in values}
+        fits |= {"suspended": True} if "suspended" in values else {}
+        fits |= {name: at for name in ("since", "until") if (at := read_instant(values, name)) is not None}
+        found = {row.id: row for row in reads.subscriptions(among=list(looked_at), limit=WINDOW_ROWS, **fits)}
+        fitting = [_with(row, found[pk]) for pk, row in looked_at.items() if pk in found]
+        if field == MONTHLY:
+            monthly = reads.monthly_minor(found.values())
+            fitting.sort(key=lambda row: monthly[row.pk], reverse=is_descending)
+            return Page(rows=fitting[: cl.page_rows], note=f"Sorted: the newest {WINDOW_ROWS:,} subscriptions at most.")
+        shown = fitting[: cl.page_rows]
+        if len(fitting) > cl.page_rows:
+            return Page(rows=shown, older=order.cursor(order.position(shown[-1])))
+        if len(looked_at) < WINDOW_ROWS:
+            return Page(rows=shown)
+        last = list(looked_at.values())[-1]
+        note = f"The search covers {WINDOW_ROWS:,} subscriptions, up to {last.ref}. “Older” continues it."
+        return Page(rows=shown, older=order.cursor(order.position(last)), note=note)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """Give the rows the names of their plans, and what each brings a month."""
+        known = [row.now for row in rows if hasattr(row, "now")]
+        names, monthly = reads.plan_names((row.plan_id for row in known), ENGLISH.code), reads.monthly_minor(known)
+        for row in rows:
+            if hasattr(row, "now"):
+                row.plan_name, row.monthly_minor = names.get(row.now.plan_id, ""), monthly[row.pk]
 
     def searched(self, word: str) -> Q:
         """Find by the beginning of the reference, or by the customer: each has its index."""

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
 from billing import reads
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
 from billing.admin.prose import change_words
@@ -12,7 +15,7 @@ from billing.rating.prices.prepaid_units import CreditSpend, covered_of
 from billing.rating.prices.wording import number
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.kit import columns
-from ledger.admin.kit.cells import contract_time, row_link, timestamp
+from ledger.admin.kit.cells import contract_day, row_link, timestamp
 from ledger.admin.kit.columns import table_of
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import units_of
@@ -69,14 +72,28 @@ def amendments_table(subscription: Subscription) -> dict[str, Any]:
 
 def subscriptions_table(pks: Sequence[int]) -> dict[str, Any]:
     """Return subscriptions in short with their current states, the newest first."""
+    return subscription_rows_table(reads.subscriptions(among=list(pks), limit=MORE_ROWS) if pks else [])
+
+
+def subscription_rows_table(rows: Sequence[SubscriptionRow]) -> dict[str, Any]:
+    """Return the same of rows that were read."""
+    names = reads.plan_names((row.plan_id for row in rows), ENGLISH.code)
+    monthly = reads.monthly_minor(rows)
     return table_of(
-        reads.subscriptions(among=list(pks), limit=MORE_ROWS) if pks else [],
+        rows,
         ("Subscription", lambda row: subscription_link(row.id, row.ref)),
-        ("Plan", lambda row: row_link(Plan, row.plan_id, f"{row.plan} v{row.plan_version}")),
+        ("Plan", lambda row: plan_cell(row, names.get(row.plan_id, ""))),
         ("State", _state),
-        ("Started", lambda row: contract_time(row.started_at, row.time_zone)),
-        ("Next due", lambda row: contract_time(row.due_at, row.time_zone) or "nothing"),
+        ("A month", lambda row: money(monthly[row.id], row.currency)),
+        ("Started", lambda row: contract_day(row.started_at, row.time_zone)),
+        ("Next due", lambda row: contract_day(row.due_at, row.time_zone) or "nothing"),
     )
+
+
+def plan_cell(row: SubscriptionRow, name: str) -> SafeString:
+    """Return a link to the plan by its name, with ref and version below it."""
+    linked = row_link(Plan, row.plan_id, name or row.plan)
+    return format_html('{}<div class="note">{} v{}</div>', linked, row.plan, row.plan_version)
 
 
 def _state(row: SubscriptionRow) -> str:

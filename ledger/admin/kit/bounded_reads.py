@@ -17,7 +17,7 @@ from django.db.models.lookups import GreaterThan, LessThan
 
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.filters import WrongFilter, read_instant
-from ledger.admin.kit.pages import Page
+from ledger.admin.kit.pages import Page, UncountedList
 
 WINDOW_ROWS = 10_000
 
@@ -68,6 +68,15 @@ class Order:
 
 
 NEWEST_FIRST = Order()
+
+
+def order_of(cl: UncountedList) -> Order | None:
+    """The order that the operator has chosen by a column, which an index serves; None: the list's own."""
+    if cl.sorting is None:
+        return None
+    field, is_descending = cl.sorting
+    is_unique = cl.model._meta.get_field(field).unique
+    return Order((field,) if is_unique else (field, "id"), is_descending)
 
 
 def recorded_within(rows: QuerySet[Any], values: Mapping[str, str]) -> QuerySet[Any]:

@@ -67,6 +67,17 @@ def timestamp(value: datetime | None, zone: tzinfo | None = None) -> SafeString 
     )  # fmt: skip
 
 
+def contract_day(value: datetime | None, zone_name: str) -> SafeString | str:
+    """Return the day of a time in a contract's zone, such as 1 Sep 2026; the tooltip has the time."""
+    if value is None:
+        return ""
+    local, utc = value.astimezone(ZoneInfo(zone_name)), value.astimezone(UTC)
+    words = f"{instant_words(value, ZoneInfo(zone_name))}; {utc:{EXACT_FORMAT}} UTC"
+    return format_html(
+        '<time class="whitespace-nowrap" datetime="{}" title="{}">{}</time>', utc.isoformat(), words, ENGLISH.day(local.date())
+    )
+
+
 def contract_time(value: datetime | None, zone_name: str) -> SafeString | str:
     """Return a time of a contract, in the contract's zone."""
     return timestamp(value, ZoneInfo(zone_name))

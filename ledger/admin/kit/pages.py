@@ -14,7 +14,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.utils import unquote
-from django.contrib.admin.views.main import PAGE_VAR
+from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR
 from django.contrib.auth import get_permission_codename
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
@@ -78,7 +78,24 @@ class UncountedList(ChangeList):
         return []
 
     def get_ordering_field_columns(self) -> dict[int, str]:
-        return {}
+        return {} if self._sorted is None else {self._sorted[0]: "desc" if self._sorted[1] else "asc"}
+
+    @property
+    def sorting(self) -> tuple[str, bool] | None:
+        """By which field the operator sorts the list, and whether in descending order; None: by its own order."""
+        if self._sorted is None:
+            return None
+        field = self.get_ordering_field(self.list_display[self._sorted[0]])
+        return str(field), self._sorted[1]
+
+    @property
+    def _sorted(self) -> tuple[int, bool] | None:
+        """The number of the column that the address names, of those that can be sorted by."""
+        first = str(self.params.get(ORDER_VAR, "")).partition(".")[0]
+        number = first.removeprefix("-")
+        if not (number.isascii() and number.isdecimal() and len(number) < 4 and int(number) < len(self.list_display)):
+            return None
+        return (int(number), first.startswith("-")) if self.list_display[int(number)] in (self.sortable_by or ()) else None
 
     def values(self) -> dict[str, str]:
         """Return the filters' values, by parameter."""
@@ -172,7 +189,8 @@ class ReadOnlyAdmin(SavedList):
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     actions = None
-    sortable_by = ()
+    sortable_by: Sequence[str] = ()
+    """The columns by which operators can sort the list: an index on each serves `bounded_reads.order_of`."""
     nearest = "Newest"
     further = "Older"
     compressed_fields = True

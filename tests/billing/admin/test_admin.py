@@ -517,7 +517,8 @@ def test_the_pages_of_a_customer_and_its_holder_say_how_each_subscription_is(cli
             (stopped, "active, billing suspended: amount-unusual"),
             (ended, "ended"),
         ):
-            assert re.search(rf"{subscription.ref} \S+ v1 {state} \d+ [A-Z][a-z]+ 20", text), (address, subscription.ref)
+            shown = rf"{subscription.ref} Basic \S+ v1 {state} (0.00|10.00) EUR \d+ [A-Z][a-z]+ 20"
+            assert re.search(shown, text), (address, subscription.ref, text)
 
 
 def test_the_first_page_misses_an_audit_only_after_the_first_round_of_a_worker(client):

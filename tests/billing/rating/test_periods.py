@@ -19,6 +19,7 @@ from billing.rating.periods import (
     due,
     first_charged_instant,
     instant_of,
+    months_of,
     periods,
 )
 from ledger.periods import KEPT_OF_A_SCHEDULE
@@ -395,3 +396,10 @@ def test_a_boundary_is_worked_out_once_and_no_more_of_them_are_kept_than_are_sai
     assert len(schedule._periods) <= KEPT_OF_A_SCHEDULE
     assert [schedule.period(n) for n in range(20)] == known[:20]
     assert schedule == Schedule(schedule.anchor, schedule.zone, schedule.interval)
+
+
+def test_an_interval_has_months_on_average() -> None:
+    assert months_of(Interval(IntervalUnit.QUARTER, 2)) == 6
+    assert months_of(Interval(IntervalUnit.YEAR)) == 12
+    assert months_of(Interval(IntervalUnit.WEEK)) * 365 == 7 * 12
+    assert months_of(Interval(IntervalUnit.DAY, 365)) == 12
