@@ -43,6 +43,7 @@ class BillingConfig(AppConfig):
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.reads.month_end import payments, usage
+        from ledger import conf
         from ledger.audit.chains import register, register_table
         from ledger.customer_page import parts
         from ledger.exchange import exports
@@ -51,7 +52,7 @@ class BillingConfig(AppConfig):
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.ties import register_ties
 
-        register_check(_check_limits, "billing")
+        register_check(_check_limits, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_ties(payments)
         register_ties(usage)

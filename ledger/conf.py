@@ -11,6 +11,9 @@ from django.dispatch import receiver
 
 T = TypeVar("T")
 
+CHECKS: Final = "ledger-settings"
+"""The tag of the checks that every command does first: of settings alone, so that none of them loads the URLs and their pages."""
+
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):

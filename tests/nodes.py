@@ -1,5 +1,6 @@
 """Where sessions are, and what they wait for: on one PostgreSQL, and on all nodes of a cluster."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,9 @@ from ledger.database.statements import fetch_value
 from tests.distributed.cluster import RunningCluster, StartedCluster
 
 Session = psycopg.Connection[Any]
+
+PAUSE_S = 0.01
+"""Between two looks at a server: what is waited for needs the processor more than who waits."""
 
 cluster: StartedCluster | RunningCluster | None = None
 """The cluster that this run of the tests uses; None on one PostgreSQL."""
@@ -25,6 +29,12 @@ def session_id(session: Session | None = None) -> int:
     return fetch_value(int, f"SELECT {function}()")
 
 
+def pause() -> bool:
+    """Wait a moment before the next look; False, as the answer of a look that has not seen it yet."""
+    time.sleep(PAUSE_S)
+    return False
+
+
 def is_waiting(observer: Session, session: int) -> bool:
     """Return whether the session waits for a lock now, on whichever node."""
     query = (
@@ -33,7 +43,7 @@ def is_waiting(observer: Session, session: int) -> bool:
         else "SELECT cardinality(pg_blocking_pids(%s)) > 0"
     )
     row = observer.execute(query, [session]).fetchone()
-    return bool(row and row[0])
+    return bool(row and row[0]) or pause()
 
 
 def waiting_for_advisory_lock(observer: Session, number: int) -> int:
@@ -46,7 +56,7 @@ def waiting_for_advisory_lock(observer: Session, number: int) -> int:
         waiting = f"SELECT sum(result::bigint) FROM run_command_on_all_nodes($${waiting}$$)"
     row = observer.execute(waiting).fetchone()
     assert row is not None
-    return int(row[0])
+    return int(row[0]) or int(pause())
 
 
 def lock_holder(session: Session, holder: str) -> None:

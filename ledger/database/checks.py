@@ -60,7 +60,7 @@ _verified: set[str] = set()
 
 def register() -> None:
     """Register the system checks, and verify each database when this process first connects to it."""
-    register_check(check_settings, "ledger")
+    register_check(check_settings, "ledger", conf.CHECKS)
     connection_created.connect(_verify_once, dispatch_uid="ledger.database.checks")
 
 

@@ -16,6 +16,7 @@ from ledger.database.locks import holder_key, lock_number
 from ledger.reads.lock_report import current_locks
 from tests.browser.chromium import Visit
 from tests.ledger.admin.admin_site import operator
+from tests.nodes import pause
 
 PATIENCE_S = 60
 WITHOUT_LIMITS = "SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
@@ -27,6 +28,7 @@ def wait_until_it_waits_long(pid: int) -> None:
     while time.monotonic() < deadline:
         if any(lock.pid == pid and not lock.granted and (lock.seconds or 0) > LONG_WAIT_S for lock in current_locks()):
             return
+        pause()
     pytest.fail(f"session {pid} never waited for {LONG_WAIT_S} s")
 
 

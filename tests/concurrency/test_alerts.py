@@ -20,6 +20,7 @@ from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookRequest, create_webhook
 from ledger.testing import unique
 from tests.concurrency.test_webhooks import start_worker
+from tests.nodes import pause
 
 HANGS_S = 120
 """Ends what hangs; no test depends on how long something takes."""
@@ -131,6 +132,7 @@ def test_a_worker_killed_between_decision_and_commit_neither_loses_nor_doubles_t
         with suppress(LockBusy):
             feed()
             break
+        pause()
     assert signals(holder) == ["balance.low", "balance.low"]
     crossings = fetch_rows(int, "SELECT crossings FROM ledger_alert_state WHERE holder_id = %s", [holder])
     assert crossings == [2]

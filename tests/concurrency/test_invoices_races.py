@@ -31,6 +31,7 @@ from ledger.database.transactions import DEADLOCK
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.concurrency.race_harness import no_lock
 from tests.conftest import database_url
+from tests.nodes import pause
 
 Connect = Callable[..., psycopg.Connection[Any]]
 FEB_1 = Options(as_of=at(2, 1))
@@ -364,7 +365,7 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
     number = lock_number(f"invoice_gen/{subscription.ref}")
     try:
         while observer.execute(waits, [holder.info.backend_pid]).fetchone() == (False,) and process.poll() is None:
-            pass
+            pause()
         assert process.poll() is None, process.communicate()
         assert observer.execute(held, [number]).fetchone() == (1,)
         process.send_signal(signal.SIGKILL)
@@ -372,7 +373,7 @@ def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_loc
     finally:
         holder.rollback()
     while observer.execute(held, [number]).fetchone() != (0,):
-        pass
+        pause()
     assert invoice_count(subscription.ref) == 0
     assert observer.execute("SELECT last_value FROM billing_numberseries WHERE name = 'INV'").fetchone() == last
     # And the next one proceeds.

@@ -12,6 +12,7 @@ import pytest
 from billing.models import Invoice, Run, RunResult
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, recurring
 from tests.concurrency.test_invoices_races import numbers_are_gapless, start_generate_invoices
+from tests.nodes import pause
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -42,7 +43,7 @@ def test_a_signal_ends_a_run_after_the_current_subscription(
     )  # fmt: skip
     try:
         while observer.execute(WAITING).fetchone() != (workers,) and process.poll() is None:
-            pass
+            pause()
         assert process.poll() is None, process.communicate()
         process.send_signal(number)
     finally:

@@ -24,7 +24,7 @@ from ledger.rules import Entry
 from tests import nodes
 from tests.concurrency.race_harness import RaceSchema
 from tests.conftest import database_url, wait_until_waiting
-from tests.nodes import lock_holder, session_id, waiting_for_advisory_lock
+from tests.nodes import lock_holder, pause, session_id, waiting_for_advisory_lock
 
 MakeRaceSchema = Callable[..., RaceSchema]
 NewHolder = Callable[[], str]
@@ -84,6 +84,7 @@ def test_of_fifty_spends_that_wait_for_the_lock_exactly_ten_are_accepted(
         deadline = time.monotonic() + 60
         while waiting_for_advisory_lock(schema.observer, number) < FIFTY:
             assert time.monotonic() < deadline, "not all fifty wait"
+            pause()
         blocker.commit()
 
     answers = run_fifty(

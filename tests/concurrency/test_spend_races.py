@@ -203,7 +203,7 @@ def only_the_rest_can_be_revoked(outcome: RaceOutcome) -> None:
 def two_bookings_of_an_expiry(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
     """Race two services that book the expiry of a lot."""
     services.grant(holder_id=holder, amount=30, idempotency_key="grant")
-    expires_at = timezone.now() + timedelta(milliseconds=200)
+    expires_at = timezone.now() + timedelta(seconds=1)
     services.grant(holder_id=holder, amount=7, idempotency_key="for a moment", expires_at=expires_at)
     # Wait by the server's clock until the credits have expired.
     schema.observer.execute("SELECT pg_sleep_until(%s + interval '1 millisecond')", [expires_at])

@@ -25,7 +25,7 @@ from ledger.database.locks import holder_key, lock_number
 from ledger_project.serving.web import command
 from tests.concurrency.http_clients import HttpClient, Response, hang_up
 from tests.conftest import WebProcess, on_committed_database, web_servers, wsgi_command
-from tests.nodes import lock_holder, waiting_for_advisory_lock
+from tests.nodes import lock_holder, pause, waiting_for_advisory_lock
 
 Connect = Callable[..., psycopg.Connection[Any]]
 SCOPES = ("ledger:read", "ledger:spend", "ledger:refund", "ledger:hold", "ledger:transfer", "ledger:grant")
@@ -96,6 +96,7 @@ class Story:
             deadline = time.monotonic() + 60
             while waiting_for_advisory_lock(self.observer, number) < count:
                 assert time.monotonic() < deadline, f"{count} never waited at once"
+                pause()
 
         with self.connect() as holding:
             lock_holder(holding, self.holder)

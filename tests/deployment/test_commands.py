@@ -11,11 +11,13 @@ from typing import Any
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, SystemCheckError
 from django.db import DatabaseError, OperationalError
+from pytest_django import Settings
 
 from billing.generator.run.outcomes import Outcome
 from billing.management.run_texts import amount, run_text
+from ledger.conf import CHECKS
 from ledger.management.commands import expire_credits
 from ledger.management.examples import CommandWithExamples
 from ledger.models import CreditType
@@ -55,6 +57,18 @@ def test_every_command_has_examples_that_its_parser_takes_and_its_help_shows() -
             assert f"\n  manage.py {typed}\n      {does}" in parser.format_help()
         names.append(name)
     assert len(names) >= 15
+
+
+def test_every_command_checks_the_settings_by_which_it_decides_and_no_pages(settings: Settings) -> None:
+    for name, command in project_commands():
+        assert list(command.requires_system_checks) in ([], [CHECKS]), name
+    settings.LEDGER = {"SHARD": 1}
+    with pytest.raises(SystemCheckError, match=r"ledger\.E004"):
+        call_command("expire_credits", skip_checks=False)
+    settings.LEDGER = {}
+    settings.BILLING_LIMITS = {"unknown": 1}
+    with pytest.raises(SystemCheckError, match=r"billing\.E001"):
+        call_command("generate_invoices", skip_checks=False)
 
 
 class Failing(CommandWithExamples):

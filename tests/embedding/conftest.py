@@ -12,7 +12,7 @@ from django.db import connection
 from psycopg import sql
 
 from tests.conftest import _conninfo
-from tests.embedding.installations import Project, build_wheel, linked_environment, start_project
+from tests.embedding.installations import Project, build_wheel, linked_environment, start_project, unpack_wheel
 
 
 @pytest.fixture(scope="session")
@@ -25,9 +25,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def python_with(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """`python_with("admin")` is the Python of an environment with the wheel and only what that extra requires."""
 
+    unpacked = unpack_wheel(wheel, tmp_path_factory.mktemp("unpacked"))
+
     @cache
     def make(*extras: str) -> Path:
-        return linked_environment(tmp_path_factory.mktemp("environment") / "venv", wheel, *extras)
+        return linked_environment(tmp_path_factory.mktemp("environment") / "venv", unpacked, *extras)
 
     return make
 

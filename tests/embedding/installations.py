@@ -31,15 +31,25 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def linked_environment(folder: Path, wheel: Path, *extras: str) -> Path:
+def unpack_wheel(wheel: Path, folder: Path) -> Path:
+    """Unpack the wheel, once for all environments: its modules are compiled only once, too."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def linked_environment(folder: Path, unpacked: Path, *extras: str) -> Path:
     """Make an environment with the wheel and what it requires with these extras, as links to the packages of the tests' own.
 
     What is not required is missing there, as in an empty environment that pip filled. Returns its Python.
+
+    Args:
+        unpacked: the wheel, as `unpack_wheel` left it.
     """
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python3*/site-packages")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
+    for part in unpacked.iterdir():
+        (packages / part.name).symlink_to(part)
     (metadata,) = packages.glob("credit_ledger-*.dist-info")
     wanted = f"credit-ledger[{','.join(extras)}]" if extras else "credit-ledger"
     required = {**_required(Requirement(wanted), PathDistribution(metadata)), **_required(Requirement(DRIVER))}

@@ -29,6 +29,7 @@ from tests.billing.random_subscriptions.simulator import (
     line_of_document,
     lines_of_calculator,
 )
+from tests.nodes import pause
 
 pytestmark = pytest.mark.django_db
 
@@ -150,11 +151,11 @@ def test_what_was_granted_in_time_and_expired_before_the_usage_was_billed_covers
     # 30 of it were spent elsewhere, and the rest has expired, as if a month had passed.
     services.revoke(holder_id=holder, grant=claim.snapshot["grant"], idempotency_key="elsewhere")
     soon = services.grant(
-        holder_id=holder, amount=70, idempotency_key="soon", expires_at=datetime.now().astimezone() + timedelta(seconds=0.3)
+        holder_id=holder, amount=70, idempotency_key="soon", expires_at=datetime.now().astimezone() + timedelta(seconds=1)
     )
     Claim.objects.filter(pk=claim.pk).update(snapshot={**claim.snapshot, "grant": soon.sequence})
     while reads.balance(holder).available:
-        pass
+        pause()
     if is_booked:
         services.book_expirations(holder_id=holder)
     use(subscription, "60", subscription.started_at + timedelta(days=3))

@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 from ledger_project.serving.postgres import EmbeddedPostgresError, Server, SystemAccount, binaries, processes, secret_key
+from tests.nodes import pause
 
 ROOT = Path(__file__).resolve().parents[3]
 as_root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -231,7 +232,7 @@ def test_a_start_waits_while_the_server_restores_an_archive_and_accepts_reads_on
         try:
             with connection_once_it_answers(server) as superuser:
                 while not superuser.execute(waiting).fetchone() and not started.done():
-                    pass
+                    pause()
                 assert superuser.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
                 assert not started.done()
         finally:

@@ -27,6 +27,7 @@ from ledger.database import lock_names
 from ledger.database.lock_names import BILLING_REQUEST, HOLDER, INVOICE_GENERATION, NAMESPACE, REGISTER, spellings
 from ledger.database.locks import lock_number
 from ledger.models import Entry
+from tests.nodes import pause
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -236,6 +237,7 @@ def wait_until_awaited(observer: psycopg.Connection[Any], number: int, timeout_s
     while time.monotonic() < deadline:
         if observer.execute(IS_AWAITED, [number]).fetchone():
             return
+        pause()
     pytest.fail(f"no session waited for the lock {number}")
 
 

@@ -16,6 +16,7 @@ from ledger.journal import Result
 from ledger.rules import Request, SpendRequest
 from ledger.services import group_commit
 from ledger.services.group_commit import GroupCommit, ResultOrError
+from tests import nodes
 
 TIMEOUT_S = 30
 
@@ -109,6 +110,7 @@ class Scene:
         deadline = time.monotonic() + TIMEOUT_S
         while not is_so():
             assert time.monotonic() < deadline
+            nodes.pause()
 
     def let_go(self, way: str) -> None:
         self.ways.go_on[way].set()
@@ -657,6 +659,7 @@ def test_closing_executes_what_was_taken_in_and_takes_nothing_more_in(scene: Sce
     deadline = time.monotonic() + TIMEOUT_S
     while not scene.group_commit._is_closing:
         assert time.monotonic() < deadline
+        nodes.pause()
     with pytest.raises(ServerBusy):
         scene.submit("4")
     scene.let_go("together")

@@ -20,6 +20,7 @@ from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, al
 from ledger.signals.alerts.states import DAY_US, Alert, AlertState, judge
 from ledger.signals.feed import feed, feed_all_accounts
 from ledger.testing import unique
+from tests.nodes import pause
 
 MakeWebhook = Callable[..., dict[str, Any]]
 OF_ALERTS = ("balance.low", "balance.recovered", "balance.depleted", "credits.expiring")
@@ -389,10 +390,11 @@ def test_a_lot_that_becomes_effective_recovers_the_account_without_an_entry() ->
 def test_a_worker_looks_again_when_the_state_says_so(wanted: None) -> None:
     declare(below=10)
     grant("ada", 5)
-    grant("ada", 50, effective_at=datetime.now(UTC) + timedelta(milliseconds=300))
+    grant("ada", 50, effective_at=datetime.now(UTC) + timedelta(seconds=1))
     feed()
     while types() == ["balance.low"]:
         feed()
+        pause()
     assert types() == ["balance.low", "balance.recovered"]
     assert fetch_rows(lambda at: at, "SELECT look_at FROM ledger_alert_state") == [None]
 
