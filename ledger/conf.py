@@ -1,5 +1,6 @@
 """The ledger's settings, each with its default: `settings.LEDGER` has those that differ, and may be missing."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ class Setting(Generic[T]):
         about: its effect.
         choices: the values that it may have; empty: every value of its type.
         least: the smallest whole number.
+        pattern: matches each string of a list.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Setting(Generic[T]):
     about: str
     choices: tuple[T, ...] = ()
     least: int = 0
+    pattern: str = ".*"
 
     @cached_property
     def value(self) -> T:
@@ -44,6 +47,8 @@ class Setting(Generic[T]):
             return f"must be {NAMES_OF_TYPES[type(self.default)]}, not {value!r}"
         if self.choices and value not in self.choices:
             return f"must be one of {', '.join(map(repr, self.choices))}, not {value!r}"
+        if wrong := [part for part in parts if not re.fullmatch(self.pattern, part)]:
+            return f"must be a list of strings that match {self.pattern}, not {wrong[0]!r}"
         if isinstance(value, int) and value < self.least:
             return f"must be {self.least} or more, not {value}"
         return ""
@@ -110,6 +115,13 @@ SIGNAL_DISABLED_AFTER_DAYS: Final = Setting(
 )
 SIGNAL_KEPT_DAYS: Final = Setting(
     "SIGNAL_KEPT_DAYS", 30, "How long signals are kept, with their deliveries and attempts, whether delivered or not.", least=1
+)
+SECOND_OPERATOR_ABOVE: Final = Setting[list[str]](
+    "SECOND_OPERATOR_ABOVE",
+    [],
+    "Above which amounts a form of the admin waits for a second operator, by credit type in the smallest unit or by currency in "
+    "minor units, such as credits=10000 or EUR=50000.",
+    pattern="(?:[a-z0-9_]{1,32}|[A-Z]{3})=[0-9]{1,16}",
 )
 TEST_CLOCKS: Final = Setting(
     "TEST_CLOCKS",

@@ -13,6 +13,7 @@ if not installed.missing():
     from ledger.admin.forms.credit_types import CreditTypeAdmin
     from ledger.admin.forms.rates import RateAdmin
     from ledger.admin.holders.accounts import AccountAdmin
+    from ledger.admin.home.approvals import ApprovalAdmin
     from ledger.admin.home.staff_events import StaffEventAdmin
     from ledger.admin.signals.alerts import AlertAdmin
     from ledger.admin.signals.webhooks import WebhookAdmin
@@ -21,6 +22,7 @@ if not installed.missing():
         "AccountAdmin",
         "AlertAdmin",
         "ApiKeyAdmin",
+        "ApprovalAdmin",
         "BatchAdmin",
         "CreditTypeAdmin",
         "EntryAdmin",

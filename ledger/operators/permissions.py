@@ -61,6 +61,7 @@ SWITCH_WEBHOOK: Final = Permission("ledger.switch_webhook", (), "webhook", "Can 
 RESEND_SIGNAL: Final = Permission("ledger.resend_signal", ("support",), "webhook", "Can send a signal again")
 VIEW_ALERT: Final = Permission("ledger.view_alert", EVERYONE)
 SET_ALERT: Final = Permission("ledger.set_alert", ("support",), "alert", "Can declare and end an alert")
+VIEW_APPROVAL: Final = Permission("ledger.view_approval", ("support", "finance", "billing operator"))
 VIEW_STAFFEVENT: Final = Permission("ledger.view_staffevent")
 
 PERMISSIONS: Final = table_of(dict(globals()))

@@ -35,6 +35,9 @@ ACTIONS: Final = {
     "page-link-made": "Link to a customer's page made",
     "exported": "Exported",
     "form": "Form sent",
+    "approval-requested": "Approval requested",
+    "approval-given": "Approved",
+    "approval-declined": "Approval declined",
 }
 """The actions that can be recorded, and their names on pages."""
 COMMAND: Final = "command"

@@ -33,6 +33,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "ledger_key_request": APPEND,
     "ledger_staff_event": APPEND,
+    "ledger_approval": APPEND,
+    "ledger_approval_decision": APPEND,
     "ledger_operator": CHANGE,
     "ledger_webhook": (
         *APPEND,

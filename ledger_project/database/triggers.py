@@ -19,6 +19,8 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "ledger_daily_total": "closed registered",
         "ledger_expiring_total": "registered unregistered",
         "ledger_staff_event": "append_only registered",
+        "ledger_approval": "append_only registered",
+        "ledger_approval_decision": "append_only registered",
         "ledger_credit_type": "registered unregistered",
         "ledger_api_key": "registered",
         "ledger_key_request": "append_only registered",

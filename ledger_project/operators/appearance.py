@@ -72,6 +72,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("API keys", "key", "ledger.apikey"),
             _list("Operators", "person", "auth.user"),
             _list("Groups", "group", "auth.group"),
+            _list("Approvals", "how_to_reg", "ledger.approval"),
             _list("Staff log", "history", "ledger.staffevent"),
             _list("Failed logins", "lock_person", "axes.accessattempt"),
         ],

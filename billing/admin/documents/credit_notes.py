@@ -55,7 +55,10 @@ from ledger.admin.kit.forms.idempotent import Done, FormPage, RequestForm, decla
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link
+from ledger.errors import Refused
+from ledger.operators.approvals import Stake, limits
 from ledger.records import shape_of
+from ledger.services import preview
 from ledger.values import Amount
 
 LINES_SHOWN = 100
@@ -286,6 +289,19 @@ class CreditPage(FormPage[CreditForm]):
     """The page that credits lines of an invoice, or its whole rest."""
 
     invoice: Invoice
+
+    def stake(self, form: CreditForm) -> Stake | None:
+        """Return the note's amount with tax; None for one that would be refused, as the second click is that credits all."""
+        if not limits():
+            return None
+        try:
+            with preview():
+                note = credit_notes.issue_in(
+                    invoice_id=self.invoice.pk, reason=form.request.reason, actor=form.actor, lines=form.request.lines
+                )
+        except Refused:
+            return None
+        return Stake(note.currency, note.amount_minor)
 
     def operation(self, form: CreditForm) -> Done:
         """Issue the credit note."""

@@ -1,6 +1,6 @@
 """Operators' operations on credits: forms of the requests of `ledger.services`. See Note [A double click is harmless]."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.admin.links import account_url, entry_url
 from ledger.errors import LedgerError
 from ledger.models import EntryListing
+from ledger.operators.approvals import Stake, limits
 from ledger.records import UseCase
 from ledger.rules import (
     KINDS,
@@ -66,6 +67,8 @@ class OperationForm(RequestForm[RequestT]):
 
     use_case: ClassVar[UseCase[..., Any, Entry]]
     folded: tuple[str, ...] = ("reference",)
+    is_staked: ClassVar[bool] = False
+    """A second operator may have to approve it."""
     reasons = ("goodwill", "requested by the customer", "correction of a mistake", "service was interrupted")
 
 
@@ -73,6 +76,7 @@ class RefundForm(OperationForm[RefundRequest], CreditAmountsForm[RefundRequest])
     """The form of a refund: an amount, or all."""
 
     declared, use_case = RefundRequest, services.refund
+    is_staked = True
     shows = {"amount": Shown(help="Empty for the whole rest."), **WHY}
 
 
@@ -137,6 +141,7 @@ class GrantForm(RecipientForm[GrantRequest]):
     """The form of a grant: holder, amount, source, and its times."""
 
     declared, use_case = GrantRequest, services.grant
+    is_staked = True
     shows = {
         "holder_id": Shown(label="Holder"),
         "holder_again": AGAIN,
@@ -177,6 +182,7 @@ class OverdraftForm(OperationForm[OverdraftRequest], CreditAmountsForm[Overdraft
     """The form of an overdraft: how far spends may take the balance below 0."""
 
     declared, use_case = OverdraftRequest, services.set_overdraft
+    is_staked = True
     shows = {"limit": Shown(help="0 for no overdraft. An existing debt stays."), **WHY}
 
 
@@ -312,6 +318,13 @@ class EntryPage(FormPage[OperationForm[Any]]):
     def dry_run(self, form: OperationForm[Any]) -> DryRun:
         """Describe the entry that it would make."""
         return dry_run_of(form.use_case, form.request)
+
+    def stake(self, form: OperationForm[Any]) -> Stake | None:
+        """Return the credits of a grant or refund, or the limit of an overdraft."""
+        if not (form.is_staked and limits()):
+            return None
+        entry = form.use_case.execute(replace(form.request, dry_run=True))
+        return Stake(entry.credit_type, (entry.overdraft or 0) if entry.kind == "adjust" else entry.amount)
 
     def explain(self, error: LedgerError, form: OperationForm[Any]) -> str:
         """Return why it was not done, with amounts as pages write them."""

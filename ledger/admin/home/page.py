@@ -12,11 +12,12 @@ from ledger.admin.home.reads import Lately, RefusalCounts, Running
 from ledger.admin.home.totals import totals
 from ledger.admin.kit import charts
 from ledger.admin.links import entries_url, holder_url, refusals_url
-from ledger.operators import additions
+from ledger.operators import additions, approvals
 from ledger.operators.additions import Attention
 from ledger.operators.permissions import (
     GRANT_CREDITS,
     VIEW_ACCOUNT,
+    VIEW_APPROVAL,
     VIEW_DAILYTOTAL,
     VIEW_ENTRYLISTING,
     VIEW_LOCKS,
@@ -56,8 +57,15 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
 
 def _attention(request: HttpRequest, lately: Lately) -> list[Attention]:
     """Return what needs a person's attention, the worst first."""
-    found = [*_waits(request), *_unbooked(lately), *additions.attention(request)]
+    found = [*_waits(request), *_to_approve(request), *_unbooked(lately), *additions.attention(request)]
     return sorted(found, key=lambda item: TONES.index(item.tone))
+
+
+def _to_approve(request: HttpRequest) -> list[Attention]:
+    if not (request.user.has_perm(VIEW_APPROVAL) and approvals.limits() and (count := approvals.waiting())):
+        return []
+    text = "1 form waits for a second operator." if count == 1 else f"{count} forms wait for a second operator."
+    return [Attention(tone="info", text=text, url=reverse("admin:ledger_approval_changelist"))]
 
 
 def _waits(request: HttpRequest) -> list[Attention]:

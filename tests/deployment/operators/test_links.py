@@ -23,6 +23,7 @@ from billing.orders.subscriptions import Wish, amend_subscription
 from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
+from ledger.operators import approvals
 from ledger.rules import GrantRequest
 from ledger.services.api_keys import create_api_key
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
@@ -46,7 +47,8 @@ PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecima
 """What a page shows where somebody forgot to write a value for people."""
 WITHOUT_LINK = {"autocomplete", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
 """Views that are called by scripts, or lead somewhere else."""
-WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change"}
+WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock"}
+"""Rows without a page of their own, and what only a deployment for tests links to."""
 ADDED = {
     "auth_group", "auth_user", "billing_coupon", "billing_customer", "billing_plan", "billing_subscription",
     "ledger_apikey", "ledger_credittype",
@@ -199,6 +201,12 @@ def ledger_of_everything() -> list[str]:
     services.publish_rate(code="gpt.out", price=3, per=1_000, actor="admin:mara", reason="price list")
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     create_api_key(name="shop", scopes=["ledger:read"])
+    form = {"holder_id": "acme-gmbh", "credit_type": "credits", "amount": "5", "source": "purchased", "reason": "large"}
+    approvals.ask(
+        key="waits", title="Grant credits", path="/admin/ledger/account/grant-credits/", query="",
+        form={**form, "priority": "100", "idempotency_key": "waits", "confirmed": "yes"}, stake=approvals.Stake("credits", 5),
+        reason="large", requested_by="admin:mara",
+    )  # fmt: skip
     AccessAttempt.objects.create(
         username="mallory", ip_address="192.0.2.1", attempt_time=datetime.now(UTC), failures_since_start=3
     )

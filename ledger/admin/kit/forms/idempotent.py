@@ -13,6 +13,10 @@ Note [A double click is harmless]
 
     So the row must not prevent the second click: a button is hidden if there is nothing left to do, but an operator who was
         permitted to open the form is permitted to send it again, and the use-case refuses it if necessary.
+
+Note [A second operator]
+    A form whose stake is above the limit is not executed: it is recorded, and a second operator carries it out by sending the
+    same values to the same page. `request.approval` is then the record: its operator is the actor, and nothing waits again.
 """
 
 import secrets
@@ -25,11 +29,13 @@ from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
 from ledger.admin.kit.forms.fields import Shown, as_json, as_typed, made
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
-from ledger.operators import staff_log
+from ledger.operators import approvals, staff_log
+from ledger.operators.approvals import Stake
 from ledger.records import Field, Nested, Record, Shape, shape_of
 from ledger.values import FieldError
 
@@ -278,6 +284,10 @@ class FormPage(Generic[FormT]):
         """Return what the operation would do, or raise what it would raise; write nothing."""
         raise NotImplementedError
 
+    def stake(self, form: FormT) -> Stake | None:
+        """Return what the operation moves, if a second operator may have to approve it. See Note [A second operator]."""
+        return None
+
     def explain(self, error: LedgerError, form: FormT) -> str:
         """Return why it was not done."""
         return describe(error)
@@ -286,9 +296,15 @@ class FormPage(Generic[FormT]):
         """Show the form; then, with a dry run, what would happen; then execute it and go to the page that shows it."""
         seen: DryRun | None = None
         form = self._form(request)
+        approval = getattr(request, "approval", None)
+        waits = False
         if form.is_bound and form.is_valid() and "edit" not in request.POST:
+            stake = None if approval is not None else self._try(request, form, self.stake)
+            waits = approvals.needs_second(stake)
             if self.is_tried and "confirmed" not in request.POST:
                 seen = self._try(request, form, self.dry_run)
+            elif waits and stake is not None:
+                return self._ask(request, form, stake)
             elif (done := self._try(request, form, self.operation)) is not None:
                 _record(request, self.title, form, done)
                 return HttpResponseRedirect(done.url)
@@ -297,6 +313,8 @@ class FormPage(Generic[FormT]):
             "opts": model_admin.model._meta,
             "form": form,
             "has_dry_run": self.is_tried,
+            "approval": approval,
+            "waits": waits,
             **{name: getattr(self, name) for name in ("title", "button", "explanation", "back")},
         }
         if seen is not None:
@@ -305,8 +323,26 @@ class FormPage(Generic[FormT]):
         status = 422 if form.is_bound and "edit" not in request.POST else 200
         return TemplateResponse(request, self.template, context, status=status)
 
+    def _ask(self, request: HttpRequest, form: FormT, stake: Stake) -> HttpResponse:
+        """Record the form for a second operator, and show it among those that wait."""
+        values = {name: as_typed(value) for name, value in form.hidden_values().items()}
+        number = approvals.ask(
+            key=form.key,
+            title=self.title,
+            path=request.path,
+            query=request.GET.urlencode(),
+            form={**values, "confirmed": "yes"},
+            stake=stake,
+            reason=str(form.cleaned_data.get("reason") or ""),
+            requested_by=form.actor,
+        )
+        staff_log.record(request, "approval-requested", about=self.title, details=f"approval {number}")
+        messages.warning(request, "Nothing was done yet: the amount needs the approval of a second operator.")
+        return HttpResponseRedirect(reverse("admin:ledger_approval_change", args=[number]))
+
     def _form(self, request: HttpRequest) -> FormT:
-        by: dict[str, Any] = {"fixed": self.fixed, "actor": actor(request)}
+        approval = getattr(request, "approval", None)
+        by: dict[str, Any] = {"fixed": self.fixed, "actor": actor(request) if approval is None else approval.requested_by}
         if request.method == "POST" and self.form.more and "more" in request.POST:
             return self.form(initial=self.form.with_more(request.POST.dict()), **by)
         if request.method == "POST":

@@ -1,0 +1,201 @@
+"""A second operator: forms above an amount wait, are carried out once by somebody else, and never by who asked."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.test import Client
+
+from billing.generator.options import Options
+from billing.generator.run.generate import generate_in
+from billing.models import CreditNote, Invoice
+from ledger import conf, reads, services
+from ledger.models import Approval, ApprovalDecision, StaffEvent
+from ledger.operators import approvals
+from ledger.operators.approvals import APPROVED, DECLINED, Stake, needs_second
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
+from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, operator, submit_form
+
+pytestmark = pytest.mark.django_db
+
+GRANT = "/admin/ledger/account/grant-credits/"
+
+
+@pytest.fixture(autouse=True)
+def limits(settings: Any) -> None:
+    """Above 100 credits, and above 5.00 EUR."""
+    settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["credits=100", "EUR=500"]}
+
+
+@pytest.fixture
+def mara() -> Client:
+    return operator(name="mara")
+
+
+@pytest.fixture
+def ben() -> Client:
+    return operator(name="ben")
+
+
+def granted(amount: int) -> dict[str, str]:
+    """What is typed."""
+    return {
+        "confirmed": "yes", "holder_id": "ada", "holder_again": "ada", "credit_type": "credits", "amount": str(amount),
+        "source": "promotional", "priority": "100", "reason": "goodwill",
+    }  # fmt: skip
+
+
+def judge(client: Client, row: Approval, decision: str | None = None) -> Any:
+    """Open an approval, or decide it."""
+    url = f"/admin/ledger/approval/{row.pk}/judge/"
+    return client.get(url) if decision is None else client.post(url, {"decision": decision})
+
+
+def test_an_amount_up_to_the_limit_does_not_wait(mara: Client) -> None:
+    submit_form(mara, GRANT, **granted(100))
+    assert reads.balance("ada").balance == 100
+    assert not Approval.objects.exists()
+
+
+def test_the_page_says_before_that_a_second_operator_is_needed(mara: Client) -> None:
+    values = {**granted(101), "idempotency_key": hidden_key(mara.get(GRANT).content.decode())}
+    del values["confirmed"]
+    page = mara.post(GRANT, values).content.decode()
+    assert "The amount needs the approval of a second operator." in page
+    assert "Ask for approval" in page
+    assert not Approval.objects.exists()
+
+
+def test_an_amount_above_the_limit_waits_and_is_carried_out_by_somebody_else(mara: Client, ben: Client) -> None:
+    response = submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    assert response["Location"] == f"/admin/ledger/approval/{row.pk}/change/"
+    assert entries_and_refusals() == (0, 0)
+    assert (row.requested_by, row.amount, row.counted_in, row.reason) == ("admin:mara", 101, "credits", "goodwill")
+    shown = judge(ben, row).content.decode()
+    assert "What will happen" in shown
+    assert "Requested by admin:mara" in shown
+    assert "Approve: Grant" in shown
+    assert entries_and_refusals() == (0, 0)
+    done = judge(ben, row, APPROVED)
+    assert done["Location"] == f"/admin/ledger/entrylisting/{quote('ada/credits/1')}/change/"
+    entry = reads.entry("ada", "credits", 1)
+    assert (entry.amount, entry.actor, entry.reason) == (101, "admin:mara", "goodwill")
+    assert ApprovalDecision.objects.get().decided_by == "admin:ben"
+    actions = list(StaffEvent.objects.order_by("pk").values_list("action", "actor"))
+    assert ("approval-requested", "admin:mara") in actions
+    assert ("approval-given", "admin:ben") in actions
+
+
+def test_nobody_approves_what_they_asked_for(mara: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    assert "A second operator must approve it." in judge(mara, row).content.decode()
+    assert judge(mara, row, APPROVED).status_code == 403
+    assert not approvals.decide(row.pk, decision=APPROVED, decided_by="admin:mara")
+    assert entries_and_refusals() == (0, 0)
+    assert not ApprovalDecision.objects.exists()
+
+
+def test_a_declined_form_is_never_carried_out(mara: Client, ben: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    judge(ben, row, DECLINED)
+    assert judge(ben, row, APPROVED).status_code == 403
+    assert entries_and_refusals() == (0, 0)
+    assert ApprovalDecision.objects.get().decision == DECLINED
+
+
+def test_an_approved_form_is_carried_out_once(mara: Client, ben: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    judge(ben, row, APPROVED)
+    judge(ben, row, APPROVED)
+    judge(operator(name="cleo"), row, APPROVED)
+    assert entries_and_refusals() == (1, 0)
+
+
+def test_a_form_that_was_approved_before_a_crash_is_carried_out_by_the_next_click(mara: Client, ben: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    assert approvals.decide(row.pk, decision=APPROVED, decided_by="admin:ben")
+    assert entries_and_refusals() == (0, 0)
+    judge(ben, row, APPROVED)
+    assert entries_and_refusals() == (1, 0)
+
+
+def test_a_double_click_asks_once(mara: Client) -> None:
+    values = {**granted(101), "idempotency_key": hidden_key(mara.get(GRANT).content.decode())}
+    first, second = mara.post(GRANT, values), mara.post(GRANT, values)
+    assert first["Location"] == second["Location"]
+    assert Approval.objects.count() == 1
+
+
+def test_the_second_operator_needs_the_permission_for_the_form(mara: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    reader = operator("ledger.view_approval", name="rita")
+    assert judge(reader, row)["Location"] == f"/admin/ledger/approval/{row.pk}/change/"
+    assert judge(reader, row, APPROVED).status_code == 403
+    assert not ApprovalDecision.objects.exists()
+    assert entries_and_refusals() == (0, 0)
+    assert judge(operator("ledger.grant_credits", name="gus"), row).status_code == 403
+
+
+def test_what_is_refused_when_it_is_approved_says_why(mara: Client, ben: Client) -> None:
+    services.grant(holder_id="ada", amount=500, idempotency_key="g")
+    services.spend(holder_id="ada", amount=400, idempotency_key="s")
+    url = f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"
+    submit_form(mara, url, confirmed="yes", amount="", reason="mistake")
+    row = Approval.objects.get()
+    assert (row.amount, row.counted_in) == (400, "credits")
+    services.refund(holder_id="ada", spend=2, idempotency_key="r")
+    page = judge(ben, row, APPROVED).content.decode()
+    assert "refund" in page
+    assert reads.balance("ada").balance == 500
+
+
+def test_an_overdraft_waits_by_its_limit(mara: Client, ben: Client) -> None:
+    services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    url = f"/admin/ledger/account/{quote('ada/credits')}/set-overdraft/"
+    submit_form(mara, url, confirmed="yes", limit="1000", reason="agreed")
+    row = Approval.objects.get()
+    assert row.amount == 1000
+    judge(ben, row, APPROVED)
+    assert reads.balance("ada").overdraft == 1000
+
+
+def test_a_credit_note_waits_by_its_amount_with_tax(mara: Client, ben: Client) -> None:
+    plan = PlanFactory(prices=[recurring(unit_amount="5", tax_rate="20")])
+    SubscriptionFactory(ref="SUB-1", plan=plan.code)
+    generate_in(ref="SUB-1", options=Options(as_of=at(1, 1)))
+    invoice = Invoice.objects.get()
+    url = f"/admin/billing/invoice/{invoice.pk}/credit/"
+    submit_form(mara, url, reason="outage")
+    row = Approval.objects.get()
+    assert (row.amount, row.counted_in) == (600, "EUR")
+    assert not CreditNote.objects.exists()
+    judge(ben, row, APPROVED)
+    assert CreditNote.objects.get().amount_minor == 600
+
+
+def test_the_first_page_and_the_list_show_what_waits(mara: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    assert "1 form waits for a second operator." in mara.get("/admin/").content.decode()
+    listed = mara.get("/admin/ledger/approval/").content.decode()
+    assert re.search(r"101 credits", listed)
+    assert "waits" in listed
+    assert "Grant credits" in mara.get(f"/admin/ledger/approval/{Approval.objects.get().pk}/change/").content.decode()
+
+
+@pytest.mark.parametrize(("stake", "needs"), [(None, False), (Stake("credits", 100), False), (Stake("credits", 101), True),
+                                              (Stake("sms", 10**9), False), (Stake("EUR", 501), True)])  # fmt: skip
+def test_limits_are_by_credit_type_and_currency(stake: Stake | None, needs: bool) -> None:
+    assert needs_second(stake) is needs
+
+
+@pytest.mark.parametrize("wrong", ["credits", "credits=-1", "Credits=1", "EURO=1", "credits=1.5"])
+def test_a_wrong_limit_is_named_by_the_check(wrong: str) -> None:
+    assert conf.SECOND_OPERATOR_ABOVE.complaint([wrong]).endswith(f"not {wrong!r}")
+    assert conf.SECOND_OPERATOR_ABOVE.complaint(["credits=1", "EUR=5"]) == ""
