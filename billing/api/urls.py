@@ -3,18 +3,8 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import (
-    catalogue,
-    credit_notes,
-    customers,
-    generation,
-    invoices,
-    pdfs,
-    ratings,
-    sellers,
-    subscriptions,
-    usage,
-)
+from billing.api.calls import catalogue, customers, ratings, sellers, subscriptions, usage
+from billing.api.calls.documents import credit_notes, generation, invoices, pdfs
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 

@@ -1,0 +1,1 @@
+"""Calls about invoices and credit notes."""
