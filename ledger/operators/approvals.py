@@ -64,7 +64,7 @@ def ask(
     *, key: str, title: str, path: str, query: str, form: Mapping[str, Any], stake: Stake, reason: str, requested_by: str
 ) -> int:
     """Record a form that waits, once for its key, and return the number of the approval."""
-    row = {
+    row: dict[str, str | int] = {
         "key": key, "title": title, "path": path, "query": query, "form": json.dumps(form), "counted_in": stake.counted_in,
         "amount": stake.amount, "reason": reason, "requested_by": requested_by,
     }  # fmt: skip
