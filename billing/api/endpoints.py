@@ -95,6 +95,8 @@ class WriteEndpoint(BillingEndpoint):
         dry_run: bool | None = None,
         shows_effect: bool = False,
         on_refusal: Callable[[Refused], None] | None = None,
+        raw: dict[str, Any] | None = None,
+        default_key: str | None = None,
     ) -> Response:
         """Read the body, execute it at most once, and respond; a dry run is rolled back, and stores neither a result nor a key.
 
@@ -103,11 +105,17 @@ class WriteEndpoint(BillingEndpoint):
             dry_run: from a query with further parameters; None: the query has no others.
             shows_effect: a dry run does not show the response but something else, so it ignores stored responses.
             on_refusal: writes what must stay although the refusal rolls the act back.
+            raw: the body, if it was read already.
+            default_key: the key of a request without one; None: it must have one.
         """
         if dry_run is None:
             dry_run = read_query(DryRunQuery, request)["dry_run"]
-        key = dry_run_key(request) if dry_run else idempotency_key(request)
-        fields = read(shape if isinstance(shape, Shape) else shape_of(shape), self._raw(request))
+        if dry_run:
+            key = dry_run_key(request)
+        else:
+            has_default = default_key is not None and "HTTP_IDEMPOTENCY_KEY" not in request.META
+            key = str(default_key) if has_default else idempotency_key(request)
+        fields = read(shape if isinstance(shape, Shape) else shape_of(shape), self._raw(request) if raw is None else raw)
         arguments: dict[str, Any] = {
             "collection": self.collection,
             "idempotency_key": key,

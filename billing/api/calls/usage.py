@@ -1,10 +1,13 @@
 """Calls about usage events."""
 
-from typing import Any
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 
 from billing import reads
+from billing.api.calls import cloud_events
 from billing.api.endpoints import EVENT_PATH, NO_CUSTOMER, NO_SUBSCRIPTION, USAGE, BillingEndpoint, WriteEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
@@ -63,36 +66,64 @@ class UsageEvents(WriteEndpoint):
 
     @operation(
         "takeInUsage", "Send usage events",
-        "Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique.",
+        "Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique. The call also takes "
+        "CloudEvents 1.0, one or a batch of them, and then needs no Idempotency-Key.",
         tag=USAGE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
             shape_of(request_schemas.Usage),
             {"one event": examples.USAGE_BODY, "a correction and a cancellation": examples.CORRECTIONS_BODY},
+            {
+                cloud_events.EVENT: cloud_events.SCHEMA,
+                cloud_events.BATCH: {"type": "array", "items": cloud_events.SCHEMA, "minItems": 1, "maxItems": usage.MAX_EVENTS},
+            },
         ),
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
         "accepted, duplicate, conflict or invalid, for each.")},
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
-        return self.once(request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"])}))
+        envelope = cloud_events.media_type(request)
+        if envelope is None:
+            return self.once(request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"], OWN)}))
+        events = cloud_events.events_in(request, envelope)
+        digest = hashlib.sha256(request.raw_body).hexdigest()  # type: ignore[attr-defined]
+        return self.once(
+            request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"], ENVELOPES)}),
+            raw={"events": events}, default_key=f"cloudevents/{digest}",
+        )  # fmt: skip
 
 
-def _taken_in(raw_events: list[Any]) -> list[dict[str, Any]]:
+class Form(NamedTuple):
+    """A form of events: how one is read, which raises `InvalidRequest`, and which key it has, before it is read."""
+
+    read: Callable[[Any], usage.NewEvent | Correction]
+    key: Callable[[Any], Any]
+
+
+def _own_event(raw: Any) -> usage.NewEvent | Correction:
+    shape = request_schemas.event_shape(raw)
+    event: usage.NewEvent | Correction = shape.make(read(shape, raw))
+    return event
+
+
+OWN = Form(_own_event, lambda raw: raw.get("idempotency_key") if isinstance(raw, dict) else None)
+ENVELOPES = Form(cloud_events.event_of, cloud_events.key_of)
+
+
+def _taken_in(raw_events: list[Any], form: Form) -> list[dict[str, Any]]:
     good: list[usage.NewEvent | Correction] = []
     results: list[dict[str, Any] | None] = []
     for raw in with_pauses(raw_events):
         try:
-            shape = request_schemas.event_shape(raw)
-            good.append(shape.make(read(shape, raw)))
+            good.append(form.read(raw))
         except InvalidRequest as invalid:
-            results.append(_invalid(raw, invalid))
+            results.append(_invalid(form.key(raw), invalid))
             continue
         results.append(None)
     taken_in = map(response_schemas.UsageResultSerializer.body, take_in_all(good))
     return [result if result is not None else next(taken_in) for result in results]
 
 
-def _invalid(raw: Any, invalid: InvalidRequest) -> dict[str, Any]:
-    key = raw.get("idempotency_key") if isinstance(raw, dict) else None
+def _invalid(key: Any, invalid: InvalidRequest) -> dict[str, Any]:
     detail = "; ".join(f"{field_error.pointer}: {field_error.detail}" for field_error in invalid.field_errors)[:1000]
     result = usage.EventResult(key if isinstance(key, str) else None, usage.EventStatus.INVALID, detail)
     return response_schemas.UsageResultSerializer.body(result)

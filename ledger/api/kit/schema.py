@@ -6,6 +6,7 @@ responses with their statuses of them when the document is made.
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
@@ -70,10 +71,11 @@ class ResponseBody(NamedTuple):
 
 
 class RequestBody(NamedTuple):
-    """A body that a call takes; `examples` by name."""
+    """A body that a call takes; `examples` by name, and the bodies of other media types than JSON's, as shapes or schemas."""
 
     shape: Shape[Any]
     examples: Mapping[str, Any]
+    others: Mapping[str, Any] = MappingProxyType({})
 
 
 def operation(
@@ -140,6 +142,7 @@ def operation(
 
     def declare(handler: Handler) -> Handler:
         handler.former_names = former_names  # type: ignore[attr-defined]
+        handler.other_bodies = takes.others if takes else {}  # type: ignore[attr-defined]
         return requires(scope, takes_query=query is not None)(document(handler))
 
     return declare
@@ -293,6 +296,8 @@ class CallSchema(AutoSchema):
         body = super()._get_request_body(direction)
         if body is not None:
             body["required"] = not view.takes_nothing
+            for media_type, schema in getattr(view, self.method.lower()).other_bodies.items():
+                body["content"][media_type] = {"schema": _with_references(self, schema, direction)}
             if self.method == "PATCH":
                 body["content"][MERGE_PATCH] = body["content"]["application/json"]
         return body

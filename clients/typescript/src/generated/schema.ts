@@ -1717,7 +1717,7 @@ export interface paths {
         put?: never;
         /**
          * Send usage events
-         * @description Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique.
+         * @description Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique. The call also takes CloudEvents 1.0, one or a batch of them, and then needs no Idempotency-Key.
          *
          *     Scope: `billing:write`.
          */
@@ -21871,6 +21871,56 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["Usage"];
+                "application/cloudevents+json": {
+                    /**
+                     * @description The version of CloudEvents.
+                     * @enum {string}
+                     */
+                    specversion: "1.0";
+                    /** @description With the source, the key of the event. */
+                    id: string;
+                    /** @description What produced the event. */
+                    source: string;
+                    /** @description The meter that counts it. */
+                    type: string;
+                    /** @description The subscription that used it. */
+                    subject: string;
+                    /** @description When; digits beyond microseconds are cut off. */
+                    time: string;
+                    /** @description JSON, which is the default. */
+                    datacontenttype?: string;
+                    /** @description `value`, by default 1, and the properties of the event. */
+                    data?: {
+                        [key: string]: unknown;
+                    };
+                } & {
+                    [key: string]: unknown;
+                };
+                "application/cloudevents-batch+json": ({
+                    /**
+                     * @description The version of CloudEvents.
+                     * @enum {string}
+                     */
+                    specversion: "1.0";
+                    /** @description With the source, the key of the event. */
+                    id: string;
+                    /** @description What produced the event. */
+                    source: string;
+                    /** @description The meter that counts it. */
+                    type: string;
+                    /** @description The subscription that used it. */
+                    subject: string;
+                    /** @description When; digits beyond microseconds are cut off. */
+                    time: string;
+                    /** @description JSON, which is the default. */
+                    datacontenttype?: string;
+                    /** @description `value`, by default 1, and the properties of the event. */
+                    data?: {
+                        [key: string]: unknown;
+                    };
+                } & {
+                    [key: string]: unknown;
+                })[];
             };
         };
         responses: {

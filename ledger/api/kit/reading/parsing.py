@@ -98,8 +98,23 @@ def parse_object(body: bytes) -> dict[str, Any]:
             twice in one object, nested deeper than 20, or a string with NUL or half of a surrogate pair.
     Source: RFC 8259; RFC 7493 (I-JSON), which asks for the same.
     """
+    value = _parsed(body, "object")
+    if type(value) is not dict:
+        raise _malformed("not-an-object", "The body must be a JSON object.")
+    return value
+
+
+def parse_array(body: bytes) -> list[Any]:
+    """Return the JSON array in `body`. Raises: as `parse_object`, and for a body that is no array."""
+    value = _parsed(body, "array")
+    if type(value) is not list:
+        raise _malformed("not-an-array", "The body must be a JSON array.")
+    return value
+
+
+def _parsed(body: bytes, what: str) -> Any:
     if not body:
-        raise _malformed("empty-body", "The body is empty; send a JSON object.")
+        raise _malformed("empty-body", f"The body is empty; send a JSON {what}.")
     if body.startswith(_UTF8_BOM):
         raise _malformed("byte-order-mark", "The body begins with a byte order mark.")
     if body.count(b"{") + body.count(b"[") > DEPTH_LIMIT:
@@ -110,8 +125,6 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise _malformed("not-utf-8", f"The body is not valid UTF-8 at byte {error.start}.") from error
     except json.JSONDecodeError as error:
         raise _malformed("malformed-json", f"The body is not JSON at character {error.pos}: {error.msg}.") from error
-    if type(value) is not dict:
-        raise _malformed("not-an-object", "The body must be a JSON object.")
     if b"\\u" in body:  # unescaped, the decoder and UTF-8 have refused them already
         field_errors = [
             FieldError(at, "forbidden-character", "NUL and unpaired surrogates are refused.") for at in _unstorable(value, "")

@@ -2627,7 +2627,8 @@ def record_usage(
 ) -> Call[UsageResults]:
     """Send usage events.
 
-    Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique.
+    Up to 1,000 events, corrections and cancellations, each with a result. A key is permanently unique. The call also takes
+    CloudEvents 1.0, one or a batch of them, and then needs no Idempotency-Key.
 
     Scope: `billing:write`.
     """
