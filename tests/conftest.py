@@ -298,6 +298,7 @@ def _switch_database(name: str) -> None:
     # What a process keeps in memory by id is of one database.
     plans.terms_of.cache_clear()
     plans.price_of.cache_clear()
+    plans.list_price_of.cache_clear()
 
 
 # Committed history -----------------------------------------------------------------------------------

@@ -151,6 +151,8 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
         parts.append(f"ordered {words}" if is_order else f"plan becomes {words}")
     quantities = change.get("quantities") or {}
     parts += [f"{key}: {number(Decimal(text))}" for key, text in quantities.items()]
+    if "price_override" in change:
+        parts.append(override_words(change["price_override"]))
     if "ends_at" in change and not (is_order and change["ends_at"] is None):
         parts.append(f"ends {_instant(change['ends_at'], zone)}" if change["ends_at"] else "continues without an end")
     if change.get("paused") is not None:
@@ -158,6 +160,23 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
     if change.get("trial_end"):
         parts.append(f"trial ends {_instant(change['trial_end'], zone)}")
     return ", ".join(parts)
+
+
+def override_words(override: Mapping[str, Any] | None) -> str:
+    """Return negotiated prices in words."""
+    if override is None:
+        return "pays the plan's prices again"
+    named = [f"{key} with {_amounts_words(amounts)}" for key, amounts in override["prices"].items()]
+    percent = override["percent_off"]
+    rest = [] if percent is None else [f"{number(Decimal(percent))} % off {'the other' if named else 'all'} prices"]
+    return f"negotiated prices: {', '.join([*named, *rest])}"
+
+
+def _amounts_words(amounts: Mapping[str, Any]) -> str:
+    return " and ".join(
+        f"{name.replace('_', ' ')} {value}" if isinstance(value, str) else f"{'no' if value is None else 'its own'} {name}"
+        for name, value in amounts.items()
+    )
 
 
 def _instant(text: str, zone: tzinfo) -> str:

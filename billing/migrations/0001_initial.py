@@ -75,24 +75,6 @@ class Migration(migrations.Migration):
                 },
             ),
             migrations.CreateModel(
-                name='Price',
-                fields=[
-                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                    ('plan', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.plan')),
-                    ('position', models.PositiveIntegerField()),
-                    ('key', models.CharField(max_length=64)),
-                    ('kind', models.CharField(db_comment='recurring or usage', max_length=10)),
-                    ('timing', models.CharField(db_comment='advance or arrears', max_length=10)),
-                    ('model', models.CharField(max_length=24)),
-                    ('meter', models.CharField(blank=True, default='', max_length=64)),
-                    ('definition', models.JSONField(db_comment='the whole price, as the API takes and gives it')),
-                    ('digest', models.BinaryField(db_comment="SHA-256 over the plan's row and this one: docs/explanation/billing.md", editable=False, null=True)),
-                ],
-                options={
-                    'constraints': [models.UniqueConstraint(fields=('plan', 'key'), name='billing_price_plan_key')],
-                },
-            ),
-            migrations.CreateModel(
                 name='Subscription',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -107,6 +89,26 @@ class Migration(migrations.Migration):
                 options={
                     'constraints': [models.CheckConstraint(condition=years('started_at', 'anchor_at', 'trial_end'), name='billing_subscription_years')],
                     'indexes': [models.Index(fields=['started_at', 'id'], name='billing_subscription_started')],
+                },
+            ),
+            migrations.CreateModel(
+                name='Price',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('plan', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.plan')),
+                    ('subscription', models.ForeignKey(db_comment="whose negotiated price it is; null: the plan's own price", db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                    ('list_price', models.ForeignKey(db_comment="the plan's own price that a negotiated price replaces", db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.price')),
+                    ('position', models.PositiveIntegerField()),
+                    ('key', models.CharField(max_length=64)),
+                    ('kind', models.CharField(db_comment='recurring or usage', max_length=10)),
+                    ('timing', models.CharField(db_comment='advance or arrears', max_length=10)),
+                    ('model', models.CharField(max_length=24)),
+                    ('meter', models.CharField(blank=True, default='', max_length=64)),
+                    ('definition', models.JSONField(db_comment='the whole price, as the API takes and gives it')),
+                    ('digest', models.BinaryField(db_comment="SHA-256 over the plan's row and this one: docs/explanation/billing.md", editable=False, null=True)),
+                ],
+                options={
+                    'constraints': [models.UniqueConstraint(condition=models.Q(('subscription__isnull', True)), fields=('plan', 'key'), name='billing_price_plan_key'), models.CheckConstraint(condition=models.Q(models.Q(('list_price__isnull', True), ('subscription__isnull', True)), models.Q(('list_price__isnull', False), ('subscription__isnull', False)), _connector='OR'), name='billing_price_negotiated')],
                 },
             ),
             migrations.CreateModel(
@@ -148,7 +150,7 @@ class Migration(migrations.Migration):
                     ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
                     ('sequence', models.PositiveIntegerField()),
                     ('effective_at', models.DateTimeField()),
-                    ('change', models.JSONField(db_comment='one of plan, quantities, ends_at, paused')),
+                    ('change', models.JSONField(db_comment='one of plan, quantities, price_override, ends_at, paused, trial_end')),
                     ('actor', models.CharField(blank=True, default='', max_length=128)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                     ('digest', models.BinaryField(db_comment="SHA-256 over the subscription's amendment before it and this row: docs/explanation/billing.md", editable=False, null=True)),

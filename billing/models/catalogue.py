@@ -29,9 +29,11 @@ class Plan(models.Model):
 
 
 class Price(models.Model):
-    """One price of one version of a plan, as `billing.rating.prices.pricing` reads it."""
+    """One price of one version of a plan, as `billing.rating.prices.pricing` reads it; or as one subscription negotiated it."""
 
     plan = reference("Plan")
+    subscription = reference("Subscription", null=True, db_comment="whose negotiated price it is; null: the plan's own price")
+    list_price = reference("Price", null=True, db_index=False, db_comment="the plan's own price that a negotiated price replaces")
     position = models.PositiveIntegerField()
     key = models.CharField(max_length=64)
     kind = models.CharField(max_length=10, db_comment="recurring or usage")
@@ -42,7 +44,16 @@ class Price(models.Model):
     digest = digest_column("the plan's row and this one")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["plan", "key"], name="billing_price_plan_key")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["plan", "key"], name="billing_price_plan_key", condition=models.Q(subscription__isnull=True)
+            ),
+            models.CheckConstraint(
+                name="billing_price_negotiated",
+                condition=models.Q(subscription__isnull=True, list_price__isnull=True)
+                | models.Q(subscription__isnull=False, list_price__isnull=False),
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.key

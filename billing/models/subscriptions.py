@@ -106,7 +106,7 @@ class Amendment(models.Model):
     subscription = reference("Subscription")
     sequence = models.PositiveIntegerField()
     effective_at = models.DateTimeField()
-    change = models.JSONField(db_comment="one of plan, quantities, ends_at, paused")
+    change = models.JSONField(db_comment="one of plan, quantities, price_override, ends_at, paused, trial_end")
     actor = models.CharField(max_length=128, blank=True, default="")
     recorded_at = models.DateTimeField(db_default=Now())
     digest = digest_column("the subscription's amendment before it and this row")

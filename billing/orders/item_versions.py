@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from billing.orders.overrides import Override
+
 WHOLE = ""
 """The key of the item for the subscription as a whole: its versions say when it was active, and on which plan."""
 
@@ -26,6 +28,7 @@ class AmendmentChange:
         quantities: the quantities from then on, by price key; other keys keep theirs.
         ends_at: the end of the subscription, for the time from `effective_at` on; with `sets_end` and None it has no end.
         paused: True stops it, False resumes it.
+        override: the negotiated prices from then on; with `sets_override` and None it pays those of the plan.
     """
 
     sequence: int
@@ -35,6 +38,8 @@ class AmendmentChange:
     sets_end: bool = False
     ends_at: datetime | None = None
     paused: bool | None = None
+    sets_override: bool = False
+    override: Override | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +61,27 @@ class _State:
     plan_id: int
     quantities: Mapping[str, Decimal]
     paused: bool
+    override: Override | None
     amendment: int
 
 
-def timeline(changes: Sequence[AmendmentChange], prices_of: Callable[[int], Mapping[str, int]]) -> list[VersionSpan]:
+PricesOf = Callable[[int, Override | None], Mapping[str, int]]
+"""The price ids by key of a version of a plan, with negotiated prices if there are any."""
+
+
+def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf) -> list[VersionSpan]:
     """The spans of every item, the subscription's own included, in order of time for each key.
 
     Args:
         changes: at least the first, which names the plan.
-        prices_of: price ids by key of a version of a plan.
+        prices_of: see `PricesOf`.
     """
     active = _active(changes)
     spans: list[VersionSpan] = []
     for state, starts_at, ends_at in _states(changes):
         if state.paused:
             continue
-        keyed: list[tuple[str, int | None]] = [(WHOLE, None), *prices_of(state.plan_id).items()]
+        keyed: list[tuple[str, int | None]] = [(WHOLE, None), *prices_of(state.plan_id, state.override).items()]
         for active_from, active_to in active:
             start, stop = max(starts_at, active_from), _earlier(ends_at, active_to)
             if stop is not None and stop <= start:
@@ -94,12 +104,13 @@ def plan_at(changes: Sequence[AmendmentChange], instant: datetime) -> int:
 
 def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, datetime, datetime | None]]:
     ordered = sorted(changes, key=lambda change: (change.effective_at, change.sequence))
-    state = _State(plan_id=0, quantities={}, paused=False, amendment=0)
+    state = _State(plan_id=0, quantities={}, paused=False, override=None, amendment=0)
     for position, change in enumerate(ordered):
         state = _State(
             plan_id=state.plan_id if change.plan_id is None else change.plan_id,
             quantities={**state.quantities, **change.quantities},
             paused=state.paused if change.paused is None else change.paused,
+            override=change.override if change.sets_override else state.override,
             amendment=change.sequence,
         )
         following = ordered[position + 1].effective_at if position + 1 < len(ordered) else None

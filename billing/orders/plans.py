@@ -1,5 +1,6 @@
 """The catalogue: plans with their prices. A written version of a plan never changes."""
 
+import json
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -10,10 +11,11 @@ from django.db.models import Max
 from billing.models import Plan
 from billing.models import Price as PriceRow
 from billing.models.columns import first_of
+from billing.orders.overrides import Override, overridden
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
 from billing.rating.prices.price import Price
-from billing.rating.prices.reading import PriceList, parse_prices, price_dict
+from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
 from billing.rating.values import Currency, Money, Ref
 from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
@@ -116,7 +118,7 @@ def _create(request: NewPlan) -> Plan:
             maximum=request.maximum,
             allowance=asdict(request.allowance) if request.allowance else None,
         )
-        PriceRow.objects.bulk_create(_price_row(plan, position, price) for position, price in enumerate(request.prices))
+        PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(request.prices))
         plan.refresh_from_db()
     return plan
 
@@ -149,7 +151,7 @@ def plan_of(code: str) -> Plan:
 def terms_of(plan_id: int) -> PlanTerms:
     """The terms of a version of a plan; kept in memory, since versions never change."""
     plan = Plan.objects.get(pk=plan_id)
-    rows = PriceRow.objects.filter(plan_id=plan_id).order_by("position").values_list("id", "definition")
+    rows = PriceRow.objects.filter(plan_id=plan_id, subscription=None).order_by("position").values_list("id", "definition")
     parsed = parse_prices([definition for _, definition in rows])
     return PlanTerms(
         id=plan.pk,
@@ -167,14 +169,51 @@ def terms_of(plan_id: int) -> PlanTerms:
 @lru_cache(maxsize=16384)
 def price_of(price_id: int) -> tuple[PlanTerms, Price]:
     """A price and the version of the plan that it belongs to; kept in memory, since neither ever changes."""
-    plan_id = PriceRow.objects.values_list("plan_id", flat=True).get(pk=price_id)
-    terms = terms_of(plan_id)
+    row = PriceRow.objects.only("plan_id", "list_price_id", "definition").get(pk=price_id)
+    terms = terms_of(row.plan_id)
+    if row.list_price_id is not None:
+        return terms, parse_price(row.definition)
     return terms, next(price for known_id, price in terms.prices if known_id == price_id)
 
 
-def _price_row(plan: Plan, position: int, price: Price) -> PriceRow:
+@lru_cache(maxsize=16384)
+def list_price_of(price_id: int) -> Price | None:
+    """The plan's own price that a negotiated price replaces; None for a price that is the plan's own."""
+    list_price_id = PriceRow.objects.values_list("list_price_id", flat=True).get(pk=price_id)
+    return None if list_price_id is None else price_of(list_price_id)[1]
+
+
+def negotiated_prices(plan_id: int, override: Override, subscription_id: int, *, creates: bool) -> dict[str, int]:
+    """Return the ids of a plan's prices by key, with the negotiated prices of a subscription in place of those they replace.
+
+    Args:
+        creates: write the negotiated prices that have no row; False: such a key is left out.
+    """
+    terms = terms_of(plan_id)
+    known = {
+        (row.list_price_id, json.dumps(row.definition, sort_keys=True)): row.pk
+        for row in PriceRow.objects.filter(subscription_id=subscription_id, plan_id=plan_id)
+    }
+    ids: dict[str, int] = {}
+    for position, (price_id, price) in enumerate(terms.prices):
+        paid = overridden(price, terms.code, override)
+        if paid == price:
+            ids[price.key] = price_id
+            continue
+        found = known.get((price_id, json.dumps(price_dict(paid), sort_keys=True)))
+        if found is None and creates:
+            row = _price_row(plan_id, position, paid, subscription_id=subscription_id, list_price_id=price_id)
+            row.save(force_insert=True)
+            found = row.pk
+        if found is not None:
+            ids[price.key] = found
+    return ids
+
+
+def _price_row(plan_id: int, position: int, price: Price, **negotiated: int) -> PriceRow:
     return PriceRow(
-        plan_id=plan.pk,
+        **negotiated,
+        plan_id=plan_id,
         position=position,
         key=price.key,
         kind=price.kind.value,

@@ -17,7 +17,8 @@ from billing.errors import AlreadyExists
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
-from billing.orders.item_versions import AmendmentChange, VersionSpan, plan_at, timeline
+from billing.orders.item_versions import AmendmentChange, PricesOf, VersionSpan, plan_at, timeline
+from billing.orders.overrides import Override, PriceOverride, stored
 from billing.rating.limits import check_instant, check_quantity
 from billing.rating.periods import first_charged_instant
 from billing.rating.prices.price import PriceKind
@@ -26,7 +27,7 @@ from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
-from ledger.records import Record, Shape, UseCase, field_of
+from ledger.records import Nested, Record, Shape, UseCase, declared_fields, field_of
 from ledger.services import time_of
 from ledger.values import Amount, Boolean, MapOf, Number, Text, Time, Zone, pointer_part
 
@@ -37,10 +38,14 @@ Quantities = dict[str, Decimal]
 class Wish(Record):
     """The change of an amendment: exactly one of these fields."""
 
-    keeps_null = frozenset({"ends_at"})
+    keeps_null = frozenset({"ends_at", "price_override"})
 
     plan: Annotated[str | None, Ref("The newest version of this plan.")] = None
     quantities: Annotated[Quantities | None, MapOf(Units(), "By price key.", max_keys=100)] = None
+    price_override: Annotated[
+        PriceOverride | None,
+        Nested(PriceOverride, "Negotiated prices, until another amendment replaces them; null withdraws them.", null=True),
+    ] = None
     ends_at: Annotated[
         datetime | None,
         Time(
@@ -55,6 +60,14 @@ class Wish(Record):
     ] = None
     sets_end: bool = False
     """Distinguishes a withdrawn end from no `ends_at`: with it, an `ends_at` of None withdraws the planned end."""
+    sets_override: bool = False
+    """The same of `price_override`: with it, None withdraws the negotiated prices."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> "Wish":
+        """Return the wish of the fields that `AMENDMENT` took: a null that was given withdraws something."""
+        given = {name: value for name, value in fields.items() if name != "effective_at"}
+        return AMENDMENT.make({**given, "sets_end": "ends_at" in given, "sets_override": "price_override" in given})
 
 
 AMENDMENT = Shape(
@@ -80,6 +93,10 @@ class NewSubscription(Record):
         datetime | None, Time("The end of the trial; the time before it is free.", null=True, named="trial_ends_at")
     ] = None
     ends_at: Annotated[datetime | None, Time("The end; never by default.", null=True)] = None
+    price_override: Annotated[
+        PriceOverride | None,
+        Nested(PriceOverride, "Negotiated prices, until an amendment replaces or withdraws them.", null=True),
+    ] = None
     actor: str = ""
 
     def check_whole(self) -> None:
@@ -114,6 +131,8 @@ def _create(request: NewSubscription) -> Subscription:
             trial_end=request.trial_end,
         )
         order = {"plan": version.pk, "quantities": _as_text(request.quantities or {}), "ends_at": _iso(request.ends_at)}
+        if request.price_override is not None:
+            order["price_override"] = _override(version.pk, request.price_override)
         _insert_amendment(lock, subscription, request.started_at, order, request.actor)
         _store_timeline(lock, subscription)
     subscription.refresh_from_db()
@@ -199,12 +218,12 @@ def subscription_of(ref: str) -> Subscription:
 def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
     """Return the change as stored: with the plan's newest version at this time."""
     given = [
-        wish.plan is not None, wish.quantities is not None, wish.sets_end, wish.paused is not None, wish.trial_end is not None,
+        wish.plan is not None, wish.quantities is not None, wish.sets_override or wish.price_override is not None, wish.sets_end,
+        wish.paused is not None, wish.trial_end is not None,
     ]  # fmt: skip
     if sum(given) != 1:
-        raise Invalid(
-            pointer="", rule="one-change", detail="give exactly one of plan, quantities, ends_at, paused, trial_ends_at"
-        )
+        names = ", ".join(field.json_name for field in declared_fields(Wish))
+        raise Invalid(pointer="", rule="one-change", detail=f"give exactly one of {names}")
     if wish.trial_end is not None:
         _check_extension(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
@@ -213,6 +232,10 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
     if wish.quantities is not None:
         _check_quantities(plan_at(_changes(subscription), effective_at), wish.quantities)
         return {"quantities": _as_text(wish.quantities)}
+    if wish.price_override is not None:
+        return {"price_override": _override(plan_at(_changes(subscription), effective_at), wish.price_override)}
+    if wish.sets_override:
+        return {"price_override": None}
     if wish.sets_end:
         if wish.ends_at is not None and wish.ends_at < subscription.started_at:
             raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
@@ -242,6 +265,12 @@ def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
         check_quantity(pointer, quantity)
         if key not in recurring:
             raise Invalid(pointer=pointer, rule="recurring-price", detail="the plan has no recurring price of this key")
+
+
+def _override(plan_id: int, override: PriceOverride) -> dict[str, Any]:
+    """Return negotiated prices as stored; named amounts belong to this plan."""
+    terms = plans.terms_of(plan_id)
+    return stored(override, terms.code, {price.key: price for _, price in terms.prices})
 
 
 def _insert_amendment(
@@ -279,17 +308,26 @@ def _change_of(row: Amendment) -> AmendmentChange:
         sets_end="ends_at" in row.change,
         ends_at=datetime.fromisoformat(ends_at) if ends_at else None,
         paused=row.change.get("paused"),
+        sets_override="price_override" in row.change,
+        override=row.change.get("price_override"),
     )
 
 
-def _prices_of(plan_id: int) -> Mapping[str, int]:
-    return {price.key: price_id for price_id, price in plans.terms_of(plan_id).prices}
+def _prices_of(subscription: Subscription, *, creates: bool) -> PricesOf:
+    """Return the prices that a subscription pays; `creates`: write the negotiated prices that have no row."""
+
+    def prices_of(plan_id: int, override: Override | None) -> Mapping[str, int]:
+        if override is None:
+            return {price.key: price_id for price_id, price in plans.terms_of(plan_id).prices}
+        return plans.negotiated_prices(plan_id, override, subscription.pk, creates=creates)
+
+    return prices_of
 
 
 def _store_timeline(lock: Lock, subscription: Subscription) -> None:
     """Supersede the item versions that no longer hold, and insert the new ones."""
     lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
-    target = {_identity(span): span for span in timeline(_changes(subscription), _prices_of)}
+    target = {_identity(span): span for span in timeline(_changes(subscription), _prices_of(subscription, creates=True))}
     items = _items(subscription, {span.key for span in target.values()})
     keys = {item_id: key for key, item_id in items.items()}
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
@@ -332,7 +370,7 @@ def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
 
 def follows_from_amendments(subscription: Subscription) -> bool:
     """Return whether the current item versions follow from the amendments."""
-    target = {_identity(span) for span in timeline(_changes(subscription), _prices_of)}
+    target = {_identity(span) for span in timeline(_changes(subscription), _prices_of(subscription, creates=False))}
     keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
     return target == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}

@@ -94,10 +94,11 @@ NOW_BY_CLOCK: Final = "COALESCE(ledger_clock(c.holder_id), %(now)s)"
 """The subscription's time where its customer's holder may have a test clock."""
 
 ITEMS: Final = """
-SELECT i.price_key, p.code AS plan, p.version AS plan_version, v.quantity, v.starts_at, v.ends_at
+SELECT i.price_key, p.code AS plan, p.version AS plan_version, v.quantity, v.starts_at, v.ends_at, negotiated.definition::text
 FROM billing_itemversion AS v
 JOIN billing_item AS i ON i.id = v.item_id
 JOIN billing_plan AS p ON p.id = v.plan_id
+LEFT JOIN billing_price AS negotiated ON negotiated.id = v.price_id AND negotiated.list_price_id IS NOT NULL
 WHERE v.subscription_id = %s AND v.superseded_at IS NULL AND i.price_key <> '' AND (v.ends_at IS NULL OR v.ends_at > %s)
 ORDER BY v.starts_at, i.id
 """
@@ -157,6 +158,7 @@ class ItemRow(NamedTuple):
     quantity: Decimal
     starts_at: datetime
     ends_at: datetime | None
+    negotiated_price: dict[str, Any] | None
 
 
 class SubscriptionDetail(NamedTuple):
@@ -209,7 +211,7 @@ def subscription(ref: str) -> SubscriptionDetail:
     now = time_of(Customer.objects.values_list("holder_id", flat=True).get(ref=rows[0].customer))
     with connection.cursor() as cursor:
         cursor.execute(ITEMS, [rows[0].id, now])
-        items = [ItemRow(*row) for row in cursor.fetchall()]
+        items = [ItemRow(*row)._replace(negotiated_price=json.loads(row[-1] or "null")) for row in cursor.fetchall()]
     changes = list(Amendment.objects.filter(subscription_id=rows[0].id).order_by("sequence"))
     return SubscriptionDetail(rows[0], now, items, changes)
 

@@ -37,6 +37,7 @@ def _forget() -> None:
     """The tests that commit have a separate database, in which other plans and keys have the same ids."""
     plans.terms_of.cache_clear()
     plans.price_of.cache_clear()
+    plans.list_price_of.cache_clear()
     authentication.forget_keys()
 
 

@@ -40,3 +40,4 @@ def tampered_database(django_db_setup: None, django_db_blocker: Any) -> Iterator
             owner.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(rolled_back + NAME)))
         plans.terms_of.cache_clear()
         plans.price_of.cache_clear()
+        plans.list_price_of.cache_clear()

@@ -18,6 +18,7 @@ from billing.metering import partitions
 from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
+from billing.orders.overrides import PriceOverride
 from ledger import services
 from ledger.entries.rows import copy_line
 from ledger.errors import InsufficientCredits
@@ -181,6 +182,7 @@ def _billed_customer() -> None:
     subscriptions.charge_once(ref="SUB-1", amount_minor=700, description="Setup", tax_rate=Decimal(20), actor="key:crm")
     [second] = _bill("SUB-1", at(2, 1))
     amend(subscription, at(2, 15), plan="large")
+    amend(subscription, at(2, 20), price_override=PriceOverride(percent_off=Decimal(5)))
     use(subscription, "5", at(2, 20))
     [third] = _bill("SUB-1", at(3, 1))
     _move(third, "mark_uncollectible")

@@ -31,6 +31,7 @@ def findings(anchor: Path | None = None, write: Path | None = None) -> set[str]:
     """The laws that are broken, of the ledger and of billing; in the open transaction."""
     plans.terms_of.cache_clear()
     plans.price_of.cache_clear()
+    plans.list_price_of.cache_clear()
     found = set(audit([connection.connection], anchor_to_check=anchor, anchor_to_write=write).totals)
     return found | {one["finding"] for one in auditing.check()}
 

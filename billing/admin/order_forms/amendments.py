@@ -13,7 +13,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE, Part, first_billing
 from billing.admin.prose import change_words
@@ -62,6 +62,15 @@ class QuantitiesForm(AmendmentForm):
     }
 
 
+class OverrideForm(AmendmentForm):
+    """Negotiated prices."""
+
+    shows = {
+        **OVERRIDE,
+        **EFFECTIVE,
+    }
+
+
 class CancellationForm(AmendmentForm):
     """The end of a subscription."""
 
@@ -88,12 +97,26 @@ class FormOfAmendment:
     form: type[AmendmentForm] = AmendmentForm
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sets_end: bool = False
+    sets_override: bool = False
 
 
 DIFFERENCE: Final = "The next run bills the difference: a credit for the old terms and a charge for the new ones."
 WAYS: Final[Mapping[str, FormOfAmendment]] = {
     "change_plan": FormOfAmendment("Change the plan", "Change the plan", DIFFERENCE, ChangePlanForm),
     "change_quantities": FormOfAmendment("Change quantities", "Change the quantities", DIFFERENCE, QuantitiesForm),
+    "negotiate": FormOfAmendment(
+        "Negotiate prices",
+        "Set the negotiated prices",
+        f"The subscription pays these prices until you replace or withdraw them. {DIFFERENCE}",
+        OverrideForm,
+        sets_override=True,
+    ),
+    "list_prices": FormOfAmendment(
+        "Return to the plan's prices",
+        "Withdraw the negotiated prices",
+        f"The subscription pays the plan's prices from that time on. {DIFFERENCE}",
+        sets_override=True,
+    ),
     "pause": FormOfAmendment("Pause", "Pause it", "A paused subscription is not charged.", fixed={"paused": True}),
     "go_on": FormOfAmendment("End the pause", "End the pause", "Charges start again at that time.", fixed={"paused": False}),
     "extend_trial": FormOfAmendment("Extend the trial", "Extend the trial", "Only a running trial can be extended.", TrialForm),
@@ -123,7 +146,7 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
         return amend_subscription(
             ref=subscription.ref,
             effective_at=form.effective_at or max(present(subscription), subscription.started_at),
-            wish=replace(form.request, sets_end=way.sets_end),
+            wish=replace(form.request, sets_end=way.sets_end, sets_override=way.sets_override),
             actor=form.actor,
         )
 

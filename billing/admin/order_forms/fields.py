@@ -18,7 +18,7 @@ from billing.rating.values import Currency
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import KeyedForm
 from ledger.records import shape_of
-from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf
+from ledger.values import MAX_REASON_CHARACTERS, Integer, ListOf, MapOf, Text
 
 REASON: Final = forms.CharField(
     required=False,
@@ -207,3 +207,69 @@ def _(value: Tiers, shown: Shown) -> forms.Field:
 def lines_widget(placeholder: str) -> Any:
     """Return an input of several lines."""
     return UnfoldAdminTextareaWidget(attrs={"rows": 4, "placeholder": placeholder, "spellcheck": "false"})
+
+
+# Negotiated amounts ----------------------------------------------------------------------------------
+
+TIERS_OF: Final = {"tiers": "unit_amount", "rates": "rate"}
+"""The words for tiers in a line, by the field that prices their units."""
+BEYOND: Final = "beyond"
+
+
+class AmountsField(forms.CharField):
+    """The key of a price, the name of one of its amounts, and the amount on each line."""
+
+    def to_python(self, value: Any) -> Any:
+        found: dict[str, dict[str, Any]] = {}
+        for line in filter(None, (line.strip() for line in str(super().to_python(value) or "").splitlines())):
+            key, _, rest = line.partition(" ")
+            name, _, amount = rest.strip().partition(" ")
+            if not amount:
+                detail = f"“{line[:60]}” is not a key, the name of an amount and the amount, such as “seats unit_amount 9.00”."
+                raise ValidationError(detail)
+            if name in TIERS_OF:
+                tiers = [_tier_typed(part.split(), TIERS_OF[name]) for part in amount.split(",") if part.strip()]
+                found.setdefault(key, {})["tiers"] = tiers
+            else:
+                found.setdefault(key, {})[name] = amount.strip()
+        return found
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the lines in the typed form."""
+        if not isinstance(value, dict):
+            return value
+        words = {column: word for word, column in TIERS_OF.items()}
+        return "\n".join(
+            f"{key} {name} {amount}"
+            if isinstance(amount, str)
+            else f"{key} {words['rate' if 'rate' in amount[0] else 'unit_amount']} {', '.join(map(_tier_line, amount))}"
+            for key, amounts in value.items()
+            for name, amount in amounts.items()
+        )
+
+
+def _tier_typed(parts: list[str], column: str) -> dict[str, Any]:
+    """Read the end of a tier, its amount and its fixed amount; the declaration refuses what is no number."""
+    upper, amount, flat = (*parts, None, None)[:3]
+    tier = {"up_to": None if str(upper).lower() == BEYOND else upper, column: amount}
+    return tier if flat is None else tier | {"flat_amount": " ".join(parts[2:])}
+
+
+def _tier_line(tier: dict[str, Any]) -> str:
+    upper = BEYOND if tier["up_to"] is None else tier["up_to"]
+    return " ".join(str(part) for part in (upper, tier.get("rate", tier.get("unit_amount")), tier.get("flat_amount")) if part)
+
+
+OVERRIDE: Final[Mapping[str, Shown]] = {
+    "percent_off": Shown(at="/price_override/percent_off", label="Percent off", help="Every price that is not named below."),
+    "prices": Shown(
+        at="/price_override/prices",
+        value=Text(most=10_000),
+        make=lambda value, shown: AmountsField(max_length=value.most, widget=lines_widget(shown.placeholder)),
+        label="Negotiated amounts",
+        placeholder="seats unit_amount 9.00\ntokens tiers 1000 0.05, beyond 0.02",
+        help="One per line: the key of a price, the name of its amount, and the amount. Tiers follow each other with commas; "
+        "tiers of a percentage are called rates.",
+    ),
+}
+"""The fields for negotiated prices."""

@@ -11,12 +11,13 @@ from django.utils import timezone
 
 from billing import reads
 from billing.admin.documents.tables import notation_in, short_table
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
+from billing.admin.prose import override_words
 from billing.errors import BillingSuspended, BillingWouldBeSuspended
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.models import Customer, Invoice, Subscription
+from billing.models import Amendment, Customer, Invoice, Subscription
 from billing.orders.subscriptions import NewSubscription, create_subscription
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.forms.fields import Shown
@@ -43,6 +44,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "anchor_at": Shown(label="Periods count from (UTC)", help="Empty for the start."),
         "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty for no trial."),
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
+        **OVERRIDE,
     }
 
     def sections(self) -> list[FormSection]:
@@ -53,6 +55,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
                 self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at"),
                 summary="Quantities, trial, end and time zone",
             ),
+            FormSection(self.bound(*OVERRIDE), summary="Negotiated prices"),
             FormSection(self.bound("reason", "idempotency_key")),
         ]
 
@@ -82,6 +85,9 @@ def _described(created: Subscription, request: NewSubscription) -> DryRun:
     sentences = [f"{row.customer} is on plan {row.plan} v{row.plan_version} from {instant_words(created.started_at, zone)} on."]
     if created.trial_end is not None:
         sentences.append(f"Nothing is charged before the trial ends, {instant_words(created.trial_end, zone)}.")
+    if request.price_override is not None:
+        order = Amendment.objects.get(subscription_id=created.pk, sequence=1)
+        sentences.append(f"It pays {override_words(order.change['price_override'])}.")
     if request.ends_at is not None:
         sentences.append(f"It ends {instant_words(request.ends_at, zone)}.")
     as_of = max(created.started_at, created.trial_end or created.started_at, timezone.now())

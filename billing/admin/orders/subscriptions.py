@@ -118,7 +118,19 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     starts = "A subscription is a customer on a plan. Create the plan and the customer first."
     fields = (("customer_cell", "plan_cell", "state_label"), ("monthly", "started"), ("anchor", "next_due"))
     actions_detail = (
-        {"title": "Amend", "icon": "edit", "items": ["change_plan", "change_quantities", "extend_trial", "pause", "go_on"]},
+        {
+            "title": "Amend",
+            "icon": "edit",
+            "items": [
+                "change_plan",
+                "change_quantities",
+                "negotiate",
+                "list_prices",
+                "extend_trial",
+                "pause",
+                "go_on",
+            ],
+        },
         "cancel",
         "withdraw_cancellation",
         "resume_billing",
@@ -126,6 +138,8 @@ class SubscriptionAdmin(ReadOnlyAdmin):
 
     change_plan = _amendment("change_plan", "sell")
     change_quantities = _amendment("change_quantities", "exposure")
+    negotiate = _amendment("negotiate", "handshake")
+    list_prices = _amendment("list_prices", "undo")
     extend_trial = _amendment("extend_trial", "event")
     pause = _amendment("pause", "pause")
     go_on = _amendment("go_on", "play_arrow")
@@ -286,12 +300,14 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
     hidden = ["go_on"] if row.state != "paused" else ["pause"]
     if row.trial_end is None or row.trial_end <= detail.as_of:
         hidden.append("extend_trial")
+    if all(item.negotiated_price is None for item in detail.items):
+        hidden.append("list_prices")
     if row.ends_at is None:
         hidden.append("withdraw_cancellation")
     if row.suspended_reason is None:
         hidden.append("resume_billing")
     if row.state == "ended":
-        hidden += ["cancel", "pause", "change_plan", "change_quantities"]
+        hidden += ["cancel", "pause", "change_plan", "change_quantities", "negotiate", "list_prices"]
     return hidden
 
 

@@ -9,9 +9,11 @@ from django.utils.safestring import SafeString
 
 from billing import reads
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
-from billing.admin.prose import change_words
-from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Subscription
+from billing.admin.prose import change_words, every, price_sentence
+from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Price, Subscription
+from billing.orders.plans import terms_of
 from billing.rating.prices.prepaid_units import CreditSpend, covered_of
+from billing.rating.prices.reading import parse_price
 from billing.rating.prices.wording import number
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.kit import columns
@@ -45,14 +47,23 @@ def items_table(subscription: Subscription) -> dict[str, Any]:
     versions = list(current[:MORE_ROWS])
     items = by_pk(Item, [row.item_id for row in versions])
     plans = by_pk(Plan, [row.plan_id for row in versions])
+    prices = by_pk(Price, [row.price_id for row in versions])
     return table_of(
         versions,
         ("Price", lambda row: (items[row.item_id].price_key if row.item_id in items else "") or "the subscription"),
         ("Plan", lambda row: plan_link(plans[row.plan_id]) if row.plan_id in plans else "missing"),
         ("Quantity", lambda row: number(row.quantity)),
+        ("Negotiated", lambda row: _negotiated(prices.get(row.price_id), plans.get(row.plan_id))),
         (f"Effective ({subscription.time_zone})", lambda row: _period(row, zone)),
         ("By amendment", lambda row: "" if row.amendment is None else row.amendment),
     )
+
+
+def _negotiated(price: Price | None, plan: Plan | None) -> str:
+    """Return what a negotiated price costs, in words; empty for the plan's own price."""
+    if price is None or plan is None or price.list_price_id is None:
+        return ""
+    return price_sentence(parse_price(price.definition), plan.currency, every(terms_of(plan.pk).interval))
 
 
 def amendments_table(subscription: Subscription) -> dict[str, Any]:

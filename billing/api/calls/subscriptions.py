@@ -112,9 +112,9 @@ class Amendments(WriteEndpoint):
             raise Invalid(pointer="/as_of", rule="dry-run-only", detail="works only with dry_run=true; runs bill the amendment")
 
         def amended(fields: dict[str, Any]) -> Any:
-            changes = {name: value for name, value in fields.items() if name != "effective_at"}
-            wish = subscriptions.AMENDMENT.make({**changes, "sets_end": "ends_at" in fields})
-            return subscriptions.amend_subscription(ref=ref, effective_at=fields["effective_at"], wish=wish, actor=self.key.actor)
+            return subscriptions.amend_subscription(
+                ref=ref, effective_at=fields["effective_at"], wish=subscriptions.Wish.of(fields), actor=self.key.actor
+            )
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             return 201, response_schemas.AmendmentSerializer.body(amended(fields), subscription=ref)

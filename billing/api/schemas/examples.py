@@ -137,7 +137,7 @@ SUBSCRIPTION_DETAIL: dict[str, Any] = {
     "items": [
         {
             "price_key": "base", "plan": "basic", "plan_version": 1, "quantity": "2",
-            "starts_at": "2026-01-15T00:00:00.000000Z", "ends_at": None,
+            "starts_at": "2026-01-15T00:00:00.000000Z", "ends_at": None, "negotiated_price": None,
         },
     ],
     "amendments": [AMENDMENT],

@@ -263,6 +263,9 @@ class SubscriptionItemSerializer(ResponseSchema):
     quantity = decimal()
     starts_at = time()
     ends_at = time(null=True)
+    negotiated_price = serializers.DictField(
+        allow_null=True, help_text="The price that the subscription pays in place of the plan's; null if it pays the plan's."
+    )
 
 
 class SubscriptionDetailSerializer(SubscriptionSummarySerializer):

@@ -78,6 +78,7 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         *_conversion(notation, rating.get("conversion")),
         *_steps(notation, line, rating.get("steps") or []),
         *_share(notation, line, rating),
+        *_negotiated(notation, line, rating.get("list_price")),
         *_covered(notation, rating.get("covered")),
         *_discount(notation, line),
     ]
@@ -164,6 +165,16 @@ def _share(notation: Notation, line: Mapping[str, Any], rating: Mapping[str, Any
         used, of, words = used // MICROSECONDS, of // MICROSECONDS, "seconds"
     part = notation.texts[words].format(used=notation.number(used), of=notation.number(of))
     yield f"{notation.price(rating['exact'])} × {part} = {notation.money(line['amount_minor'])}"
+
+
+def _negotiated(notation: Notation, line: Mapping[str, Any], list_price: Mapping[str, Any] | None) -> Iterator[str]:
+    """Say that a price was negotiated, and the plan's own amount if that is one number."""
+    if list_price is None:
+        return
+    if line["unit_amount"] is None or "unit_amount" not in list_price:
+        yield notation.texts["negotiated"]
+        return
+    yield notation.texts["negotiated_from"].format(price=notation.price(list_price["unit_amount"]))
 
 
 def _covered(notation: Notation, covered: Mapping[str, Any] | None) -> Iterator[str]:

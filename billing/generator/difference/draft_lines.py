@@ -10,6 +10,7 @@ from typing import Any
 from billing.generator.difference.reconcile import RecurringCharge, UsageDue
 from billing.generator.state.open_claims import Credit, OneOffCharge, UnusedPart
 from billing.generator.state.spans import ItemSpan
+from billing.orders.overrides import amounts_of
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Period, Schedule, Timing
@@ -162,9 +163,12 @@ def recurring_line(charge: RecurringCharge) -> DraftLine:
     )
 
 
-def _price_line(span: ItemSpan, part: Period, **facts: Any) -> DraftLine:
-    """Return a line of a price for a part of a period."""
+def _price_line(span: ItemSpan, part: Period, *, rating: dict[str, Any], **facts: Any) -> DraftLine:
+    """Return a line of a price for a part of a period; of a negotiated price, with the amounts of the plan's own price."""
+    if span.list_price is not None:
+        rating["list_price"] = amounts_of(span.list_price)
     return DraftLine(
+        rating=rating,
         description=span.price.key,
         tax_category=span.price.tax_category,
         tax_rate=span.price.tax_rate,

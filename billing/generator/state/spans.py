@@ -24,6 +24,7 @@ class ItemSpan:
     Args:
         terminates: it ends because the subscription ends, not because of a change.
         continues: the item counted earlier in the full period in which the span begins.
+        list_price: the plan's price, if the subscription has negotiated another.
     """
 
     item_id: int
@@ -37,6 +38,7 @@ class ItemSpan:
     end: datetime | None
     terminates: bool = False
     continues: bool = False
+    list_price: Price | None = None
 
 
 def next_due(spans: Iterable[ItemSpan], as_of: datetime) -> datetime | None:

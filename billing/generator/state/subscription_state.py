@@ -201,6 +201,7 @@ def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
             end=ends_at,
             terminates=terminates,
             continues=continues,
+            list_price=plans.list_price_of(price_id),
         )
         spans = items.recurring if price.kind == PriceKind.RECURRING else items.usage
         spans.setdefault(item_id, []).append(span)  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from billing.rating.prices.tiers import Tier, Tiers, tiers_text
 from billing.rating.prices.values import (
     Bucket,
     Buckets,
+    Charged,
     Conversion,
     ConversionOfPrice,
     CreditPrice,
@@ -47,7 +48,7 @@ Converted = Annotated[
 class FlatPrice(Price, model="flat", title="a fixed amount"):
     """One amount a period, whatever the usage; of a recurring price, for each ordered unit."""
 
-    unit_amount: Annotated[Decimal, Money("Money a period.")]
+    unit_amount: Annotated[Decimal, Charged("Money a period.")]
 
     def steps(self, usage: Usage) -> list[Step]:
         units = units_used(usage) if self.kind == PriceKind.RECURRING else Fraction(1)
@@ -61,7 +62,7 @@ class FlatPrice(Price, model="flat", title="a fixed amount"):
 class UnitPrice(Price, model="unit", title="per unit"):
     """A price for each unit beyond the free units."""
 
-    unit_amount: Annotated[Decimal, Money("Money per unit.")]
+    unit_amount: Annotated[Decimal, Charged("Money per unit.")]
     free_units: Annotated[Decimal | None, Units("How many units at the beginning are free.")] = None
     buckets: Annotated[tuple[Bucket, ...], Buckets("unit_amount", BUCKETS_TEXT)] = ()
     conversion: Converted = None
@@ -162,7 +163,7 @@ class VolumePrice(Price, model="volume", title="per unit in tiers, all at the pr
 class PackagePrice(UnitPrice, model="package", title="per package"):
     """A price for each started package of units beyond the free units."""
 
-    unit_amount: Annotated[Decimal, Money("Money per package.")]
+    unit_amount: Annotated[Decimal, Charged("Money per package.")]
     package_size: Annotated[Decimal, PackageSize("Units in a package, 0.001 or more.")]
 
     def units_in(self, quantity: Fraction) -> Fraction:
@@ -218,11 +219,11 @@ class PriceOfMoney(Price):
 class PercentagePrice(PriceOfMoney, model="percentage", title="a percentage"):
     """A percentage of the money that usage events carry, and an amount per event."""
 
-    rate: Annotated[Decimal, Money("Percent.")]
+    rate: Annotated[Decimal, Charged("Percent.")]
     buckets: Annotated[tuple[Bucket, ...], Buckets("rate", BUCKETS_TEXT)] = ()
-    fixed_amount: Annotated[Decimal | None, Money("Money per event.")] = None
-    event_minimum: Annotated[Decimal | None, Money("The least that an event costs, its percentage and amount together.")] = None
-    event_maximum: Annotated[Decimal | None, Money("The most that an event costs.")] = None
+    fixed_amount: Annotated[Decimal | None, Charged("Money per event.")] = None
+    event_minimum: Annotated[Decimal | None, Charged("The least that an event costs, its percentage and amount together.")] = None
+    event_maximum: Annotated[Decimal | None, Charged("The most that an event costs.")] = None
     free_events: Annotated[int | None, EventCount("The first events, free until `free_amount` is reached.")] = None
     free_amount: Annotated[Decimal | None, Money("The first money, free until `free_events` are reached.")] = None
 

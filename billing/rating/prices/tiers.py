@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from billing.rating.money import decimal_text
 from billing.rating.prices.steps import Step, exact
-from billing.rating.prices.values import Money, PackageSize, Units, take_fields, unknown_fields
+from billing.rating.prices.values import Charged, PackageSize, Units, take_fields, unknown_fields
 from billing.rating.prices.wording import Wording, number
 from ledger.records import Record, Shape, shape_of
 from ledger.values import FieldError, Value
@@ -22,12 +22,12 @@ class Tier(Record):
     """The units above the previous tier, up to and including `up_to` (cumulative). It has a price, `flat_amount`, or both."""
 
     up_to: Annotated[Decimal | None, Units("The last unit of the tier, inclusive; null in the last tier.", null=True)] = None
-    unit_amount: Annotated[Decimal | None, Money("Money per unit.")] = None
-    flat_amount: Annotated[Decimal | None, Money("Money, charged once when the quantity enters the tier.")] = None
+    unit_amount: Annotated[Decimal | None, Charged("Money per unit.")] = None
+    flat_amount: Annotated[Decimal | None, Charged("Money, charged once when the quantity enters the tier.")] = None
     package_size: Annotated[
         Decimal | None, PackageSize("Units in a package: `unit_amount` is then the price of each started package.")
     ] = None
-    rate: Annotated[Decimal | None, Money("Percent of the tier's money.")] = None
+    rate: Annotated[Decimal | None, Charged("Percent of the tier's money.")] = None
 
     def per_unit(self) -> Fraction:
         """The money per unit of quantity or package, from either field."""

@@ -139,6 +139,14 @@ class PriceNumber(Number):
 Money = partial(PriceNumber, most=MAX_MONEY)
 """Money in major units, or percent, 0 to 10^12, as a decimal string."""
 
+
+class Charged(PriceNumber):
+    """Money or percent that a price charges: a percentage off lowers it."""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text, most=MAX_MONEY)
+
+
 Units = partial(PriceNumber, most=MAX_QUANTITY, or_integer=True)
 """Units, 0 to 10^18, as a decimal string or a number."""
 
@@ -374,8 +382,8 @@ class Bucket(Record):
 
     key: Annotated[str, name(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", "The name of the bucket within the price.")]
     filters: Annotated[Filters, EventFilters("The properties that an event of the bucket has, at least one.")]
-    unit_amount: Annotated[Decimal | None, Money("Money per unit or package.")] = None
-    rate: Annotated[Decimal | None, Money("Percent.")] = None
+    unit_amount: Annotated[Decimal | None, Charged("Money per unit or package.")] = None
+    rate: Annotated[Decimal | None, Charged("Percent.")] = None
 
 
 class Buckets(Value):

@@ -478,6 +478,18 @@ def subscription():
             ": base: 4, from 1 Jan 2026, 00:00 UTC on.",
             {"quantities": {"base": "4"}},
         ),
+        (
+            "negotiate",
+            {"percent_off": "10", "prices": "base unit_amount 9.00", "effective_at": "2026-01-01T00:00"},
+            ": negotiated prices: base with unit amount 9, 10 % off the other prices, from 1 Jan 2026, 00:00 UTC on.",
+            {"price_override": {"plan": "solo", "prices": {"base": {"unit_amount": "9"}}, "percent_off": "10"}},
+        ),
+        (
+            "list-prices",
+            {"effective_at": "2026-02-01T00:00"},
+            ": pays the plan's prices again, from 1 Feb 2026, 00:00 UTC on.",
+            {"price_override": None},
+        ),
         ("pause", {"effective_at": "2026-02-01T00:00"}, ": is paused, from 1 Feb 2026, 00:00 UTC on.", {"paused": True}),
         ("cancel", {"ends_at": "2026-02-01T00:00"}, ": ends 1 Feb 2026, 00:00 UTC, ", {"ends_at": "2026-02-01T00:00:00+00:00"}),
         (
@@ -518,9 +530,31 @@ WRONG_AMENDMENTS = [
     ("change-plan", {"plan": "solo", "effective_at": "2025-12-01T00:00"}, "effective_at"),
     ("change-quantities", {"quantities": "seats 4", "effective_at": "2026-02-01T00:00"}, "quantities"),
     ("change-quantities", {"quantities": "", "effective_at": "2026-02-01T00:00"}, "quantities"),
+    ("negotiate", {"percent_off": "101", "effective_at": "2026-02-01T00:00"}, "percent_off"),
+    ("negotiate", {"percent_off": "0", "effective_at": "2026-02-01T00:00"}, "percent_off"),
+    ("negotiate", {"prices": "seats unit_amount 9", "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {"prices": "base rate 9", "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {"prices": "base 9", "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {"prices": "base key other", "effective_at": "2026-02-01T00:00"}, "prices"),
+    ("negotiate", {"prices": "base unit_amount -1", "effective_at": "2026-02-01T00:00"}, "prices"),
     ("cancel", {"ends_at": "2025-02-01T00:00"}, "ends_at"),
     ("extend-trial", {"trial_end": "2026-03-01T00:00"}, "trial_end"),
 ]
+
+
+def test_tiers_are_negotiated_and_shown_with_the_subscription(client):
+    tiers = [{"up_to": "10", "unit_amount": "1", "flat_amount": "2"}, {"up_to": None, "unit_amount": "0.5"}]
+    subscription = SubscriptionFactory(
+        plan=PlanFactory(prices=[recurring(), metered("calls", None, model="graduated", tiers=tiers)]).code
+    )
+    url = f"{BILLING}/subscription/{subscription.pk}"
+    typed = {"prices": "calls tiers 100 0.4 1, beyond 0.1\ncalls minimum 3", "effective_at": "2026-01-01T00:00"}
+    response = send_first_step(client, f"{url}/negotiate/", typed)
+    assert client.post(f"{url}/negotiate/", hidden_values(response) | {"confirmed": "yes"}).status_code == 302
+    page = text_of_response(client.get(f"{url}/change/"))
+    assert "up to 100 at 0.40 EUR plus 1.00 EUR once; beyond at 0.10 EUR" in page
+    assert "negotiated prices: calls with its own tiers and minimum 3" in page
+    assert f'href="{url}/list-prices/"' in client.get(f"{url}/change/").content.decode()
 
 
 def test_an_invalid_amendment_is_refused_at_its_fields_and_not_written(client, subscription):
@@ -536,7 +570,7 @@ def test_only_amendments_that_change_something_are_offered(client):
         page = client.get(f"{url}/change/").content.decode()
         return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change"}
 
-    always = {"change-plan", "change-quantities", "cancel"}
+    always = {"change-plan", "change-quantities", "negotiate", "cancel"}
     assert offered() == always | {"pause"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))
     assert offered() == always | {"go-on"}

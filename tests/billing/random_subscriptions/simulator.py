@@ -25,6 +25,7 @@ from billing.metering.corrections import Correction, EventCancellation, EventCor
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
+from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import invoice_documents
@@ -216,15 +217,24 @@ class Simulator:
         ends_at = started + timedelta(days=pick.randrange(3, 700), minutes=pick.randrange(1440)) if pick.random() < 0.2 else None
         trial = started + timedelta(days=pick.randrange(1, 45)) if pick.random() < 0.25 else None
         quantities = self._quantities(plan)
+        override = self._override(plan) if pick.random() < 0.1 else None
         times = {"started_at": started, "anchor_at": anchor, "trial_end": trial, "ends_at": ends_at}
         ref = unique("SUB")
         ordered = {key: Decimal(value) for key, value in quantities.items()}
         subscriptions.create_subscription(
-            ref=ref, customer=self.customer_row.ref, plan=code, time_zone=zone.key, quantities=ordered, **times
+            ref=ref,
+            customer=self.customer_row.ref,
+            plan=code,
+            time_zone=zone.key,
+            quantities=ordered,
+            price_override=_ordered(override),
+            **times,
         )
         modelled = {key: Fraction(value) for key, value in quantities.items()}
-        model = slow.Subscription(customer=self.customer, plan=plan, zone=zone, quantities=modelled, **times)
-        return SimulatedSubscription(ref, model, zone, started, log=[f"ordered {plan} in {zone} x{quantities} {times}"])
+        model = slow.Subscription(customer=self.customer, plan=plan, zone=zone, quantities=modelled, override=override, **times)
+        return SimulatedSubscription(
+            ref, model, zone, started, log=[f"ordered {plan} in {zone} x{quantities} at {override} {times}"]
+        )
 
     def _some_end_of_month(self, hour: int, minute: int) -> datetime:
         year, month, day = self.random.choice(
@@ -292,7 +302,8 @@ class Simulator:
     def _amend(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
         pick = self.random
         instant = self._instant(simulated, since, until)
-        what = pick.choices(("quantities", "plan", "paused", "resumed", "ends_at"), (5, 2, 2, 3, 2))[0]
+        kinds = {"quantities": 5, "plan": 2, "paused": 2, "resumed": 3, "ends_at": 2, "override": 2}
+        what = pick.choices(list(kinds), list(kinds.values()))[0]
         states = [state for state in simulated.model.states() if state[0] <= instant]
         plan = states[-1][1] if states else simulated.model.amendments[0].plan
         assert plan is not None
@@ -307,6 +318,10 @@ class Simulator:
             modelled = slow.Amendment(instant, quantities={key: Fraction(value) for key, value in known.items()})
         elif what in ("paused", "resumed"):
             wish, modelled = Wish(paused=what == "paused"), slow.Amendment(instant, paused=what == "paused")
+        elif what == "override":
+            override = self._override(plan) if pick.random() < 0.7 else None
+            wish = Wish(price_override=_ordered(override), sets_override=True)
+            modelled = slow.Amendment(instant, sets_override=True, override=override)
         else:
             ends_at = instant + timedelta(days=pick.randrange(0, 60)) if pick.random() < 0.6 else None
             wish, modelled = Wish(sets_end=True, ends_at=ends_at), slow.Amendment(instant, sets_end=True, ends_at=ends_at)
@@ -314,10 +329,22 @@ class Simulator:
             subscriptions.amend_subscription(ref=simulated.ref, effective_at=instant, wish=wish)
         except subscriptions.Invalid:
             # The plan that counts at that instant is another than the last one that did before a pause.
-            assert what == "quantities"
+            assert what in ("quantities", "override")
             return
         simulated.model.amend(modelled)
         simulated.log.append(f"amend {modelled}")
+
+    def _override(self, plan: slow.Plan) -> dict[str, Any]:
+        """Other amounts for some prices of a plan, or a percentage off, or both."""
+        pick = self.random
+        prices: dict[str, Any] = {}
+        for price in pick.sample(plan.prices, pick.choice((0, 1, len(plan.prices)))):
+            amounts = {name: self._money(300) for name in ("unit_amount", "rate") if name in price}
+            if "tiers" in price:
+                amounts = {"tiers": self._tiers("rate" if price["model"] == "graduated_percentage" else "unit_amount")}
+            prices[price["key"]] = amounts
+        percent = pick.choice(("10", "33.3", "100")) if not prices or pick.random() < 0.4 else None
+        return {"plan": plan.code, "prices": prices, "percent_off": percent}
 
     def _use(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
         pick = self.random
@@ -536,6 +563,14 @@ class Simulator:
         assert sorted((one.refers_to, one.amount) for one in refunds) == sorted(
             (one.spend_sequence, one.credits) for one in voided
         )
+
+
+def _ordered(override: dict[str, Any] | None) -> PriceOverride | None:
+    """The request for negotiated prices."""
+    if override is None:
+        return None
+    percent = override["percent_off"]
+    return PriceOverride(prices=override["prices"] or None, percent_off=None if percent is None else Decimal(percent))
 
 
 def _joined(stretches: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:

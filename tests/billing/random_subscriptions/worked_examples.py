@@ -513,6 +513,30 @@ USAGE_IN_CREDITS = [
             [*usage(0), *fees(1000)], due=850, credits=(300, "0.01"), left=0),
 ]  # fmt: skip
 
+NEGOTIATED = [
+    # 31.00 less 10 % is 27.90.
+    Example("a percentage off", [recurring(unit_amount="31.00")], [bill("01-01")], fees(2790),
+            order={"price_override": {"percent_off": "10"}}),
+    # 25.00 instead of 31.00 from the order on, and 100 calls at 0.02 less 50 %.
+    Example("a named price, and a percentage off the others", [in_arrears(), metered()], [calls("100"), bill("02-01")],
+            [*fees(2500), *usage(100)],
+            order={"price_override": {"prices": {"base": {"unit_amount": "25.00"}}, "percent_off": "50"}}),
+    # From the 11th: 21 of 31 days are given back at 31.00 and charged at 24.80, which is 80 %.
+    Example("from a day within a period on", [recurring(unit_amount="31.00")],
+            [bill("01-01"), amend("01-11", price_override={"percent_off": "20"}), bill("01-11")],
+            [*back(2100), *fees(1680), ("carried", None, 420)]),
+    # Withdrawn on the 11th: 10 x 0.80 for the days before, 21 x 1.00 after.
+    Example("until it is withdrawn", [in_arrears()],
+            [amend("01-11", price_override=None), bill("02-01")], fees(800, 2100),
+            order={"price_override": {"percent_off": "20"}}),
+    # 10 x 0.80 + 5 x 0.40; the fees for entering a tier are lowered too: 1.60.
+    Example("a percentage off tiers", [tiered("graduated")], [calls("15"), bill("02-01")], usage(1160),
+            order={"price_override": {"percent_off": "20"}}),
+    # 31.00 less 10 % is 27.90, less the coupon's 10 % of that.
+    Example("and a coupon", [recurring(unit_amount="31.00")], [bill("01-01")], fees(2790), discount=279,
+            order={"price_override": {"percent_off": "10"}}, coupons=[{"kind": "percentage", "value": "10", "duration": "once"}]),
+]  # fmt: skip
+
 EXAMPLES = (
     PERIODS
     + MODELS
@@ -527,4 +551,5 @@ EXAMPLES = (
     + LATE
     + CORRECTIONS
     + USAGE_IN_CREDITS
+    + NEGOTIATED
 )

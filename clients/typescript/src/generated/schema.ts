@@ -4344,6 +4344,8 @@ export interface components {
             quantities?: {
                 [key: string]: string | number;
             };
+            /** @description Negotiated prices, until another amendment replaces them; null withdraws them. */
+            price_override?: components["schemas"]["PriceOverride"] | null;
             /**
              * Format: date-time
              * @description When the subscription ends; null withdraws a planned end. An ended subscription becomes active again from `effective_at`; billing skips the time between.
@@ -4668,6 +4670,8 @@ export interface components {
              * @description The end; never by default.
              */
             ends_at?: string | null;
+            /** @description Negotiated prices, until an amendment replaces or withdraws them. */
+            price_override?: components["schemas"]["PriceOverride"] | null;
             /**
              * Format: date-time
              * @deprecated
@@ -5035,6 +5039,18 @@ export interface components {
         Price: components["schemas"]["FlatPrice"] | components["schemas"]["UnitPrice"] | components["schemas"]["GraduatedPrice"] | components["schemas"]["VolumePrice"] | components["schemas"]["PackagePrice"] | components["schemas"]["PercentagePrice"] | components["schemas"]["GraduatedPercentagePrice"];
         /** @enum {string} */
         PriceKindEnum: "recurring" | "usage";
+        /** @description Negotiated prices: at least one of these fields. */
+        PriceOverride: {
+            /** @description By price key, the fields that replace those of the plan's price. */
+            prices?: {
+                [key: string]: Record<string, never>;
+            };
+            /**
+             * Format: decimal
+             * @description Off every other price of the plan, above 0.
+             */
+            percent_off?: string;
+        };
         /** @enum {string} */
         ProrationEnum: "day" | "second" | "none" | "fixed_30";
         /** @description A quantity to be priced. */
@@ -5994,6 +6010,10 @@ export interface components {
             quantity: string;
             starts_at: string;
             ends_at: string | null;
+            /** @description The price that the subscription pays in place of the plan's; null if it pays the plan's. */
+            negotiated_price: {
+                [key: string]: unknown;
+            } | null;
         };
         /** @description A subscription in its current state. */
         SubscriptionSummary: {

@@ -206,7 +206,7 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         for each in self.shape.fields:
             if isinstance(each.value, Nested) and not each.required and each.name in body:
                 needed = {item.name for item in each.value.shape.fields if item.required}
-                if needed.isdisjoint(body[each.name]):
+                if needed and needed.isdisjoint(body[each.name]):
                     del body[each.name]
         return body
 

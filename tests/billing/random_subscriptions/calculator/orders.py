@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from tests.billing.random_subscriptions.calculator.exact import (
@@ -16,7 +16,7 @@ from tests.billing.random_subscriptions.calculator.exact import (
     boundary,
     local_day,
 )
-from tests.billing.random_subscriptions.calculator.prices import Plan, Price
+from tests.billing.random_subscriptions.calculator.prices import Plan, Price, negotiated
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,17 @@ class Amendment:
     sets_end: bool = False
     ends_at: datetime | None = None
     paused: bool | None = None
+    sets_override: bool = False
+    override: dict[str, Any] | None = None
+
+
+class State(NamedTuple):
+    """What was ordered from an instant on."""
+
+    start: datetime
+    plan: Plan
+    quantities: dict[str, Fraction]
+    override: dict[str, Any] | None
 
 
 class Span(NamedTuple):
@@ -71,34 +82,37 @@ class Order:
 
     def __init__(
         self, *, plan: Plan, started_at: datetime, anchor_at: datetime, zone: ZoneInfo, quantities: dict[str, Fraction],
-        trial_end: datetime | None = None, ends_at: datetime | None = None,
+        trial_end: datetime | None = None, ends_at: datetime | None = None, override: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.zone = zone
         self.anchor = anchor_at.astimezone(zone).replace(tzinfo=None)
         self.begins = max(started_at, trial_end or started_at)
         self.amendments: list[Amendment] = []
         self.keys: list[str] = []
-        self.amend(Amendment(started_at, plan, quantities, ends_at is not None, ends_at))
+        self._negotiated: list[tuple[Plan, Plan]] = []
+        self.amend(Amendment(started_at, plan, quantities, ends_at is not None, ends_at, None, override is not None, override))
 
     def amend(self, amendment: Amendment) -> None:
         """Record a change; keys that the plan brings come after those that are known."""
         self.amendments.append(amendment)
-        known = {price["key"] for _, plan, _ in self.states() for price in plan.prices}
+        known = {price["key"] for state in self.states() for price in state.plan.prices}
         self.keys += sorted(known - set(self.keys))
 
-    def states(self) -> list[tuple[datetime, Plan, dict[str, Fraction]]]:
-        """Plan and quantities from each instant at which something changed, where the subscription was active."""
+    def states(self) -> list[State]:
+        """What was ordered from each instant at which something changed, where the subscription was active."""
         states = []
         for instant in self._changes():
             plan, quantities, paused = self.amendments[0].plan, dict[str, Fraction](), False
+            override = None
             for amendment in sorted(self.amendments, key=lambda known: known.effective_at):
                 if amendment.effective_at <= instant:
                     plan = amendment.plan or plan
                     quantities |= amendment.quantities
                     paused = paused if amendment.paused is None else amendment.paused
+                    override = amendment.override if amendment.sets_override else override
             assert plan is not None
             if not paused and not self._is_ended(instant):
-                states.append((instant, plan, quantities))
+                states.append(State(instant, plan, quantities, override))
         return states
 
     def _changes(self) -> list[datetime]:
@@ -122,15 +136,31 @@ class Order:
         """The spans in which a key counted, as long as they can be; of the key "", in which any plan did."""
         changes = [*self._changes(), FOREVER]
         spans: list[Span] = []
-        for start, plan, quantities in self.states():
+        for start, plan, quantities, override in self.states():
             if key and plan.price(key) is None:
                 continue
-            span = Span(plan, quantities.get(key, Fraction(1)), start, next(change for change in changes if change > start))
+            span = Span(
+                self._paid(plan, key, override),
+                quantities.get(key, Fraction(1)),
+                start,
+                next(change for change in changes if change > start),
+            )
             if spans and spans[-1].end == start and spans[-1][:2] == span[:2]:
                 span = spans.pop()._replace(end=span.end)
             spans.append(span)
         charged = [span._replace(start=max(span.start, self.begins)) for span in spans]
         return [span for span in charged if span.start < span.end]
+
+    def _paid(self, plan: Plan, key: str, override: dict[str, Any] | None) -> Plan:
+        """The plan with the negotiated price of a key: the same one wherever the price is the same."""
+        paid = negotiated(plan, key, override)
+        known = (one for root, one in self._negotiated if root is plan and one.price(key) == paid.price(key))
+        if paid is plan or paid.price(key) == plan.price(key):
+            return plan
+        found = next(known, None)
+        if found is None:
+            self._negotiated.append((plan, paid))
+        return found or paid
 
     def stretches(self, key: str, until: datetime) -> list[Stretch]:
         """The spans of a key cut at every boundary, those that start up to `until`."""

@@ -1,6 +1,6 @@
 """What was used and what it costs, by a price as the REST contract writes it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
@@ -28,6 +28,32 @@ class Plan:
     def price(self, key: str) -> Price | None:
         """The price of a key, if there is one."""
         return next((price for price in self.prices if price["key"] == key), None)
+
+
+def negotiated(plan: Plan, key: str, override: dict[str, Any] | None) -> Plan:
+    """The plan with the price of one key as a subscription pays it; the plan itself where nothing else was negotiated."""
+    price = plan.price(key)
+    if override is None or price is None:
+        return plan
+    amounts = override.get("prices", {}).get(key) if override["plan"] == plan.code else None
+    if amounts is not None:
+        paid = {**price, **amounts}
+    elif override.get("percent_off") is not None:
+        paid = {name: _less(value, override["percent_off"]) if name in CHARGED else value for name, value in price.items()}
+    else:
+        return plan
+    return replace(plan, prices=tuple(paid if one is price else one for one in plan.prices))
+
+
+CHARGED = ("unit_amount", "flat_amount", "rate", "fixed_amount", "event_minimum", "event_maximum", "tiers", "buckets")
+"""What a percentage off makes smaller, in a price and in its tiers."""
+
+
+def _less(value: Any, percent: str) -> Any:
+    if isinstance(value, list):
+        return [{name: _less(one, percent) if name in CHARGED else one for name, one in tier.items()} for tier in value]
+    left = number(value) * (100 - number(percent)) / 100
+    return None if value is None else str(Fraction(half_up(left * 10**12), 10**12))
 
 
 @dataclass(frozen=True)

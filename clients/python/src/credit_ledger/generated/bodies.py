@@ -1144,6 +1144,13 @@ class Plan(TypedDict):
     allowance: Allowance | None
 
 
+class PriceOverride(TypedDict):
+    """Negotiated prices: at least one of these fields."""
+
+    prices: NotRequired[Mapping[str, Mapping[str, Any]]]
+    percent_off: NotRequired[Decimal | str]
+
+
 class QuoteBody(TypedDict):
     """The current price of a quantity."""
 
@@ -1477,6 +1484,7 @@ class SubscriptionItem(TypedDict):
     quantity: str
     starts_at: str
     ends_at: str | None
+    negotiated_price: dict[str, Any] | None
 
 
 class SubscriptionSummary(TypedDict):
