@@ -154,9 +154,17 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
     if "price_override" in change:
         parts.append(override_words(change["price_override"]))
     if "ends_at" in change and not (is_order and change["ends_at"] is None):
-        parts.append(f"ends {_instant(change['ends_at'], zone)}" if change["ends_at"] else "continues without an end")
+        skips = ", and what is charged in advance stays charged" if change.get("unused_time") == "skip" else ""
+        parts.append(f"ends {_instant(change['ends_at'], zone)}{skips}" if change["ends_at"] else "continues without an end")
     if change.get("paused") is not None:
-        parts.append("is paused" if change["paused"] else "continues after the pause")
+        charges = ", and fees are charged in the pause" if change.get("charges_while_paused") else ""
+        parts.append(f"is paused{charges}" if change["paused"] else "continues after the pause")
+    if change.get("anchor_at"):
+        anchor, moves = (_instant(change[name], zone) for name in ("anchor_at", "moves_at"))
+        parts.append(f"periods count from {anchor}, beginning {moves}")
+    if "hold_days" in change:
+        days = change["hold_days"]
+        parts.append("invoices as the customer's" if days is None else f"invoices {days} days after they are due")
     if change.get("trial_end"):
         parts.append(f"trial ends {_instant(change['trial_end'], zone)}")
     return ", ".join(parts)

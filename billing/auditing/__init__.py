@@ -352,7 +352,7 @@ def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]
     if version is None:
         return []
     interval = plans.terms_of(version.plan_id).interval
-    schedule = Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), interval)
+    schedule = Schedule.anchored_at(version.anchor_at or subscription.anchor_at, ZoneInfo(subscription.time_zone), interval)
     index = schedule.index_at(as_of)
     around = [schedule.period(n) for n in range(index - 1, index + 2)]
     return [{"number": period.index, "start": period.start, "end": period.end} for period in around]

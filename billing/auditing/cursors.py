@@ -57,7 +57,8 @@ SEEN_LAWS = {
 
 # Each active version of an item, and the instant up to which the item is billed: its start if nothing of it is.
 BILLED = """
-    SELECT s.id, s.ref, s.anchor_at, s.time_zone, cursor.recurring_due_at, cursor.usage_due_at, cursor.claims_from, p.kind,
+    SELECT s.id, s.ref, coalesce(v.anchor_at, s.anchor_at), s.time_zone, cursor.recurring_due_at,
+        cursor.usage_due_at, cursor.claims_from, p.kind,
         p.timing, v.plan_id, greatest(v.starts_at, s.trial_end, billed.until) AS unbilled_from, v.ends_at
     FROM billing_cursor AS cursor
     JOIN billing_subscription AS s ON s.id = cursor.subscription_id

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, transaction
 
+from billing.generator.state.open_claims import anchor_of
 from billing.metering import usage
 from billing.metering.corrections import stored_event
 from billing.metering.partitions import month_after
@@ -161,7 +162,9 @@ def _level_came_later(claim: Claim) -> bool:
 
 def _window(subscription: Subscription, claim: Claim) -> Measure:
     terms, price = plans.price_of(claim.price_id)
-    schedule = Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval)
+    schedule = Schedule.anchored_at(
+        anchor_of(claim.snapshot) or subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval
+    )
     period = schedule.period_at(claim.starts_at)
     return Measure(price, claim.starts_at, claim.ends_at, period.start, period.end)
 

@@ -76,7 +76,8 @@ NOT_COUNTED = f"""
 
 # Events recorded after the claim of their period, and whether a run can or may still bill them.
 AFTER_THE_CLAIM = f"""
-    SELECT s.id, s.ref, s.anchor_at, s.time_zone, c.item_id, c.starts_at, c.price_id, p.meter,
+    SELECT s.id, s.ref, coalesce((c.snapshot ->> 'anchor_at')::timestamptz, s.anchor_at), s.time_zone, c.item_id,
+        c.starts_at, c.price_id, p.meter,
         c.measure_again = 'left-out' OR EXISTS (
             SELECT FROM billing_droppedmonth AS d
             WHERE d.month::timestamp AT TIME ZONE 'UTC' < c.ends_at
@@ -88,11 +89,12 @@ AFTER_THE_CLAIM = f"""
         AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at
     JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
     WHERE {_IN_SCOPE} AND {_COUNTS} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
-    GROUP BY s.id, s.ref, s.anchor_at, s.time_zone, c.id, p.meter
+    GROUP BY s.id, c.id, p.meter
 """
 BILLED_STARTS = """
-    SELECT item_id, starts_at, price_id FROM billing_claim
-    WHERE subscription_id = ANY(%s) AND item_id = ANY(%s) AND kind = 2 AND released_at IS NULL
+    SELECT c.item_id, c.starts_at, c.price_id, coalesce((c.snapshot ->> 'anchor_at')::timestamptz, s.anchor_at), s.time_zone
+    FROM billing_claim AS c JOIN billing_subscription AS s ON s.id = c.subscription_id
+    WHERE c.subscription_id = ANY(%s) AND c.item_id = ANY(%s) AND c.kind = 2 AND c.released_at IS NULL
 """
 
 
@@ -145,11 +147,6 @@ class _LateUsage(NamedTuple):
     first: datetime
     last: datetime
 
-    @property
-    def schedule(self) -> Schedule:
-        """The periods of the claim's price."""
-        return _schedule(self, self.price_id)
-
 
 class _BilledStart(NamedTuple):
     """A row of BILLED_STARTS."""
@@ -157,6 +154,8 @@ class _BilledStart(NamedTuple):
     item_id: int
     starts_at: datetime
     price_id: int
+    anchor_at: datetime
+    time_zone: str
 
 
 def never_billed(
@@ -215,18 +214,18 @@ class _Items:
     """Return the billed periods of the items that have late usage."""
 
     def __init__(self, late: Sequence[_LateUsage]) -> None:
-        self._of_item = {row.item_id: row for row in late}
-        named = [sorted({row.subscription_id for row in late}), sorted(self._of_item)]
+        named = [sorted({row.subscription_id for row in late}), sorted({row.item_id for row in late})]
         self._billed: dict[int, list[tuple[Period, datetime]]] = defaultdict(list)
         for claim in fetch_rows(_BilledStart, BILLED_STARTS, named):
-            schedule = _schedule(self._of_item[claim.item_id], claim.price_id)
-            self._billed[claim.item_id].append((schedule.period_at(claim.starts_at), claim.starts_at))
+            self._billed[claim.item_id].append((_period(claim), claim.starts_at))
 
     def is_recent(self, row: _LateUsage, lookback: int) -> bool:
         """Return whether the period of the row's claim is one of the last billed periods."""
-        period = row.schedule.period_at(row.starts_at)
+        period = _period(row)
         return (period.start, period.end) in recent_periods(self._billed[row.item_id], lookback)
 
 
-def _schedule(row: _LateUsage, price_id: int) -> Schedule:
-    return Schedule.anchored_at(row.anchor_at, ZoneInfo(row.time_zone), plans.price_of(price_id)[0].interval)
+def _period(claim: _LateUsage | _BilledStart) -> Period:
+    """Return the full period in which a claim begins."""
+    interval = plans.price_of(claim.price_id)[0].interval
+    return Schedule.anchored_at(claim.anchor_at, ZoneInfo(claim.time_zone), interval).period_at(claim.starts_at)

@@ -652,8 +652,8 @@ CREATE TRIGGER told AFTER INSERT OR UPDATE OF resumed_at ON billing_suspendedbil
 
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
-    '{name,language,address,vat_id,vat_status,terms_days,grace_days,seller}');
-CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end}');
+    '{name,language,address,vat_id,vat_status,terms_days,grace_days,hold_days,seller}');
+CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days}');
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');
 CALL ledger_have_registered('billing_amendment', '{id}');

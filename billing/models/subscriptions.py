@@ -1,5 +1,6 @@
 """Customers and their orders. The generator only reads these rows, except those of suspended billing."""
 
+from datetime import datetime
 from decimal import Decimal
 
 from django.db import models
@@ -24,6 +25,7 @@ class Customer(models.Model):
     terms_days = models.PositiveIntegerField(default=30, db_comment="days from issue to due date")
     grace_days = models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")
     seller = models.CharField(max_length=64, default="default", db_default="default", db_comment="billing_seller.ref")
+    hold_days = models.PositiveIntegerField(default=0, db_comment="days by which periods are invoiced later than due")
     holder_id = models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
     credit_type = models.CharField(max_length=32, blank=True, default="")
     credit_unit_value = models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")
@@ -49,6 +51,7 @@ class Subscription(models.Model):
     anchor_at = models.DateTimeField(db_comment="boundary n is anchor + n intervals, in time_zone")
     time_zone = models.CharField(max_length=64)
     trial_end = models.DateTimeField(null=True, db_comment="recurring charges begin here")
+    hold_days = models.PositiveIntegerField(null=True, db_comment="as of the customer; null: the customer's")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -87,12 +90,14 @@ class ItemVersion(models.Model):
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField(null=True)
     is_termination = models.BooleanField(default=False, db_comment="it ends because the subscription does, not by a change")
+    anchor_at = models.DateTimeField(null=True, db_comment="from which its periods count; null: the subscription's")
+    skips_unused = models.BooleanField(default=False, db_comment="its end gives back nothing of a charge in advance")
     amendment = models.PositiveIntegerField(null=True, db_comment="sequence of the amendment that made it")
     recorded_at = models.DateTimeField(db_default=Now())
     superseded_at = models.DateTimeField(null=True)
 
     class Meta:
-        constraints = [years("billing_itemversion", "starts_at", "ends_at")]
+        constraints = [years("billing_itemversion", "starts_at", "ends_at", "anchor_at")]
         indexes = [
             models.Index(
                 fields=["subscription"], name="billing_itemversion_current", condition=models.Q(superseded_at__isnull=True)
@@ -106,7 +111,9 @@ class Amendment(models.Model):
     subscription = reference("Subscription")
     sequence = models.PositiveIntegerField()
     effective_at = models.DateTimeField()
-    change = models.JSONField(db_comment="one of plan, quantities, price_override, ends_at, paused, trial_end")
+    change = models.JSONField(
+        db_comment="one of plan, quantities, price_override, ends_at, paused, trial_end, anchor_at, hold_days"
+    )
     actor = models.CharField(max_length=128, blank=True, default="")
     recorded_at = models.DateTimeField(db_default=Now())
     digest = digest_column("the subscription's amendment before it and this row")
@@ -116,6 +123,12 @@ class Amendment(models.Model):
             models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_amendment_sequence"),
             years("billing_amendment", "effective_at"),
         ]
+
+    @property
+    def counts_from(self) -> datetime:
+        """When the change begins to count: a moved billing day at a boundary of the new periods."""
+        moves_at: str | None = self.change.get("moves_at")
+        return datetime.fromisoformat(moves_at) if moves_at else self.effective_at
 
 
 class Charge(models.Model):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from billing.errors import AlreadyExists
 from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
-from billing.rating.limits import MAX_GRACE_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
+from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from billing.rating.values import Currency, Ref, VatId
 from ledger.database.lock_names import CUSTOMER
@@ -63,6 +63,7 @@ class NewCustomer(Record):
         int, Integer("Days for which an invoice stays a draft, which each run rates again.", least=0, most=MAX_GRACE_DAYS)
     ] = 0
     seller: Annotated[str, Ref("The seller on the customer's documents, by its ref.")] = DEFAULT_SELLER
+    hold_days: Annotated[int, Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS)] = 0
     holder_id: Annotated[str | None, Holder("The holder whose credits pay first.", null=True)] = None
     credits: Annotated[
         NewCredits | None, Nested(NewCredits, "Which of the holder's credits pay, and the worth of one credit.", null=True)
@@ -95,6 +96,7 @@ class CustomerChange(Record):
     terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
     grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
     seller: Annotated[str | None, Ref("The seller on the customer's later documents, by its ref.")] = None
+    hold_days: Annotated[int | None, Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS)] = None
 
 
 def _create(request: NewCustomer) -> Customer:
@@ -120,6 +122,7 @@ def _create(request: NewCustomer) -> Customer:
             terms_days=request.terms_days,
             grace_days=request.grace_days,
             seller=request.seller,
+            hold_days=request.hold_days,
             holder_id=request.holder_id or "",
             credit_type=request.credits.credit_type if request.credits else "",
             credit_unit_value=request.credits.unit_value if request.credits else None,

@@ -4,7 +4,7 @@ The order itself is amendment 1. Each time, the timeline is derived from all ame
 came after it, and keeps what is planned after it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,8 +14,16 @@ from billing.orders.overrides import Override
 WHOLE = ""
 """The key of the item for the subscription as a whole: its versions say when it was active, and on which plan."""
 
-ActiveTime = tuple[datetime, datetime | None]
-"""`[start, end)`; an end of None is open."""
+
+@dataclass(frozen=True, slots=True)
+class ActiveTime:
+    """`[start, end)`; an end of None is open. See `AmendmentChange.skips_unused`."""
+
+    start: datetime
+    end: datetime | None
+    skips_unused: bool = False
+
+
 FIRST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -27,7 +35,10 @@ class AmendmentChange:
         plan_id: the version of a plan from then on.
         quantities: the quantities from then on, by price key; other keys keep theirs.
         ends_at: the end of the subscription, for the time from `effective_at` on; with `sets_end` and None it has no end.
+        skips_unused: the end gives nothing back of what is charged in advance for the period in which it falls.
         paused: True stops it, False resumes it.
+        charges_while_paused: in this pause, fees go on and only usage does not count.
+        anchor_at: the instant from which periods count, from `effective_at` on, which is one of its boundaries.
         override: the negotiated prices from then on; with `sets_override` and None it pays those of the plan.
     """
 
@@ -37,14 +48,22 @@ class AmendmentChange:
     quantities: Mapping[str, Decimal] = field(default_factory=dict)
     sets_end: bool = False
     ends_at: datetime | None = None
+    skips_unused: bool = False
     paused: bool | None = None
+    charges_while_paused: bool = False
+    anchor_at: datetime | None = None
     sets_override: bool = False
     override: Override | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VersionSpan:
-    """An item counted at a price and quantity in `[starts_at, ends_at)`; an end of None is open."""
+    """An item counted at a price and quantity in `[starts_at, ends_at)`; an end of None is open.
+
+    Args:
+        anchor_at: the instant from which its periods count; None: that of the order.
+        skips_unused: see `AmendmentChange`; only of one that ends because the subscription does.
+    """
 
     key: str
     plan_id: int
@@ -54,6 +73,8 @@ class VersionSpan:
     ends_at: datetime | None
     is_termination: bool
     amendment: int
+    anchor_at: datetime | None = None
+    skips_unused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +82,46 @@ class _State:
     plan_id: int
     quantities: Mapping[str, Decimal]
     paused: bool
+    charges_while_paused: bool
+    anchor_at: datetime | None
     override: Override | None
     amendment: int
 
 
+UsageKeysOf = Callable[[int], Collection[str]]
+"""The keys of the usage prices of a version of a plan."""
 PricesOf = Callable[[int, Override | None], Mapping[str, int]]
 """The price ids by key of a version of a plan, with negotiated prices if there are any."""
 
 
-def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf) -> list[VersionSpan]:
+def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys_of: UsageKeysOf) -> list[VersionSpan]:
     """The spans of every item, the subscription's own included, in order of time for each key.
 
     Args:
         changes: at least the first, which names the plan.
-        prices_of: see `PricesOf`.
+        prices_of, usage_keys_of: see `PricesOf` and `UsageKeysOf`.
     """
     active = _active(changes)
     spans: list[VersionSpan] = []
     for state, starts_at, ends_at in _states(changes):
-        if state.paused:
+        if state.paused and not state.charges_while_paused:
             continue
         keyed: list[tuple[str, int | None]] = [(WHOLE, None), *prices_of(state.plan_id, state.override).items()]
-        for active_from, active_to in active:
-            start, stop = max(starts_at, active_from), _earlier(ends_at, active_to)
+        if state.paused:
+            not_counted = usage_keys_of(state.plan_id)
+            keyed = [(key, price_id) for key, price_id in keyed if key not in not_counted]
+        for stretch in active:
+            start, stop = max(starts_at, stretch.start), _earlier(ends_at, stretch.end)
             if stop is not None and stop <= start:
                 continue
-            terminates = active_to is not None and stop == active_to
-            for key, price_id in keyed:
-                quantity = state.quantities.get(key, Decimal(1))
-                spans.append(VersionSpan(key, state.plan_id, price_id, quantity, start, stop, terminates, state.amendment))
+            terminates = stretch.end is not None and stop == stretch.end
+            spans += [
+                VersionSpan(
+                    key, state.plan_id, price_id, state.quantities.get(key, Decimal(1)), start, stop, terminates, state.amendment,
+                    state.anchor_at, terminates and stretch.skips_unused,
+                )
+                for key, price_id in keyed
+            ]  # fmt: skip
     return _merged(spans)
 
 
@@ -104,12 +136,14 @@ def plan_at(changes: Sequence[AmendmentChange], instant: datetime) -> int:
 
 def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, datetime, datetime | None]]:
     ordered = sorted(changes, key=lambda change: (change.effective_at, change.sequence))
-    state = _State(plan_id=0, quantities={}, paused=False, override=None, amendment=0)
+    state = _State(0, {}, paused=False, charges_while_paused=False, anchor_at=None, override=None, amendment=0)
     for position, change in enumerate(ordered):
         state = _State(
             plan_id=state.plan_id if change.plan_id is None else change.plan_id,
             quantities={**state.quantities, **change.quantities},
             paused=state.paused if change.paused is None else change.paused,
+            charges_while_paused=state.charges_while_paused if change.paused is None else change.charges_while_paused,
+            anchor_at=change.anchor_at or state.anchor_at,
             override=change.override if change.sets_override else state.override,
             amendment=change.sequence,
         )
@@ -125,27 +159,32 @@ def _active(changes: Iterable[AmendmentChange]) -> list[ActiveTime]:
     not change: a subscription that had ended was not active until then, and is never billed for it. An end in the past counts
     from there.
     """
-    active: list[ActiveTime] = [(FIRST, None)]
+    active = [ActiveTime(FIRST, None)]
     for change in sorted(changes, key=lambda change: change.sequence):
         if change.sets_end and change.ends_at is not None and change.ends_at <= change.effective_at:
-            active = _until(active, change.ends_at)
+            active = _until(active, change.ends_at, skips_unused=change.skips_unused)
         elif change.sets_end:
-            active = _joined([*_until(active, change.effective_at), (change.effective_at, change.ends_at)])
+            later = ActiveTime(change.effective_at, change.ends_at, change.skips_unused)
+            active = _joined([*_until(active, change.effective_at), later])
     return active
 
 
-def _until(stretches: Iterable[ActiveTime], instant: datetime) -> list[ActiveTime]:
-    return [(start, _earlier(end, instant)) for start, end in stretches if start < instant]
+def _until(stretches: Iterable[ActiveTime], instant: datetime, *, skips_unused: bool = False) -> list[ActiveTime]:
+    return [
+        one if one.end is not None and one.end < instant else ActiveTime(one.start, instant, skips_unused)
+        for one in stretches
+        if one.start < instant
+    ]
 
 
 def _joined(stretches: Iterable[ActiveTime]) -> list[ActiveTime]:
     """Return periods of activity in order of time; adjacent periods are joined."""
     joined: list[ActiveTime] = []
-    for start, end in stretches:
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], end)
+    for one in stretches:
+        if joined and joined[-1].end == one.start:
+            joined[-1] = replace(one, start=joined[-1].start)
         else:
-            joined.append((start, end))
+            joined.append(one)
     return joined
 
 
@@ -159,12 +198,17 @@ def _merged(spans: Iterable[VersionSpan]) -> list[VersionSpan]:
     for span in spans:
         before = merged.setdefault(span.key, [])
         if before and _continues(before[-1], span):
-            before[-1] = replace(before[-1], ends_at=span.ends_at, is_termination=span.is_termination)
+            before[-1] = replace(
+                before[-1], ends_at=span.ends_at, is_termination=span.is_termination, skips_unused=span.skips_unused
+            )
         else:
             before.append(span)
     return [span for key in merged for span in merged[key]]
 
 
 def _continues(before: VersionSpan, span: VersionSpan) -> bool:
-    same = (before.plan_id, before.price_id, before.quantity) == (span.plan_id, span.price_id, span.quantity)
-    return same and before.ends_at == span.starts_at
+    return _terms(before) == _terms(span) and before.ends_at == span.starts_at
+
+
+def _terms(span: VersionSpan) -> tuple[object, ...]:
+    return span.plan_id, span.price_id, span.quantity, span.anchor_at

@@ -5,10 +5,12 @@ Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never w
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import StrEnum
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from django.db.models import Max
 from django.db.models.functions import Now
@@ -19,8 +21,8 @@ from billing.models.columns import first_of
 from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, PricesOf, VersionSpan, plan_at, timeline
 from billing.orders.overrides import Override, PriceOverride, stored
-from billing.rating.limits import check_instant, check_quantity
-from billing.rating.periods import first_charged_instant
+from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
+from billing.rating.periods import Schedule, first_charged_instant
 from billing.rating.prices.price import PriceKind
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
@@ -29,16 +31,25 @@ from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, Shape, UseCase, declared_fields, field_of
 from ledger.services import time_of
-from ledger.values import Amount, Boolean, MapOf, Number, Text, Time, Zone, pointer_part
+from ledger.values import Amount, Boolean, Choice, Integer, MapOf, Number, Text, Time, Zone, pointer_part
 
 Quantities = dict[str, Decimal]
+BESIDE = {"unused_time", "charges_while_paused"}
+"""The fields of an amendment that belong to another one."""
+
+
+class UnusedTime(StrEnum):
+    """What the end of a subscription does with what is charged in advance for the time after it."""
+
+    CREDIT = "credit"
+    SKIP = "skip"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish(Record):
-    """The change of an amendment: exactly one of these fields."""
+    """The change of an amendment: exactly one of these fields, and for two of them what belongs to it."""
 
-    keeps_null = frozenset({"ends_at", "price_override"})
+    keeps_null = frozenset({"ends_at", "price_override", "hold_days"})
 
     plan: Annotated[str | None, Ref("The newest version of this plan.")] = None
     quantities: Annotated[Quantities | None, MapOf(Units(), "By price key.", max_keys=100)] = None
@@ -56,18 +67,48 @@ class Wish(Record):
     ] = None
     paused: Annotated[bool | None, Boolean("True pauses the subscription, false resumes it.")] = None
     trial_end: Annotated[
-        datetime | None, Time("A new end, later than the current one, for a trial that has not ended yet.", named="trial_ends_at")
+        datetime | None, Time("A new end, earlier or later, for a trial that has not ended yet.", named="trial_ends_at")
+    ] = None
+    anchor_at: Annotated[
+        datetime | None,
+        Time(
+            "Moves the billing day: periods count from this instant. The running period ends at the first of its boundaries "
+            "that does not lie before `effective_at`."
+        ),
+    ] = None
+    hold_days: Annotated[
+        int | None,
+        Integer("Invoice this number of days later than due; null: as the customer.", least=0, most=MAX_HOLD_DAYS, null=True),
+    ] = None
+    unused_time: Annotated[
+        UnusedTime | None,
+        Choice(
+            UnusedTime,
+            "With `ends_at`: whether the end gives back what is charged in advance for the time after it; it does by default.",
+        ),
+    ] = None
+    charges_while_paused: Annotated[
+        bool | None, Boolean("With `paused` true: fees are charged in the pause; only usage does not count.")
     ] = None
     sets_end: bool = False
     """Distinguishes a withdrawn end from no `ends_at`: with it, an `ends_at` of None withdraws the planned end."""
     sets_override: bool = False
     """The same of `price_override`: with it, None withdraws the negotiated prices."""
+    sets_hold: bool = False
+    """The same of `hold_days`: with it, None follows the customer's choice again."""
+
+    def check_whole(self) -> None:
+        beside = {"unused_time": ("ends_at", self.ends_at is not None), "charges_while_paused": ("paused", bool(self.paused))}
+        for name, (change, is_there) in beside.items():
+            if getattr(self, name) is not None and not is_there:
+                raise Invalid(pointer=f"/{name}", rule="not-alone", detail=f"belongs to an amendment with {change}")
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Wish":
         """Return the wish of the fields that `AMENDMENT` took: a null that was given withdraws something."""
         given = {name: value for name, value in fields.items() if name != "effective_at"}
-        return AMENDMENT.make({**given, "sets_end": "ends_at" in given, "sets_override": "price_override" in given})
+        sets = {"sets_end": "ends_at", "sets_override": "price_override", "sets_hold": "hold_days"}
+        return AMENDMENT.make({**given, **{flag: name in given for flag, name in sets.items()}})
 
 
 AMENDMENT = Shape(
@@ -96,6 +137,12 @@ class NewSubscription(Record):
     price_override: Annotated[
         PriceOverride | None,
         Nested(PriceOverride, "Negotiated prices, until an amendment replaces or withdraws them.", null=True),
+    ] = None
+    hold_days: Annotated[
+        int | None,
+        Integer(
+            "Invoice this number of days later than due; by default as the customer.", least=0, most=MAX_HOLD_DAYS, null=True
+        ),
     ] = None
     actor: str = ""
 
@@ -129,6 +176,7 @@ def _create(request: NewSubscription) -> Subscription:
             anchor_at=request.anchor_at or request.started_at,
             time_zone=request.time_zone,
             trial_end=request.trial_end,
+            hold_days=request.hold_days,
         )
         order = {"plan": version.pk, "quantities": _as_text(request.quantities or {}), "ends_at": _iso(request.ends_at)}
         if request.price_override is not None:
@@ -150,11 +198,12 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     Raises:
         NotFound: the subscription does not exist.
         Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside the
-            years 2000 to 2200, a quantity above 10^18, or a trial end that does not extend the current trial.
+            years 2000 to 2200, a quantity above 10^18, or a new end of a trial that has ended.
     """
     check_instant("/effective_at", effective_at)
     check_instant("/ends_at", wish.ends_at)
     check_instant("/trial_end", wish.trial_end)
+    check_instant("/anchor_at", wish.anchor_at)
     with locked_transaction(SUBSCRIPTION_INTENT(ref)) as lock:
         subscription = subscription_of(ref)
         if effective_at < subscription.started_at:
@@ -162,6 +211,8 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
         change = _change(subscription, wish, effective_at)
         if wish.trial_end is not None:
             Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
+        if "hold_days" in change:
+            Subscription.objects.filter(pk=subscription.pk).update(hold_days=wish.hold_days)
         amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
         _store_timeline(lock, subscription)
     return amendment
@@ -219,13 +270,14 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
     """Return the change as stored: with the plan's newest version at this time."""
     given = [
         wish.plan is not None, wish.quantities is not None, wish.sets_override or wish.price_override is not None, wish.sets_end,
-        wish.paused is not None, wish.trial_end is not None,
+        wish.paused is not None, wish.trial_end is not None, wish.anchor_at is not None,
+        wish.sets_hold or wish.hold_days is not None,
     ]  # fmt: skip
     if sum(given) != 1:
-        names = ", ".join(field.json_name for field in declared_fields(Wish))
+        names = ", ".join(field.json_name for field in declared_fields(Wish) if field.name not in BESIDE)
         raise Invalid(pointer="", rule="one-change", detail=f"give exactly one of {names}")
     if wish.trial_end is not None:
-        _check_extension(subscription, wish.trial_end)
+        _check_trial(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
     if wish.plan is not None:
         return {"plan": plans.latest_plan(wish.plan).pk}
@@ -236,26 +288,46 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         return {"price_override": _override(plan_at(_changes(subscription), effective_at), wish.price_override)}
     if wish.sets_override:
         return {"price_override": None}
+    if wish.anchor_at is not None:
+        return {"anchor_at": _iso(wish.anchor_at), "moves_at": _iso(_moves_at(subscription, wish.anchor_at, effective_at))}
+    if wish.sets_hold or wish.hold_days is not None:
+        return {"hold_days": wish.hold_days}
     if wish.sets_end:
         if wish.ends_at is not None and wish.ends_at < subscription.started_at:
             raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
-        return {"ends_at": _iso(wish.ends_at)}
-    return {"paused": wish.paused}
+        unused = {"unused_time": wish.unused_time.value} if wish.unused_time else {}
+        return {"ends_at": _iso(wish.ends_at), **unused}
+    charges = {"charges_while_paused": True} if wish.charges_while_paused else {}
+    return {"paused": wish.paused, **charges}
 
 
-def _check_extension(subscription: Subscription, trial_end: datetime) -> None:
-    """Refuse to extend a trial that has ended: the time after its end may be billed already."""
+def _check_trial(subscription: Subscription, trial_end: datetime) -> None:
+    """Refuse to move the end of a trial that has ended: the time after it may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
     if subscription.trial_end is None or subscription.trial_end <= present(subscription):
         raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
-    if trial_end <= subscription.trial_end:
-        raise Invalid(pointer="/trial_end", rule="later", detail="the new end of a trial must be after its current end")
+    if trial_end < subscription.started_at:
+        raise Invalid(pointer="/trial_end", rule="after-start", detail="a trial must not end before the subscription starts")
+
+
+def _moves_at(subscription: Subscription, anchor_at: datetime, effective_at: datetime) -> datetime:
+    """Return the instant at which a moved billing day begins to count: its first boundary that is not before `effective_at`."""
+    interval = plans.terms_of(plan_at(_changes(subscription), effective_at)).interval
+    period = Schedule.anchored_at(anchor_at, ZoneInfo(subscription.time_zone), interval).period_at(effective_at)
+    return effective_at if period.start == effective_at else period.end
 
 
 def present(subscription: Subscription) -> datetime:
     """Return the time of the subscription: that of its holder's test clock, or the present one."""
     holder_id = Customer.objects.values_list("holder_id", flat=True).filter(pk=subscription.customer_id).first()
     return time_of(holder_id or "")
+
+
+def held_back(subscription: Subscription) -> timedelta:
+    """Return by how much invoices of a subscription come later than due."""
+    own = Subscription.objects.values_list("hold_days", flat=True).get(pk=subscription.pk)
+    days = Customer.objects.values_list("hold_days", flat=True).get(pk=subscription.customer_id) if own is None else own
+    return timedelta(days=days)
 
 
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:
@@ -299,15 +371,18 @@ def _changes(subscription: Subscription) -> list[AmendmentChange]:
 
 
 def _change_of(row: Amendment) -> AmendmentChange:
-    ends_at = row.change.get("ends_at")
+    ends_at, anchor_at = row.change.get("ends_at"), row.change.get("anchor_at")
     return AmendmentChange(
         sequence=row.sequence,
-        effective_at=row.effective_at,
+        effective_at=row.counts_from,
         plan_id=row.change.get("plan"),
         quantities={key: Decimal(text) for key, text in row.change.get("quantities", {}).items()},
         sets_end="ends_at" in row.change,
         ends_at=datetime.fromisoformat(ends_at) if ends_at else None,
+        skips_unused=row.change.get("unused_time") == UnusedTime.SKIP,
         paused=row.change.get("paused"),
+        charges_while_paused=row.change.get("charges_while_paused", False),
+        anchor_at=datetime.fromisoformat(anchor_at) if anchor_at else None,
         sets_override="price_override" in row.change,
         override=row.change.get("price_override"),
     )
@@ -324,10 +399,19 @@ def _prices_of(subscription: Subscription, *, creates: bool) -> PricesOf:
     return prices_of
 
 
+def _usage_keys_of(plan_id: int) -> set[str]:
+    return {price.key for _, price in plans.terms_of(plan_id).prices if price.kind == PriceKind.USAGE}
+
+
+def _timeline(subscription: Subscription, *, creates: bool) -> dict[tuple[Any, ...], VersionSpan]:
+    spans = timeline(_changes(subscription), _prices_of(subscription, creates=creates), _usage_keys_of)
+    return {_identity(span): span for span in spans}
+
+
 def _store_timeline(lock: Lock, subscription: Subscription) -> None:
     """Supersede the item versions that no longer hold, and insert the new ones."""
     lock.ensure_held(SUBSCRIPTION_INTENT(subscription.ref))
-    target = {_identity(span): span for span in timeline(_changes(subscription), _prices_of(subscription, creates=True))}
+    target = _timeline(subscription, creates=True)
     items = _items(subscription, {span.key for span in target.values()})
     keys = {item_id: key for key, item_id in items.items()}
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
@@ -345,6 +429,8 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
             ends_at=span.ends_at,
             is_termination=span.is_termination,
             amendment=span.amendment,
+            anchor_at=span.anchor_at,
+            skips_unused=span.skips_unused,
         )
         for identity, span in target.items()
         if identity not in known
@@ -352,13 +438,14 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
 
 
 def _identity(span: VersionSpan) -> tuple[Any, ...]:
-    return (span.key, span.plan_id, span.price_id, span.quantity, span.starts_at, span.ends_at, span.is_termination)
+    return astuple(replace(span, amendment=0))
 
 
 def _span_of(row: ItemVersion, key: str) -> VersionSpan:
     return VersionSpan(
-        key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0
-    )
+        key, row.plan_id, row.price_id, row.quantity, row.starts_at, row.ends_at, row.is_termination, row.amendment or 0,
+        row.anchor_at, row.skips_unused,
+    )  # fmt: skip
 
 
 def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
@@ -370,7 +457,7 @@ def _items(subscription: Subscription, keys: set[str]) -> dict[str, int]:
 
 def follows_from_amendments(subscription: Subscription) -> bool:
     """Return whether the current item versions follow from the amendments."""
-    target = {_identity(span) for span in timeline(_changes(subscription), _prices_of(subscription, creates=False))}
+    target = _timeline(subscription, creates=False).keys()
     keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
     return target == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}

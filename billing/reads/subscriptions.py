@@ -31,19 +31,20 @@ STATES: Final = ("scheduled", "active", "paused", "ended")
 # in which it is active.
 ROWS: Final = """
 SELECT * FROM (
-    SELECT s.id, s.ref, c.ref AS customer, c.name AS customer_name, s.started_at, s.anchor_at, s.time_zone, s.trial_end,
-        s.created_at, c.currency,
+    SELECT s.id, s.ref, c.ref AS customer, c.name AS customer_name, s.started_at,
+        coalesce(plan.anchor_at, s.anchor_at) AS anchor_at, s.time_zone,
+        s.trial_end, coalesce(s.hold_days, c.hold_days) AS hold_days, s.created_at, c.currency,
         plan.id AS plan_id, plan.code AS plan, plan.version AS plan_version,
         plan.interval_unit, plan.interval_count, plan.is_active,
         planned.ends_at,
         CASE
             WHEN s.started_at > %(now)s THEN 'scheduled'
             WHEN planned.ends_at <= %(now)s THEN 'ended'
-            WHEN plan.is_active THEN 'active'
+            WHEN plan.is_active AND NOT coalesce(pause.is_on, false) THEN 'active'
             ELSE 'paused'
         END AS state,
         CASE
-            WHEN cursor.subscription_id IS NULL THEN GREATEST(s.started_at, s.trial_end)
+            WHEN cursor.subscription_id IS NULL THEN GREATEST(s.started_at, s.trial_end) + held.until
             WHEN EXISTS (
                 SELECT FROM billing_amendment AS a
                 WHERE a.subscription_id = s.id
@@ -51,11 +52,12 @@ SELECT * FROM (
             ) OR EXISTS (
                 SELECT FROM billing_charge AS o WHERE o.subscription_id = s.id AND o.sequence > cursor.charges_seen
             ) THEN %(now)s
-            ELSE LEAST(cursor.recurring_due_at, cursor.usage_due_at)
+            ELSE LEAST(cursor.recurring_due_at, cursor.usage_due_at) + held.until
         END AS due_at,
         suspension.reason AS suspended_reason, suspension.suspended_at AS suspended_at
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
+    CROSS JOIN LATERAL (SELECT make_interval(hours => 24 * coalesce(s.hold_days, c.hold_days)) AS until) AS held
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
     LEFT JOIN billing_suspendedbilling AS suspension ON suspension.subscription_id = s.id AND suspension.resumed_at IS NULL
     LEFT JOIN LATERAL (
@@ -67,7 +69,7 @@ SELECT * FROM (
         LIMIT 1
     ) AS planned ON true
     LEFT JOIN LATERAL (
-        SELECT p.*, v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AS is_active
+        SELECT p.*, v.anchor_at, v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AS is_active
         FROM billing_itemversion AS v
         JOIN billing_item AS i ON i.id = v.item_id AND i.price_key = ''
         JOIN billing_plan AS p ON p.id = v.plan_id
@@ -75,6 +77,13 @@ SELECT * FROM (
         ORDER BY v.starts_at <= %(now)s DESC, abs(extract(epoch FROM v.starts_at - %(now)s))
         LIMIT 1
     ) AS plan ON true
+    LEFT JOIN LATERAL (
+        SELECT (a.change ->> 'paused')::boolean AS is_on
+        FROM billing_amendment AS a
+        WHERE a.subscription_id = s.id AND a.change ? 'paused' AND a.effective_at <= %(now)s
+        ORDER BY a.effective_at DESC, a.sequence DESC
+        LIMIT 1
+    ) AS pause ON true
     WHERE (%(ref)s::text IS NULL OR s.ref = %(ref)s)
         AND (%(customer)s::text IS NULL OR c.ref = %(customer)s)
         AND (%(since)s::timestamptz IS NULL OR s.started_at >= %(since)s)
@@ -127,6 +136,7 @@ class SubscriptionRow(NamedTuple):
     anchor_at: datetime
     time_zone: str
     trial_end: datetime | None
+    hold_days: int
     created_at: datetime
     currency: str
     plan_id: int
@@ -142,8 +152,8 @@ class SubscriptionRow(NamedTuple):
     suspended_at: datetime | None
 
     def current_period(self, now: datetime) -> Period | None:
-        """Return the full billing period that contains `now`, or None if the subscription is not active."""
-        if self.state != "active":
+        """Return the full billing period that contains `now`, or None if nothing is charged then."""
+        if not self.is_active:
             return None
         interval = Interval(IntervalUnit(self.interval_unit), self.interval_count)
         return Schedule.anchored_at(self.anchor_at, ZoneInfo(self.time_zone), interval).period_at(now)

@@ -62,11 +62,12 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_register": READ,
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
     "billing_customer": (
-        *APPEND, columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days", "seller"),
+        *APPEND,
+        columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days", "hold_days", "seller"),
     ),
     "billing_plan": APPEND,
     "billing_price": APPEND,
-    "billing_subscription": (*APPEND, columns("trial_end")),
+    "billing_subscription": (*APPEND, columns("trial_end", "hold_days")),
     "billing_item": APPEND,
     "billing_itemversion": (*APPEND, columns("superseded_at")),
     "billing_amendment": APPEND,

@@ -18,13 +18,14 @@ from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE, Part, first_billing
 from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
-from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, present
+from billing.orders.subscriptions import AMENDMENT, UnusedTime, Wish, amend_subscription, held_back, present
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.records import Record, Shape
 
+UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.SKIP: "stays charged"}
 EFFECTIVE: Final = {
     "effective_at": Shown(label="Takes effect at (UTC)", help="When the change takes effect, in the past or the future.")
 }
@@ -76,15 +77,56 @@ class CancellationForm(AmendmentForm):
 
     declared = Wish
     shows = {
-        "ends_at": Shown(label="Ends at (UTC)", required=True, help="Charges in advance for the time after it are credited.")
+        "ends_at": Shown(label="Ends at (UTC)", required=True),
+        "unused_time": Shown(
+            label="Unused time",
+            unset="is credited",
+            words=UNUSED_WORDS,
+            help="What was charged in advance for the time after the end.",
+        ),
     }
 
 
 class TrialForm(AmendmentForm):
-    """A longer trial."""
+    """Another end of a trial."""
 
     declared = Wish
-    shows = {"trial_end": Shown(label="Trial ends at (UTC)", required=True, help="Later than its current end.")}
+    shows = {"trial_end": Shown(label="Trial ends at (UTC)", required=True, help="Earlier or later than its current end.")}
+
+
+class PauseForm(AmendmentForm):
+    """A pause."""
+
+    shows = {
+        "charges_while_paused": Shown(
+            label="Fees in the pause",
+            required=False,
+            initial=False,
+            words={True: "are charged", False: "are not charged"},
+            help="Usage in the pause does not count in any case.",
+        ),
+        **EFFECTIVE,
+    }
+
+
+class AnchorForm(AmendmentForm):
+    """Another billing day."""
+
+    shows = {
+        "anchor_at": Shown(
+            label="Periods count from (UTC)",
+            required=True,
+            help="The running period ends at the next boundary of the new periods.",
+        ),
+        **EFFECTIVE,
+    }
+
+
+class HoldForm(AmendmentForm):
+    """Invoices that come later than due."""
+
+    declared = Wish
+    shows = {"hold_days": Shown(label="Days held back", help="Empty: as the customer.")}
 
 
 @dataclass(frozen=True)
@@ -98,6 +140,7 @@ class FormOfAmendment:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     sets_end: bool = False
     sets_override: bool = False
+    sets_hold: bool = False
 
 
 DIFFERENCE: Final = "The next run bills the difference: a credit for the old terms and a charge for the new ones."
@@ -117,9 +160,24 @@ WAYS: Final[Mapping[str, FormOfAmendment]] = {
         f"The subscription pays the plan's prices from that time on. {DIFFERENCE}",
         sets_override=True,
     ),
-    "pause": FormOfAmendment("Pause", "Pause it", "A paused subscription is not charged.", fixed={"paused": True}),
+    "pause": FormOfAmendment("Pause", "Pause it", "A paused subscription is not charged.", PauseForm, fixed={"paused": True}),
+    "move_billing_day": FormOfAmendment(
+        "Move the billing day",
+        "Move the billing day",
+        "The running period ends at the next boundary of the new periods; what is charged beyond it is credited.",
+        AnchorForm,
+    ),
+    "hold_back": FormOfAmendment(
+        "Hold invoices back",
+        "Hold invoices back",
+        "Invoices are made this number of days after what they bill is due. Their lines stay the same.",
+        HoldForm,
+        sets_hold=True,
+    ),
     "go_on": FormOfAmendment("End the pause", "End the pause", "Charges start again at that time.", fixed={"paused": False}),
-    "extend_trial": FormOfAmendment("Extend the trial", "Extend the trial", "Only a running trial can be extended.", TrialForm),
+    "move_trial": FormOfAmendment(
+        "Move the end of the trial", "Move the end", "Only the end of a running trial can be moved.", TrialForm
+    ),
     "cancel": FormOfAmendment(
         "Cancel",
         "Cancel the subscription",
@@ -146,12 +204,13 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
         return amend_subscription(
             ref=subscription.ref,
             effective_at=form.effective_at or max(present(subscription), subscription.started_at),
-            wish=replace(form.request, sets_end=way.sets_end, sets_override=way.sets_override),
+            wish=replace(form.request, sets_end=way.sets_end, sets_override=way.sets_override, sets_hold=way.sets_hold),
             actor=form.actor,
         )
 
     def describe(amendment: Amendment, form: AmendmentForm) -> DryRun:
-        as_of = max(amendment.effective_at, form.request.ends_at or amendment.effective_at, timezone.now())
+        starts = amendment.counts_from
+        as_of = max(starts, form.request.ends_at or starts, timezone.now()) + held_back(subscription)
         parts: list[Part] = []
         billed = first_billing(subscription.ref, as_of, parts, zone)
         return DryRun(sentences=[f"{subscription.ref}: {_words(amendment, zone)} on.", *billed], parts=parts)

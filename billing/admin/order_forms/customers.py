@@ -46,6 +46,11 @@ PRINTED: Final = {
         initial=NewCustomer.grace_days,
         help="How long an invoice stays a draft and accepts late usage.",
     ),
+    "hold_days": Shown(
+        label="Days held back",
+        required=False,
+        help="How long after a due date its invoice is made.",
+    ),
 }
 """The data of a customer that documents print."""
 
@@ -62,7 +67,9 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
             FormSection(self.bound(*self.beginning), self.bound(*ADDRESS), summary="Address"),
             FormSection([], self.bound("vat_id", "vat_status"), summary="Tax"),
             FormSection(
-                [], self.bound("time_zone", "terms_days", "grace_days", "language", "seller"), summary="Terms and language"
+                [],
+                self.bound("time_zone", "terms_days", "grace_days", "hold_days", "language", "seller"),
+                summary="Terms and language",
             ),
             *([FormSection([], paying, summary="Payment with credits")] if paying else []),
             FormSection(self.bound("reason", "shown_in", "idempotency_key")),
@@ -132,6 +139,9 @@ def customer_sentences(customer: Customer) -> list[str]:
     if customer.grace_days:
         plural = "" if customer.grace_days == 1 else "s"
         sentences.append(f"Invoices stay drafts for {customer.grace_days} day{plural} and accept late usage until then.")
+    if customer.hold_days:
+        plural = "" if customer.hold_days == 1 else "s"
+        sentences.append(f"Invoices are made {customer.hold_days} day{plural} after what they bill is due.")
     sentences.append(f"Dates are in {customer.time_zone}.")
     if customer.seller != NewCustomer.seller:
         sentences.append(f"Documents name the seller {customer.seller}.")

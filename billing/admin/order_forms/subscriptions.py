@@ -44,6 +44,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "anchor_at": Shown(label="Periods count from (UTC)", help="Empty for the start."),
         "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty for no trial."),
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
+        "hold_days": Shown(label="Days held back", help="Days by which invoices come later than due; empty: as the customer."),
         **OVERRIDE,
     }
 
@@ -52,7 +53,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         return [
             FormSection(
                 self.bound("ref", "customer", "plan", "started_at"),
-                self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at"),
+                self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at", "hold_days"),
                 summary="Quantities, trial, end and time zone",
             ),
             FormSection(self.bound(*OVERRIDE), summary="Negotiated prices"),

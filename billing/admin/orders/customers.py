@@ -55,6 +55,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     vat_state = Column("VAT status", "vat_status")
     terms = Column("Terms (days)", "terms_days")
     grace = Column("Grace (days)", "grace_days")
+    hold = Column("Held back (days)", "hold_days")
     holder = Column("Holder who pays", _holder, "holder_id", csv_title="Holder")
     unit_value = Column("Value of the smallest unit of credits", "credit_unit_value")
     created = columns.instant("Created", "created_at")
@@ -67,7 +68,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a customer's reference or name"
     list_filter = (text("currency"), text("holder", title="holder who pays"))
     csv_columns = (
-        "reference", "name", "currency", "time_zone", "language", "vat_id_text", "vat_state", "terms", "grace", "holder",
+        "reference", "name", "currency", "time_zone", "language", "vat_id_text", "vat_state", "terms", "grace", "hold", "holder",
         "credit_type", "unit_value", "created",
     )  # fmt: skip
     starts = "A customer pays invoices: create a customer, then a subscription for it."

@@ -126,7 +126,9 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                 "change_quantities",
                 "negotiate",
                 "list_prices",
-                "extend_trial",
+                "move_trial",
+                "move_billing_day",
+                "hold_back",
                 "pause",
                 "go_on",
             ],
@@ -140,7 +142,9 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     change_quantities = _amendment("change_quantities", "exposure")
     negotiate = _amendment("negotiate", "handshake")
     list_prices = _amendment("list_prices", "undo")
-    extend_trial = _amendment("extend_trial", "event")
+    move_trial = _amendment("move_trial", "event")
+    move_billing_day = _amendment("move_billing_day", "calendar_month")
+    hold_back = _amendment("hold_back", "hourglass_empty")
     pause = _amendment("pause", "pause")
     go_on = _amendment("go_on", "play_arrow")
     cancel = _amendment("cancel", "cancel")
@@ -299,7 +303,7 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
     row = detail.row
     hidden = ["go_on"] if row.state != "paused" else ["pause"]
     if row.trial_end is None or row.trial_end <= detail.as_of:
-        hidden.append("extend_trial")
+        hidden.append("move_trial")
     if all(item.negotiated_price is None for item in detail.items):
         hidden.append("list_prices")
     if row.ends_at is None:
@@ -307,7 +311,16 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
     if row.suspended_reason is None:
         hidden.append("resume_billing")
     if row.state == "ended":
-        hidden += ["cancel", "pause", "change_plan", "change_quantities", "negotiate", "list_prices"]
+        hidden += [
+            "cancel",
+            "pause",
+            "change_plan",
+            "change_quantities",
+            "negotiate",
+            "list_prices",
+            "move_billing_day",
+            "hold_back",
+        ]
     return hidden
 
 
@@ -327,6 +340,10 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
         sentences.append(f"The current period is {ENGLISH.period(period.full_start, period.full_end, zone)}, in {row.time_zone}.")
     if row.trial_end is not None and row.trial_end > detail.as_of:
         sentences.append(f"The trial ends {instant_words(row.trial_end, zone)}.")
+    if row.state == "paused" and row.is_active:
+        sentences.append("Fees are charged in the pause.")
+    if row.hold_days:
+        sentences.append(f"Invoices are made {row.hold_days} day{'' if row.hold_days == 1 else 's'} after what they bill is due.")
     if row.ends_at is not None:
         sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {instant_words(row.ends_at, zone)}.")
     if row.suspended_reason is not None:

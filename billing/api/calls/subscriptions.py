@@ -120,8 +120,11 @@ class Amendments(WriteEndpoint):
             return 201, response_schemas.AmendmentSerializer.body(amended(fields), subscription=ref)
 
         def show(fields: dict[str, Any]) -> tuple[int, Any]:
-            amended(fields)
-            as_of = query.get("as_of") or max(fields["effective_at"], timezone.now())
+            amendment = amended(fields)
+            as_of = query.get("as_of")
+            if as_of is None:
+                subscription = subscriptions.subscription_of(ref)
+                as_of = max(amendment.counts_from, timezone.now()) + subscriptions.held_back(subscription)
             options = Options(as_of=as_of, finalize=False, dry_run=True, render=reads.invoice_document)
             return 200, {"invoices": generate.generate_in(ref=ref, options=options).documents}
 

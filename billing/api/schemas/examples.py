@@ -5,7 +5,7 @@ from typing import Any
 CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
     "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456788", "vat_status": "taxable",
-    "terms_days": 14, "grace_days": 3, "seller": "default",
+    "terms_days": 14, "grace_days": 3, "hold_days": 0, "seller": "default",
 }  # fmt: skip
 SELLER_BODY: dict[str, Any] = {
     "name": "Nimbus Computing GmbH", "line1": "Lindenstraße 7", "postal_code": "10969", "city": "Berlin", "country": "DE",
@@ -57,7 +57,7 @@ SUBSCRIPTION_BODY: dict[str, Any] = {
 }  # fmt: skip
 SUBSCRIPTION: dict[str, Any] = {
     **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
-    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None,
+    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": None,
 }  # fmt: skip
 AMENDMENT_BODY: dict[str, Any] = {"effective_at": "2026-01-15T00:00:00Z", "quantities": {"base": 2}}
 AMENDMENT: dict[str, Any] = {
@@ -129,7 +129,8 @@ CUSTOMER_COUPON: dict[str, Any] = {**GIVEN_COUPON, "taken_off_at": None, "used_m
 SUBSCRIPTION_SUMMARY: dict[str, Any] = {
     "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
     "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",
-    "trial_ends_at": None, "trial_end": None, "ends_at": None, "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None,
+    "trial_ends_at": None, "trial_end": None, "hold_days": 0, "ends_at": None,
+    "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None,
 }  # fmt: skip
 SUBSCRIPTION_DETAIL: dict[str, Any] = {
     **SUBSCRIPTION_SUMMARY, "as_of": "2026-01-20T12:00:00.000000Z",

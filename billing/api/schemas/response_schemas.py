@@ -58,6 +58,7 @@ class CustomerSerializer(ResponseSchema):
     terms_days = whole()
     grace_days = whole()
     seller = text()
+    hold_days = whole()
     holder_id = text(lambda customer: customer.holder_id or None, null=True)
     credits = computed(
         PayingCreditsSerializer(allow_null=True), lambda customer: None if customer.credit_unit_value is None else customer
@@ -183,6 +184,7 @@ class SubscriptionSerializer(ResponseSchema):
     time_zone = text()
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
+    hold_days = whole(null=True)
 
 
 def _change_of(amendment: Amendment) -> dict[str, Any]:
@@ -249,6 +251,7 @@ class SubscriptionSummarySerializer(ResponseSchema):
     time_zone = text()
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
+    hold_days = whole(help_text="By how many days invoices come later than due: as ordered, or as the customer's.")
     ends_at = time(null=True)
     due_at = time(null=True, help_text="The next due instant; null if nothing will be due.")
     suspended = computed(SuspensionSerializer(allow_null=True), lambda row: None if row.suspended_at is None else row)

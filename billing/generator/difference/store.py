@@ -17,6 +17,7 @@ from billing.generator.state.open_claims import (
     OneOffCharge,
     OpenClaim,
     Origin,
+    anchor_snapshot,
     bound_snapshot,
     origin_snapshot,
     usage_snapshot,
@@ -213,9 +214,9 @@ def write_claims(subscription: SubscriptionState, changes: ClaimChanges) -> None
     """
     freed = _freed(changes)
     changes.written = [
-        *_kept_rows(changes),
-        *_charge_rows(changes),
-        *_usage_rows(changes),
+        *_kept_rows(changes, subscription.anchor_at),
+        *_charge_rows(changes, subscription.anchor_at),
+        *_usage_rows(changes, subscription.anchor_at),
         *_one_off_rows(changes),
         *_bound_rows(changes),
     ]
@@ -240,14 +241,15 @@ def _freed(changes: ClaimChanges) -> list[dict[str, Any]]:
     return [{"id": claim_id, "invoice_id": invoice_id} for claim_id, invoice_id in sorted(freed.items())]
 
 
-def _kept_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
+def _kept_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str, Any]]:
     """The rest of a credited claim still belongs to the line that billed it."""
     for credit, lines in changes.credits:
         claim = credit.claim
         for part in credit.kept:
             yield _row(
                 claim.item_id, Claim.Kind.RECURRING, part.start, part.end, claim.price_id, claim.quantity, part.net_minor,
-                claim.invoice_id, claim.line_position, origin_snapshot(part.origin, part.share_used), _invoice_of(lines),
+                claim.invoice_id, claim.line_position,
+                origin_snapshot(part.origin, part.share_used) | anchor_snapshot(claim.schedule, anchor_at), _invoice_of(lines),
             )  # fmt: skip
 
 
@@ -255,7 +257,7 @@ def _invoice_of(lines: Sequence[DraftLine]) -> int | None:
     return lines[0].invoice_id if lines else None
 
 
-def _charge_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
+def _charge_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str, Any]]:
     for charge, line in changes.charges:
         part, span = charge.part, charge.span
         discount = line.discount_minor if line else 0
@@ -263,12 +265,13 @@ def _charge_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
         origin = Origin(part.full_start, part.full_end, charge.share, charge.amount_minor, discount)
         yield _row(
             span.item_id, Claim.Kind.RECURRING, part.start, part.end, span.price_id, span.quantity, net,
-            line.invoice_id if line else None, line.position if line else None, origin_snapshot(origin, charge.share.used),
+            line.invoice_id if line else None, line.position if line else None,
+            origin_snapshot(origin, charge.share.used) | anchor_snapshot(span.schedule, anchor_at),
             line.invoice_id if line else None,
         )  # fmt: skip
 
 
-def _usage_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
+def _usage_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str, Any]]:
     for rated, line in changes.usages:
         part, span = rated.due.part, rated.due.span
         net = sum(claim.net_minor for claim in rated.due.continued)
@@ -281,7 +284,8 @@ def _usage_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
         yield _row(
             span.item_id, Claim.Kind.USAGE, part.start, part.end, span.price_id,
             to_decimal(rated.usage.quantity), net, invoice_id, position,
-            usage_snapshot(rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends),
+            usage_snapshot(rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends)
+            | anchor_snapshot(span.schedule, anchor_at),
             line.invoice_id if line else None,
         )  # fmt: skip
 

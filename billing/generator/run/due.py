@@ -34,18 +34,20 @@ _PASSES_FILTER = """
                 AND (%(plans)s::text[] IS NULL OR p.code = ANY(%(plans)s))
                 AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
 """
+_HELD = """make_interval(hours => 24 * coalesce(
+            s.hold_days, (SELECT held.hold_days FROM billing_customer AS held WHERE held.id = s.customer_id)))"""
 _IS_DUE = f"""
         {_PASSES_FILTER} AND
         (
             cursor.subscription_id IS NULL
             OR (%(recurring)s AND (
-                cursor.recurring_due_at <= %(as_of)s
+                cursor.recurring_due_at <= %(as_of)s AND cursor.recurring_due_at + {_HELD} <= %(as_of)s
                 OR cursor.recurring_amendments_seen <> coalesce(
                     (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
                 OR cursor.charges_seen <> coalesce(
                     (SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0)))
             OR (%(usage)s AND (
-                cursor.usage_due_at <= %(as_of)s
+                cursor.usage_due_at <= %(as_of)s AND cursor.usage_due_at + {_HELD} <= %(as_of)s
                 OR cursor.usage_amendments_seen <> coalesce(
                     (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
                 OR (cursor.usage_due_at IS NULL AND EXISTS (SELECT FROM billing_usageevent AS e

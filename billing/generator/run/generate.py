@@ -183,6 +183,8 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
         grace = timedelta(days=subscription.grace_days)
         options = replace(options, finalize=False, grace_ends_at=options.as_of + grace)
     rated_again = len(steps)
+    # Lines, claims and cursor are those of a run that number of days ago.
+    options = replace(options, as_of=options.as_of - timedelta(days=subscription.hold_days))
     if pays_with_its_allowance(lock, subscription, options):
         steps += _one_due_date_at_a_time(lock, subscription, options)
     else:

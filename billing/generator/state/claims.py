@@ -11,7 +11,14 @@ from django.db import connection
 
 from billing.documents.credit_notes import noted_minor
 from billing.documents.invoice_locks import invoice_key
-from billing.generator.state.open_claims import OneOffCharge, OpenClaim, read_bound_terms, read_coverage, read_origin
+from billing.generator.state.open_claims import (
+    OneOffCharge,
+    OpenClaim,
+    anchor_of,
+    read_bound_terms,
+    read_coverage,
+    read_origin,
+)
 from billing.generator.state.spans import BoundClaim
 from billing.generator.state.subscription_state import SubscriptionState, schedule_of
 from billing.metering import usage
@@ -78,7 +85,7 @@ MARK_CLAIMS = Statement(
 )
 
 USAGE_STARTS = """
-    SELECT item_id, starts_at, price_id FROM billing_claim
+    SELECT item_id, starts_at, price_id, (snapshot ->> 'anchor_at')::timestamptz FROM billing_claim
     WHERE subscription_id = %s AND released_at IS NULL AND kind = 2
     ORDER BY starts_at DESC
 """
@@ -182,10 +189,10 @@ def late_usage_from(
     begun: dict[int, set[datetime]] = {}
     with connection.cursor() as cursor:
         cursor.execute(USAGE_STARTS, [subscription.id])
-        for item_id, starts_at, price_id in cursor.fetchall():
+        for item_id, starts_at, price_id, anchor_at in cursor.fetchall():
             of_item = begun.setdefault(item_id, set())
             if len(of_item) < lookback:
-                of_item.add(schedule_of(subscription, price_id).period_at(starts_at).start)
+                of_item.add(schedule_of(subscription, plans.price_of(price_id)[0].interval, anchor_at).period_at(starts_at).start)
     return min([earliest, *(min(starts) for starts in begun.values())])
 
 
@@ -220,7 +227,7 @@ def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
         price_id=row.price_id,
         price=price,
         currency=terms.currency,
-        schedule=schedule_of(subscription, row.price_id),
+        schedule=schedule_of(subscription, terms.interval, anchor_of(snapshot)),
         quantity=row.quantity,
         start=row.starts_at,
         end=row.ends_at,

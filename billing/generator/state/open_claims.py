@@ -11,7 +11,7 @@ from typing import Any
 from billing.generator.state.spans import BoundTerms, ItemSpan
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
-from billing.rating.periods import Schedule
+from billing.rating.periods import Schedule, instant_of
 from billing.rating.prices.prepaid_units import (
     NOTHING_COVERED,
     Coverage,
@@ -116,11 +116,11 @@ class Credit:
 
 
 def has_same_price(span: ItemSpan, claim: OpenClaim) -> bool:
-    return span.price_id == claim.price_id
+    return span.price_id == claim.price_id and span.schedule == claim.schedule
 
 
 def has_same_terms(span: ItemSpan, claim: OpenClaim) -> bool:
-    return span.price_id == claim.price_id and span.quantity == claim.quantity
+    return has_same_price(span, claim) and span.quantity == claim.quantity
 
 
 def unused_stretches(claim: OpenClaim, spans: Sequence[ItemSpan]) -> list[tuple[datetime, datetime]]:
@@ -291,6 +291,21 @@ def origin_snapshot(origin: Origin, share_used: int) -> dict[str, Any]:
         },
         "share_used": share_used,
     }
+
+
+def anchor_of(known: Mapping[str, Any]) -> datetime | None:
+    """Return the anchor of a moved billing day that a claim stores; None: the order's."""
+    return datetime.fromisoformat(known["anchor_at"]) if "anchor_at" in known else None
+
+
+def anchor_snapshot(schedule: Schedule, own: datetime) -> dict[str, Any]:
+    """Return the anchor that the claim of a moved billing day stores.
+
+    Args:
+        own: the anchor of the order.
+    """
+    anchor = instant_of(schedule.anchor, schedule.zone)
+    return {} if schedule == Schedule.anchored_at(own, schedule.zone, schedule.interval) else {"anchor_at": anchor.isoformat()}
 
 
 def bound_snapshot(terms: BoundTerms) -> dict[str, Any]:

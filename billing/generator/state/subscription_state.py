@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,8 +14,9 @@ from billing.errors import NotFound
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
 from billing.orders import plans
-from billing.rating.periods import Schedule, first_charged_instant
+from billing.rating.periods import Interval, Schedule, Timing, first_charged_instant
 from billing.rating.prices.price import PriceKind
+from billing.rating.proration import MICROSECOND
 from billing.rating.tax import VatStatus, vat_status_of
 from ledger.database.locks import Lock
 from ledger.database.statements import Loader, Statement, boolean, decimal, instant, integer, parameter
@@ -23,6 +25,7 @@ SUBSCRIPTION_SQL = """
     SELECT s.id, s.ref, s.customer_id, s.started_at, s.trial_end, s.anchor_at, s.time_zone,
         c.ref AS customer_ref, c.name, c.language, c.address::text, c.vat_id, c.vat_status, c.terms_days,
         c.time_zone AS customer_time_zone, c.currency, c.holder_id, c.credit_type, c.credit_unit_value::text, c.grace_days,
+        coalesce(s.hold_days, c.hold_days) AS hold_days,
         coalesce((SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0) AS amendments,
         coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0) AS charges,
         cursor.recurring_amendments_seen, cursor.usage_amendments_seen, cursor.recurring_due_at, cursor.usage_due_at,
@@ -83,6 +86,7 @@ class SubscriptionState:
     has_coupons: bool
     has_notes: bool
     grace_days: int
+    hold_days: int
     has_drafts_in_grace: bool
 
 
@@ -92,7 +96,7 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "address": json.loads, "vat_id": bytes.decode, "vat_status": bytes.decode, "terms_days": integer,
     "customer_time_zone": bytes.decode,
     "currency": bytes.decode, "holder_id": bytes.decode, "credit_type": bytes.decode, "credit_unit_value": decimal,
-    "grace_days": integer, "amendments": integer, "charges": integer, "recurring_amendments_seen": integer,
+    "grace_days": integer, "hold_days": integer, "amendments": integer, "charges": integer, "recurring_amendments_seen": integer,
     "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant, "charges_seen": integer,
     "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
     "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_drafts_in_grace": boolean,
@@ -127,7 +131,8 @@ def read_subscription(lock: Lock, ref: str) -> SubscriptionState:
 # Its items ------------------------------------------------------------------------------------------
 
 VERSIONS_SQL = """
-    SELECT v.item_id, v.plan_id, v.price_id, v.quantity::text, v.starts_at, v.ends_at, v.is_termination
+    SELECT v.item_id, v.plan_id, v.price_id, v.quantity::text, v.starts_at, v.ends_at, v.is_termination,
+        v.skips_unused, v.anchor_at
     FROM billing_itemversion AS v
     WHERE v.subscription_id = %s AND v.superseded_at IS NULL
     ORDER BY v.item_id, v.starts_at
@@ -144,10 +149,15 @@ class _VersionRow(NamedTuple):
     starts_at: datetime
     ends_at: datetime | None
     is_termination: bool
+    skips_unused: bool
+    anchor_at: datetime | None
 
 
 VERSIONS = Statement(
-    "versions_to_bill", VERSIONS_SQL, [integer, integer, integer, decimal, instant, instant, boolean], row=_VersionRow._make
+    "versions_to_bill",
+    VERSIONS_SQL,
+    [integer, integer, integer, decimal, instant, instant, boolean, boolean, instant],
+    row=_VersionRow._make,
 )
 
 
@@ -176,16 +186,22 @@ def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
     rows: list[_VersionRow] = VERSIONS.rows([parameter(subscription.id)])
     items = BillableItems({}, {}, [], [])
     earlier: dict[int, list[tuple[Schedule, datetime | None]]] = {}
-    for item_id, plan_id, price_id, quantity, starts_at, ends_at, terminates in rows:
+    for row, following in zip_longest(rows, rows[1:]):
+        item_id, _, price_id, quantity, starts_at, ends_at, terminates, skips_unused, anchor_at = row
         start = max(starts_at, subscription.active_from)
         if ends_at is not None and ends_at <= start:
             continue
         if price_id is None:
-            items.bounded.extend(_bounded(subscription, plan_id, item_id, start, ends_at))
-            items.allowances.extend(_allowances(subscription, plan_id, item_id, start, ends_at))
+            items.bounded.extend(_bounded(subscription, row, start))
+            items.allowances.extend(_allowances(subscription, row, start))
             continue
         terms, price = plans.price_of(price_id)
-        schedule = schedule_of(subscription, price_id)
+        schedule = schedule_of(subscription, terms.interval, anchor_at)
+        if skips_unused and ends_at is not None and price.timing == Timing.ADVANCE:
+            # The period in which it ends stays charged; another version of the item may begin before that period is over.
+            ends_at = schedule.period_at(ends_at - MICROSECOND).end
+            if following is not None and following.item_id == item_id:
+                ends_at = min(ends_at, following.starts_at)
         known = earlier.setdefault(item_id, [])
         continues = _continues(schedule, start, known)
         known.append((schedule, ends_at))
@@ -214,50 +230,45 @@ def _continues(schedule: Schedule, start: datetime, earlier: Iterable[tuple[Sche
     return bool(ends) and any(end is None or end > schedule.period_at(start).start for end in ends)
 
 
-def _allowances(
-    subscription: SubscriptionState, plan_id: int, item_id: int, start: datetime, end: datetime | None
-) -> Iterator[AllowanceSpan]:
+def _allowances(subscription: SubscriptionState, version: _VersionRow, start: datetime) -> Iterator[AllowanceSpan]:
     """Return the times of the subscription on a plan that grants credits, if its customer has a holder."""
-    terms = plans.terms_of(plan_id)
+    terms = plans.terms_of(version.plan_id)
     if terms.allowance is None or not subscription.holder_id:
         return
     yield AllowanceSpan(
-        item_id=item_id,
+        item_id=version.item_id,
         credit_type=terms.allowance["credit_type"],
         amount=terms.allowance["amount"],
         rollover_cap=terms.allowance["rollover_cap"],
-        schedule=Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval),
+        schedule=schedule_of(subscription, terms.interval, version.anchor_at),
         start=start,
-        end=end,
+        end=version.ends_at,
         pays_usage=any(
             price.credits is not None and price.credits.credit_type == terms.allowance["credit_type"] for _, price in terms.prices
         ),
     )
 
 
-def _bounded(
-    subscription: SubscriptionState, plan_id: int, item_id: int, start: datetime, end: datetime | None
-) -> Iterator[BoundedSpan]:
+def _bounded(subscription: SubscriptionState, version: _VersionRow, start: datetime) -> Iterator[BoundedSpan]:
     """Return the times of the subscription on a plan that has a minimum or a maximum per period."""
-    terms = plans.terms_of(plan_id)
+    terms = plans.terms_of(version.plan_id)
     if terms.minimum is None and terms.maximum is None:
         return
-    schedule = Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval)
     first = terms.prices[0][1]
     yield BoundedSpan(
-        item_id=item_id,
+        item_id=version.item_id,
         terms=BoundTerms(terms.code, terms.currency, first.tax_category, first.tax_rate),
         minimum=terms.minimum,
         maximum=terms.maximum,
-        schedule=schedule,
+        schedule=schedule_of(subscription, terms.interval, version.anchor_at),
         start=start,
-        end=end,
+        end=version.ends_at,
     )
 
 
-def schedule_of(subscription: SubscriptionState, price_id: int) -> Schedule:
-    terms, _ = plans.price_of(price_id)
-    return Schedule.anchored_at(subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval)
+def schedule_of(subscription: SubscriptionState, interval: Interval, anchor_at: datetime | None) -> Schedule:
+    """Return the periods of an interval, from the order's anchor or from a moved one."""
+    return Schedule.anchored_at(anchor_at or subscription.anchor_at, ZoneInfo(subscription.time_zone), interval)
 
 
 def compute_settled_until(

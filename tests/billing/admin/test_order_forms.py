@@ -493,6 +493,25 @@ def subscription():
         ("pause", {"effective_at": "2026-02-01T00:00"}, ": is paused, from 1 Feb 2026, 00:00 UTC on.", {"paused": True}),
         ("cancel", {"ends_at": "2026-02-01T00:00"}, ": ends 1 Feb 2026, 00:00 UTC, ", {"ends_at": "2026-02-01T00:00:00+00:00"}),
         (
+            "cancel",
+            {"ends_at": "2026-02-01T00:00", "unused_time": "skip"},
+            ": ends 1 Feb 2026, 00:00 UTC, and what is charged in advance stays charged, ",
+            {"ends_at": "2026-02-01T00:00:00+00:00", "unused_time": "skip"},
+        ),
+        (
+            "pause",
+            {"charges_while_paused": "yes", "effective_at": "2026-02-01T00:00"},
+            ": is paused, and fees are charged in the pause, from 1 Feb 2026",
+            {"paused": True, "charges_while_paused": True},
+        ),
+        (
+            "move-billing-day",
+            {"anchor_at": "2026-01-15T00:00", "effective_at": "2026-01-11T00:00"},
+            ": periods count from 15 Jan 2026, 00:00 UTC, beginning 15 Jan 2026, 00:00 UTC, from 11 Jan 2026",
+            {"anchor_at": "2026-01-15T00:00:00+00:00", "moves_at": "2026-01-15T00:00:00+00:00"},
+        ),
+        ("hold-back", {"hold_days": "5"}, ": invoices 5 days after they are due, ", {"hold_days": 5}),
+        (
             "withdraw-cancellation",
             {"effective_at": "2026-02-15T00:00"},
             ": continues without an end, from 15 Feb 2026, 00:00 UTC on.",
@@ -538,7 +557,9 @@ WRONG_AMENDMENTS = [
     ("negotiate", {"prices": "base key other", "effective_at": "2026-02-01T00:00"}, "prices"),
     ("negotiate", {"prices": "base unit_amount -1", "effective_at": "2026-02-01T00:00"}, "prices"),
     ("cancel", {"ends_at": "2025-02-01T00:00"}, "ends_at"),
-    ("extend-trial", {"trial_end": "2026-03-01T00:00"}, "trial_end"),
+    ("hold-back", {"hold_days": "400"}, "hold_days"),
+    ("move-billing-day", {"anchor_at": "", "effective_at": "2026-02-01T00:00"}, "anchor_at"),
+    ("move-trial", {"trial_end": "2026-03-01T00:00"}, "trial_end"),
 ]
 
 
@@ -570,7 +591,7 @@ def test_only_amendments_that_change_something_are_offered(client):
         page = client.get(f"{url}/change/").content.decode()
         return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change"}
 
-    always = {"change-plan", "change-quantities", "negotiate", "cancel"}
+    always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel"}
     assert offered() == always | {"pause"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))
     assert offered() == always | {"go-on"}

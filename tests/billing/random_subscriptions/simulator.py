@@ -26,7 +26,7 @@ from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.overrides import PriceOverride
-from billing.orders.subscriptions import Wish
+from billing.orders.subscriptions import UnusedTime, Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import invoice_documents
 from ledger import reads, services
@@ -75,6 +75,7 @@ class SimulatedSubscription:
     model: slow.Subscription
     zone: ZoneInfo
     started_at: datetime
+    held_back: timedelta
     documents: dict[int, slow.Document] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     used: list[tuple[str, slow.Event]] = field(default_factory=list)
@@ -98,7 +99,8 @@ class Simulator:
             value = self.random.choice(("0.01", "0.07", "1", "0.001"))
             self.customer.unit_value = Fraction(value)
             terms = {"holder_id": self.holder, "credits": NewCredits(credit_type="credits", unit_value=Decimal(value))}
-        self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, **terms)
+        held = self.random.choice((0, 0, 0, 7))
+        self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, hold_days=held, **terms)
         self.bounded = traits.bounds and self.random.random() < 0.25
         for _ in range(3):
             self._make_plan(currency)
@@ -220,6 +222,7 @@ class Simulator:
         override = self._override(plan) if pick.random() < 0.1 else None
         times = {"started_at": started, "anchor_at": anchor, "trial_end": trial, "ends_at": ends_at}
         ref = unique("SUB")
+        held = pick.choice((None, None, None, 0, 12))
         ordered = {key: Decimal(value) for key, value in quantities.items()}
         subscriptions.create_subscription(
             ref=ref,
@@ -228,12 +231,14 @@ class Simulator:
             time_zone=zone.key,
             quantities=ordered,
             price_override=_ordered(override),
+            hold_days=held,
             **times,
         )
         modelled = {key: Fraction(value) for key, value in quantities.items()}
         model = slow.Subscription(customer=self.customer, plan=plan, zone=zone, quantities=modelled, override=override, **times)
+        held = self.customer_row.hold_days if held is None else held
         return SimulatedSubscription(
-            ref, model, zone, started, log=[f"ordered {plan} in {zone} x{quantities} at {override} {times}"]
+            ref, model, zone, started, timedelta(days=held), log=[f"ordered {plan} in {zone} x{quantities} at {override} {times}"]
         )
 
     def _some_end_of_month(self, hour: int, minute: int) -> datetime:
@@ -302,7 +307,7 @@ class Simulator:
     def _amend(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> None:
         pick = self.random
         instant = self._instant(simulated, since, until)
-        kinds = {"quantities": 5, "plan": 2, "paused": 2, "resumed": 3, "ends_at": 2, "override": 2}
+        kinds = {"quantities": 5, "plan": 2, "paused": 2, "resumed": 3, "ends_at": 2, "override": 2, "anchor_at": 1}
         what = pick.choices(list(kinds), list(kinds.values()))[0]
         states = [state for state in simulated.model.states() if state[0] <= instant]
         plan = states[-1][1] if states else simulated.model.amendments[0].plan
@@ -317,14 +322,22 @@ class Simulator:
             wish = Wish(quantities={key: Decimal(value) for key, value in known.items()})
             modelled = slow.Amendment(instant, quantities={key: Fraction(value) for key, value in known.items()})
         elif what in ("paused", "resumed"):
-            wish, modelled = Wish(paused=what == "paused"), slow.Amendment(instant, paused=what == "paused")
+            charges = what == "paused" and pick.random() < 0.3
+            wish = Wish(paused=what == "paused", charges_while_paused=charges or None)
+            modelled = slow.Amendment(instant, paused=what == "paused", charges_while_paused=charges)
+        elif what == "anchor_at":
+            anchor = slow.instant_of(self._some_end_of_month(*pick.choice(LOCAL_TIMES)), simulated.zone)
+            wish, modelled = Wish(anchor_at=anchor), slow.Amendment(instant, anchor_at=anchor)
         elif what == "override":
             override = self._override(plan) if pick.random() < 0.7 else None
             wish = Wish(price_override=_ordered(override), sets_override=True)
             modelled = slow.Amendment(instant, sets_override=True, override=override)
         else:
             ends_at = instant + timedelta(days=pick.randrange(0, 60)) if pick.random() < 0.6 else None
-            wish, modelled = Wish(sets_end=True, ends_at=ends_at), slow.Amendment(instant, sets_end=True, ends_at=ends_at)
+            skips = ends_at is not None and pick.random() < 0.3
+            unused = UnusedTime.SKIP if skips else None
+            wish = Wish(sets_end=True, ends_at=ends_at, unused_time=unused)
+            modelled = slow.Amendment(instant, sets_end=True, ends_at=ends_at, skips_unused=skips)
         try:
             subscriptions.amend_subscription(ref=simulated.ref, effective_at=instant, wish=wish)
         except subscriptions.Invalid:
@@ -443,13 +456,13 @@ class Simulator:
         made = invoice_documents(
             list(Invoice.objects.filter(pk__in=[one.invoice_id for one in done.invoices]).order_by("currency"))
         )
-        expected = simulated.model.bill(now, only=only, finalize=finalize)
+        expected = simulated.model.bill(now - simulated.held_back, only=only, finalize=finalize)
         assert_same(made, expected)
         self.invoices += len(made)
         for document, calculated in zip(made, expected, strict=True):
             simulated.documents[document["id"]] = calculated
             simulated.log.append(f"  made {document['number']} {document['total_minor']}")
-        simulated.last_run = now
+        simulated.last_run = now - simulated.held_back
         if forced or pick.random() < 0.2:
             again = outcomes.bill_one(simulated.ref, options)
             assert again.outcome == "nothing_due", "the same run twice billed something twice"

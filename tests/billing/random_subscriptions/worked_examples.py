@@ -537,6 +537,61 @@ NEGOTIATED = [
             order={"price_override": {"percent_off": "10"}}, coupons=[{"kind": "percentage", "value": "10", "duration": "once"}]),
 ]  # fmt: skip
 
+MOVED_DAYS = [
+    # January is paid on the 1st; on the 15th it ends: 17 of 31 days back, and a full period to 15 February.
+    Example("the running period ends at the new boundary", [recurring(unit_amount="31.00")],
+            [bill("01-01"), amend("01-11", anchor_at="2026-01-15T00:00:00Z"), bill("01-15")], [*back(1700), *fees(3100)],
+            starts=["2026-01-15T00:00", "2026-01-15T00:00"]),
+    # From 1 to 15 February are 14 of 28 days.
+    Example("after a whole period if the boundary lies beyond it", [recurring(unit_amount="28.00")],
+            [bill("01-01"), amend("01-20", anchor_at="2026-01-15T00:00:00Z"), bill("02-01")], fees(1400)),
+    # 14 of 31 days in arrears, and the calls of those days.
+    Example("in arrears", [in_arrears(), metered()],
+            [calls("100", "01-05"), calls("50", "01-20"), amend("01-11", anchor_at="2026-02-15T00:00:00Z"), bill("01-15")],
+            [*fees(1400), *usage(200)]),
+    # 10 February to 10 March is a full period.
+    Example("the next periods follow the new day", [recurring(unit_amount="31.00")],
+            [amend("01-02", anchor_at="2026-03-10T00:00:00Z"), bill("01-10"), bill("02-10")], fees(3100),
+            starts=["2026-02-10T00:00"]),
+]  # fmt: skip
+
+ENDS_AND_PAUSES = [
+    Example("unused time is credited", [recurring(unit_amount="31.00")],
+            [bill("01-01"), amend("01-11", ends_at="2026-01-11T00:00:00Z"), bill("01-11")],
+            [*back(2100), ("carried", None, 2100)]),
+    # The 21 days after the end stay charged: only the day of usage is still due.
+    Example("unused time stays charged", [recurring(unit_amount="31.00"), metered()],
+            [bill("01-01"), calls("10"), amend("01-11", ends_at="2026-01-11T00:00:00Z", unused_time="skip"), bill("01-11")],
+            usage(20)),
+    # The first run comes after the end: January is charged as a run in time would have charged it.
+    Example("unused time stays charged by a late run", [recurring(unit_amount="31.00")],
+            [amend("01-05", ends_at="2026-01-11T00:00:00Z", unused_time="skip"), bill("02-01")], fees(3100)),
+    # In arrears 10 of 31 days are used, whatever the end does.
+    Example("in arrears nothing is unused", [in_arrears()],
+            [amend("01-05", ends_at="2026-01-11T00:00:00Z", unused_time="skip"), bill("02-01")], fees(1000)),
+    # The fee goes on; 10 calls before and 20 after the pause, not the 40 within.
+    Example("fees go on in a pause", [in_arrears(), metered()],
+            [calls("10"), calls("40", "01-15"), calls("20", "01-25"), amend("01-11", paused=True, charges_while_paused=True),
+             amend("01-21", paused=False), bill("02-01")], [*fees(3100), *usage(20, 40)]),
+    # 10 days, and 11 after the pause.
+    Example("a pause charges nothing", [in_arrears()],
+            [amend("01-11", paused=True), amend("01-21", paused=False), bill("02-01")], fees(1000, 1100)),
+    # A trial to 1 February ends on 11 January: 21 of 31 days.
+    Example("a trial that ends early", [recurring(unit_amount="31.00")],
+            [bill("01-05"), amend("01-11", trial_ends_at="2026-01-11T00:00:00Z"), bill("01-11")], fees(2100),
+            order={"trial_ends_at": "2027-02-01T00:00:00Z"}),
+]  # fmt: skip
+
+HELD_BACK = [
+    Example("invoiced some days later", [recurring(unit_amount="31.00")], [bill("01-10"), bill("01-11")], fees(3100),
+            order={"hold_days": 10}),
+    # On 12 February, as of the 2nd: usage of January and the fee of February.
+    Example("the lines are the same", [recurring(unit_amount="31.00"), metered()], [bill("01-12"), calls("10"), bill("02-12")],
+            [*fees(3100), *usage(20)], starts=["2026-02-01T00:00", "2026-01-01T00:00"], order={"hold_days": 10}),
+    Example("no longer held back", [recurring(unit_amount="31.00")], [bill("01-05"), amend("01-05", hold_days=0), bill("01-05")],
+            fees(3100), order={"hold_days": 10}),
+]  # fmt: skip
+
 EXAMPLES = (
     PERIODS
     + MODELS
@@ -552,4 +607,7 @@ EXAMPLES = (
     + CORRECTIONS
     + USAGE_IN_CREDITS
     + NEGOTIATED
+    + MOVED_DAYS
+    + ENDS_AND_PAUSES
+    + HELD_BACK
 )

@@ -3010,6 +3010,7 @@ export interface components {
             terms_days: number;
             grace_days: number;
             seller: string;
+            hold_days: number;
             holder_id: string | null;
             credits: components["schemas"]["PayingCredits"] | null;
         };
@@ -4355,9 +4356,23 @@ export interface components {
             paused?: boolean;
             /**
              * Format: date-time
-             * @description A new end, later than the current one, for a trial that has not ended yet.
+             * @description A new end, earlier or later, for a trial that has not ended yet.
              */
             trial_ends_at?: string;
+            /**
+             * Format: date-time
+             * @description Moves the billing day: periods count from this instant. The running period ends at the first of its boundaries that does not lie before `effective_at`.
+             */
+            anchor_at?: string;
+            /**
+             * Format: int64
+             * @description Invoice this number of days later than due; null: as the customer.
+             */
+            hold_days?: number | null;
+            /** @description With `ends_at`: whether the end gives back what is charged in advance for the time after it; it does by default. */
+            unused_time?: components["schemas"]["UnusedTimeEnum"];
+            /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
+            charges_while_paused?: boolean;
             /**
              * Format: date-time
              * @deprecated
@@ -4494,6 +4509,11 @@ export interface components {
             grace_days?: number;
             /** @description The seller on the customer's documents, by its ref. Default: `"default"`. */
             seller?: string;
+            /**
+             * Format: int64
+             * @description Invoice this number of days later than due. Default: `0`.
+             */
+            hold_days?: number;
             /** @description The holder whose credits pay first. */
             holder_id?: string | null;
             /** @description Which of the holder's credits pay, and the worth of one credit. */
@@ -4672,6 +4692,11 @@ export interface components {
             ends_at?: string | null;
             /** @description Negotiated prices, until an amendment replaces or withdraws them. */
             price_override?: components["schemas"]["PriceOverride"] | null;
+            /**
+             * Format: int64
+             * @description Invoice this number of days later than due; by default as the customer.
+             */
+            hold_days?: number | null;
             /**
              * Format: date-time
              * @deprecated
@@ -4855,6 +4880,11 @@ export interface components {
             grace_days?: number;
             /** @description The seller on the customer's later documents, by its ref. */
             seller?: string;
+            /**
+             * Format: int64
+             * @description Invoice this number of days later than due.
+             */
+            hold_days?: number;
         };
         /** @description The note of a draft. */
         PatchedDraftNote: {
@@ -5976,6 +6006,7 @@ export interface components {
              * @description Former name of `trial_ends_at`; there until 1.0.
              */
             trial_end: string | null;
+            hold_days: number | null;
         };
         /** @description A subscription in its current state, with its parts. */
         SubscriptionDetail: {
@@ -5993,6 +6024,8 @@ export interface components {
              * @description Former name of `trial_ends_at`; there until 1.0.
              */
             trial_end: string | null;
+            /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
+            hold_days: number;
             ends_at: string | null;
             /** @description The next due instant; null if nothing will be due. */
             due_at: string | null;
@@ -6031,6 +6064,8 @@ export interface components {
              * @description Former name of `trial_ends_at`; there until 1.0.
              */
             trial_end: string | null;
+            /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
+            hold_days: number;
             ends_at: string | null;
             /** @description The next due instant; null if nothing will be due. */
             due_at: string | null;
@@ -6220,6 +6255,8 @@ export interface components {
             /** @description Units in a package: `unit_amount` is then the price of each started package. */
             package_size?: string | number;
         };
+        /** @enum {string} */
+        UnusedTimeEnum: "credit" | "skip";
         /** @description A grant that comes. */
         UpcomingGrant: {
             /**

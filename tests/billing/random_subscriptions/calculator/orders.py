@@ -1,7 +1,7 @@
 """What was ordered: in which stretches of time each key counted, at which plan and quantity, and how much of a period each is."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from tests.billing.random_subscriptions.calculator.exact import (
     boundary,
     local_day,
 )
-from tests.billing.random_subscriptions.calculator.prices import Plan, Price, negotiated
+from tests.billing.random_subscriptions.calculator.prices import Plan, Price, is_due_at_start, negotiated
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,9 @@ class Amendment:
     sets_end: bool = False
     ends_at: datetime | None = None
     paused: bool | None = None
+    charges_while_paused: bool = False
+    skips_unused: bool = False
+    anchor_at: datetime | None = None
     sets_override: bool = False
     override: dict[str, Any] | None = None
 
@@ -40,6 +43,8 @@ class State(NamedTuple):
     plan: Plan
     quantities: dict[str, Fraction]
     override: dict[str, Any] | None
+    anchor: datetime
+    counts_usage: bool
 
 
 class Span(NamedTuple):
@@ -47,6 +52,7 @@ class Span(NamedTuple):
 
     plan: Plan
     quantity: Fraction
+    anchor: datetime
     start: datetime
     end: datetime
 
@@ -62,6 +68,7 @@ class Stretch:
 
     plan: Plan
     quantity: Fraction
+    anchor: datetime
     start: datetime
     end: datetime
     full: Time
@@ -73,8 +80,12 @@ class Stretch:
         return self.start, self.end
 
     def has_terms_of(self, other: "Span | Stretch") -> bool:
-        """True at the same plan and quantity."""
-        return (self.plan, self.quantity) == (other.plan, other.quantity)
+        """True at the same plan and quantity, in the same periods."""
+        return (self.plan, self.quantity, self.anchor) == (other.plan, other.quantity, other.anchor)
+
+    def has_price_of(self, other: "Span | Stretch") -> bool:
+        """True on the same plan, in the same periods."""
+        return self.plan is other.plan and self.anchor == other.anchor
 
 
 class Order:
@@ -90,7 +101,8 @@ class Order:
         self.amendments: list[Amendment] = []
         self.keys: list[str] = []
         self._negotiated: list[tuple[Plan, Plan]] = []
-        self.amend(Amendment(started_at, plan, quantities, ends_at is not None, ends_at, None, override is not None, override))
+        order = Amendment(started_at, plan, quantities, ends_at is not None, ends_at)
+        self.amend(replace(order, sets_override=override is not None, override=override))
 
     def amend(self, amendment: Amendment) -> None:
         """Record a change; keys that the plan brings come after those that are known."""
@@ -103,20 +115,35 @@ class Order:
         states = []
         for instant in self._changes():
             plan, quantities, paused = self.amendments[0].plan, dict[str, Fraction](), False
-            override = None
+            override, anchor, charges = None, self.anchor, False
             for amendment in sorted(self.amendments, key=lambda known: known.effective_at):
+                if amendment.anchor_at is not None and self._moves_at(amendment) <= instant:
+                    anchor = amendment.anchor_at.astimezone(self.zone).replace(tzinfo=None)
                 if amendment.effective_at <= instant:
                     plan = amendment.plan or plan
                     quantities |= amendment.quantities
-                    paused = paused if amendment.paused is None else amendment.paused
+                    if amendment.paused is not None:
+                        paused, charges = amendment.paused, amendment.charges_while_paused
                     override = amendment.override if amendment.sets_override else override
             assert plan is not None
-            if not paused and not self._is_ended(instant):
-                states.append(State(instant, plan, quantities, override))
+            if not (paused and not charges) and not self._is_ended(instant):
+                states.append(State(instant, plan, quantities, override, anchor, not paused))
         return states
 
+    def _moves_at(self, amendment: Amendment) -> datetime:
+        """The first boundary of a moved billing day that is not before its amendment, by the plan when it was ordered."""
+        assert amendment.anchor_at is not None
+        anchor = amendment.anchor_at.astimezone(self.zone).replace(tzinfo=None)
+        known = self.amendments[: self.amendments.index(amendment)]
+        plans = [one for one in sorted(known, key=lambda one: one.effective_at) if one.plan is not None]
+        before = [one for one in plans if one.effective_at <= amendment.effective_at] or plans[:1]
+        assert before[-1].plan is not None
+        start, end = next(self.periods(before[-1].plan, anchor, amendment.effective_at))
+        return amendment.effective_at if start == amendment.effective_at else end
+
     def _changes(self) -> list[datetime]:
-        return sorted({amendment.effective_at for amendment in self.amendments} | set(self._ends()))
+        moves = {self._moves_at(amendment) for amendment in self.amendments if amendment.anchor_at is not None}
+        return sorted({amendment.effective_at for amendment in self.amendments} | moves | set(self._ends()))
 
     def _ends(self) -> list[datetime]:
         """The instants at which the subscription ceases to be active, though it was until then."""
@@ -136,20 +163,38 @@ class Order:
         """The spans in which a key counted, as long as they can be; of the key "", in which any plan did."""
         changes = [*self._changes(), FOREVER]
         spans: list[Span] = []
-        for start, plan, quantities, override in self.states():
-            if key and plan.price(key) is None:
+        for start, plan, quantities, override, anchor, counts_usage in self.states():
+            price = plan.price(key)
+            if key and (price is None or (price["kind"] == "usage" and not counts_usage)):
                 continue
             span = Span(
                 self._paid(plan, key, override),
                 quantities.get(key, Fraction(1)),
+                anchor,
                 start,
                 next(change for change in changes if change > start),
             )
-            if spans and spans[-1].end == start and spans[-1][:2] == span[:2]:
+            if spans and spans[-1].end == start and spans[-1][:3] == span[:3]:
                 span = spans.pop()._replace(end=span.end)
             spans.append(span)
+        spans = [self._to_the_end_of_its_period(key, span, spans) for span in spans]
         charged = [span._replace(start=max(span.start, self.begins)) for span in spans]
         return [span for span in charged if span.start < span.end]
+
+    def _to_the_end_of_its_period(self, key: str, span: Span, spans: list[Span]) -> Span:
+        """A span that an end cuts off which leaves charged what is charged in advance: up to the end of that period."""
+        price = span.plan.price(key)
+        if price is None or price["kind"] == "usage" or not is_due_at_start(price) or not self._is_skipped(span.end):
+            return span
+        [(_, full_end)] = [full for full, _ in zip(self.periods(span.plan, span.anchor, span.end - INSTANT), "1", strict=False)]
+        return span._replace(end=min([full_end, *(later.start for later in spans if later.start >= span.end)]))
+
+    def _is_skipped(self, end: datetime) -> bool:
+        """True for an end of the subscription that gives back nothing."""
+        if end not in self._ends():
+            return False
+        about = next(one for one in reversed(self.amendments) if one.sets_end and one.ends_at is not None and end >= one.ends_at)
+        return about.skips_unused
 
     def _paid(self, plan: Plan, key: str, override: dict[str, Any] | None) -> Plan:
         """The plan with the negotiated price of a key: the same one wherever the price is the same."""
@@ -167,20 +212,20 @@ class Order:
         found: list[Stretch] = []
         ends = self._ends()
         for span in self.spans(key):
-            for full in self.periods(span.plan, span.start):
+            for full in self.periods(span.plan, span.anchor, span.start):
                 start, end = max(span.start, full[0]), min(span.end, full[1])
                 if start > until or start >= end:
                     break
                 is_first = full not in [stretch.full for stretch in found]
                 is_last = end == span.end and end in ends
-                found.append(Stretch(span.plan, span.quantity, start, end, full, is_first, is_last))
+                found.append(Stretch(span.plan, span.quantity, span.anchor, start, end, full, is_first, is_last))
         return found
 
-    def periods(self, plan: Plan, instant: datetime) -> Iterator[Time]:
-        """The full periods of a plan, from the one that contains an instant on."""
+    def periods(self, plan: Plan, anchor: datetime, instant: datetime) -> Iterator[Time]:
+        """The full periods of a plan from an anchor on the clocks of the zone, from the one that contains an instant on."""
 
         def edge(n: int) -> datetime:
-            return boundary(self.anchor, self.zone, plan.unit, plan.count, n)
+            return boundary(anchor, self.zone, plan.unit, plan.count, n)
 
         n = 0
         while edge(n) > instant:
@@ -203,12 +248,13 @@ class Order:
             end += ONE_DAY
         if mode == "fixed_30" and stretch.plan.unit in MONTHS:
             of = 30 * MONTHS[stretch.plan.unit] * stretch.plan.count
-            reached = [of if day >= full_end else self._days_360(full_start, day, of) for day in (start, end)]
+            reached = [of if day >= full_end else _days_360(stretch.anchor, full_start, day, of) for day in (start, end)]
             return reached[1] - reached[0], of
         days = [full_start + n * ONE_DAY for n in range((full_end - full_start).days)]
         return sum(start <= day < end for day in days), len(days)
 
-    def _days_360(self, full_start: date, day: date, of: int) -> int:
-        """Every month has 30 days: the 31st is the 30th, and a boundary is on the anchor's day also where a month is short."""
-        origin = 360 * full_start.year + 30 * full_start.month + min(self.anchor.day, 30)
-        return min(max(360 * day.year + 30 * day.month + min(day.day, 30) - origin, 0), of)
+
+def _days_360(anchor: datetime, full_start: date, day: date, of: int) -> int:
+    """Every month has 30 days: the 31st is the 30th, and a boundary is on the anchor's day also where a month is short."""
+    origin = 360 * full_start.year + 30 * full_start.month + min(anchor.day, 30)
+    return min(max(360 * day.year + 30 * day.month + min(day.day, 30) - origin, 0), of)

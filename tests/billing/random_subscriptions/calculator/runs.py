@@ -172,7 +172,7 @@ class Run:
         for stretch in self.of.stretches(key, until):
             if price_of(stretch, key)["kind"] != "usage":
                 continue
-            inside = [b for b in billed if b.stretch.plan is stretch.plan and stretch.start <= b.start and b.end <= stretch.end]
+            inside = [b for b in billed if b.stretch.has_price_of(stretch) and stretch.start <= b.start and b.end <= stretch.end]
             kept += inside
             if [known.stretch.time for known in inside] == [stretch.time]:
                 self.unchanged.append((stretch, inside[0]))
@@ -188,7 +188,7 @@ class Run:
 
     def _is_of_another_price(self, billed: Billed) -> bool:
         """True once usage that was billed belongs to another price, or to no price."""
-        same = [(span.start, span.end) for span in self.of.spans(billed.key) if span.plan is billed.stretch.plan]
+        same = [(span.start, span.end) for span in self.of.spans(billed.key) if billed.stretch.has_price_of(span)]
         other = without(billed.stretch.time, same)
         return not other or other[0][0] <= self.as_of
 
@@ -237,7 +237,7 @@ class Run:
         """The full period of the plan that counts at an instant."""
         for span in self.of.spans(""):
             if span.start <= instant < span.end:
-                return next(self.of.periods(span.plan, instant))
+                return next(self.of.periods(span.plan, span.anchor, instant))
         return None
 
     # Documents ---------------------------------------------------------------------------------------
@@ -268,9 +268,11 @@ class Run:
 
     def _end_of(self, line: Line, count: int) -> datetime:
         """The end of the last of as many periods, from that of a line on."""
-        plan = next(stretch.plan for stretch in self.of.spans(line.key) if stretch.plan.code == line.plan)
         assert line.period is not None
-        return [full for full, _ in zip(self.of.periods(plan, line.period[0]), range(count), strict=False)][-1][1]
+        assert line.start is not None
+        span = next(one for one in self.of.spans(line.key) if one.plan.code == line.plan and one.start <= line.start < one.end)
+        periods = self.of.periods(span.plan, span.anchor, line.period[0])
+        return [full for full, _ in zip(periods, range(count), strict=False)][-1][1]
 
     def _bounds(self, currency: str) -> list[Line]:
         """What lifts or lowers each period that is over to the minimum or maximum of its plan."""

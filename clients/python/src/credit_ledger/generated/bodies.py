@@ -93,6 +93,7 @@ TypesEnum: TypeAlias = Literal[
     "subscription.resumed",
 ]
 UnitEnum: TypeAlias = Literal["day", "week", "month", "quarter", "half_year", "year"]
+UnusedTimeEnum: TypeAlias = Literal["credit", "skip"]
 VatStatusEnum: TypeAlias = Literal["taxable", "reverse_charge", "exempt"]
 WebhookBodyStateEnum: TypeAlias = Literal["enabled", "disabled", "removed"]
 WindowEnum: TypeAlias = Literal["rolling", "day", "week", "month"]
@@ -461,6 +462,7 @@ class Customer(TypedDict):
     terms_days: int
     grace_days: int
     seller: str
+    hold_days: int
     holder_id: str | None
     credits: PayingCredits | None
 
@@ -1451,6 +1453,7 @@ class Subscription(TypedDict):
     time_zone: str
     trial_ends_at: str | None
     trial_end: str | None
+    hold_days: int | None
 
 
 class SubscriptionDetail(TypedDict):
@@ -1466,6 +1469,7 @@ class SubscriptionDetail(TypedDict):
     time_zone: str
     trial_ends_at: str | None
     trial_end: str | None
+    hold_days: int
     ends_at: str | None
     due_at: str | None
     suspended: Suspension | None
@@ -1500,6 +1504,7 @@ class SubscriptionSummary(TypedDict):
     time_zone: str
     trial_ends_at: str | None
     trial_end: str | None
+    hold_days: int
     ends_at: str | None
     due_at: str | None
     suspended: Suspension | None
