@@ -123,7 +123,9 @@ class CustomerOfHolder:
                 _invoice_list([_invoice(row, shown) for row in invoices[:ROWS_SHOWN]], shown), [row.pk for row in invoices]
             ),
             _continued(
-                _credit_note_list([_credit_note(row, corrected[row.invoice_id], shown) for row in notes[:ROWS_SHOWN]], shown),
+                _credit_note_list(
+                    [_credit_note(row, corrected.get(row.invoice_id or 0), shown) for row in notes[:ROWS_SHOWN]], shown
+                ),
                 [row.pk for row in notes],
             ),
         ]

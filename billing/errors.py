@@ -38,7 +38,7 @@ class NotFound(Refused):
 class InvalidTransition(Refused):
     """The document's state does not allow this transition.
 
-    With `by`: a later invoice corrects this one, or bills time that it gave back. Void that invoice first.
+    With `by`: a later invoice corrects this one, bills time that it gave back, or used its credit. Void that invoice first.
     """
 
     code = "invalid-transition"
@@ -57,6 +57,26 @@ class InvoiceCorrectedLater(InvalidTransition):
     answer = Answer(409, "Invoice {by} corrects this one or bills time that it gave back; void {by} first.")
 
     by: Annotated[int, Count("The later invoice, by its id.")]
+
+
+class InvoiceCreditRefunded(InvalidTransition):
+    """Credit from this invoice was paid out, so the invoice stays."""
+
+    stored_as = "invoice-credit-refunded"
+    title = "Credit from this invoice was paid out"
+    answer = Answer(409, "Credit from this invoice was paid out in money, so the invoice cannot be voided.")
+
+
+class RefundExceedsCredit(Refused):
+    """The refund exceeds the credit of the customer, or the rest of the credit note that it names."""
+
+    code = "refund-exceeds-credit"
+    title = "The refund exceeds the credit"
+
+    customer: Annotated[str, Text("The customer.", most=64)]
+    currency: Annotated[str, Text("The currency.", most=3)]
+    left_minor: Annotated[int, Count("The credit that can be paid out, in minor units.")]
+    requested_minor: Annotated[int, Count("The amount of the refund, in minor units.")]
 
 
 class CreditableLine(TypedDict):

@@ -10,6 +10,8 @@ from billing.models import (
     CreditNote,
     CreditNoteLine,
     CreditNoteTax,
+    CreditNoteUse,
+    CreditRefund,
     Customer,
     CustomerCoupon,
     Invoice,
@@ -57,6 +59,13 @@ def _of_invoice(rows: str) -> dict[str, str]:
 
 _OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
 _OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
+_OF_CREDIT: Final = {
+    name: f"EXISTS (SELECT FROM billing_creditnote AS n WHERE n.id = e.credit_note_id AND {theirs})"
+    for name, theirs in (
+        ("customer", _CUSTOMER.format("n.customer_id")),
+        ("subscription", _SUBSCRIPTION.format("n.subscription_id")),
+    )
+}
 
 
 def _field(column: "models.Field[Any, Any]") -> Field:
@@ -97,7 +106,12 @@ EXPORTS: Final = (
     _export("invoices", "an invoice, drafts included", Invoice, _THEIRS, order="e.id", dated="issue_date"),
     _export("invoice-lines", "a line of an invoice", Line, _OF_INVOICE, order="e.invoice_id, e.position"),
     _export("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),
-    _export("credit-notes", "a credit note", CreditNote, _OF_INVOICE, order="e.id", dated="issue_date"),
+    _export("credit-notes", "a credit note or deposit", CreditNote, _THEIRS, order="e.id", dated="issue_date"),
     _export("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
     _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
+    _export(
+        "credit-refunds", "credit that was paid out", CreditRefund, {"customer": _THEIRS["customer"]}, order="e.id",
+        dated="recorded_at",
+    ),
+    _export("credit-uses", "what an invoice or a refund took from credit", CreditNoteUse, _OF_CREDIT, order="e.id"),
 )  # fmt: skip

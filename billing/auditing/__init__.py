@@ -165,6 +165,13 @@ CHECKS = {
         SELECT format('claim %s: no subscription %s', c.id, c.subscription_id) FROM billing_claim AS c
         WHERE NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = c.subscription_id)
         UNION ALL
+        SELECT format('%s %s: no customer %s', owned.what, owned.id, owned.customer_id)
+        FROM (
+            SELECT 'credit note' AS what, id, customer_id FROM billing_creditnote
+            UNION ALL SELECT 'refund', id, customer_id FROM billing_creditrefund
+        ) AS owned
+        WHERE NOT EXISTS (SELECT FROM billing_customer AS c WHERE c.id = owned.customer_id)
+        UNION ALL
         SELECT format('subscription %s: no customer %s', s.ref, s.customer_id) FROM billing_subscription AS s
         WHERE NOT EXISTS (SELECT FROM billing_customer AS c WHERE c.id = s.customer_id)
     """,

@@ -107,10 +107,50 @@ DOCUMENT_LAWS = {
         SELECT format('%s %s of invoice %s', used.what, used.id, used.invoice_id)
         FROM (
             SELECT 'coupon use' AS what, id, invoice_id, released_at FROM billing_couponuse
-            UNION ALL SELECT 'credit note use', id, invoice_id, released_at FROM billing_creditnoteuse
+            UNION ALL SELECT 'credit note use', id, invoice_id, released_at FROM billing_creditnoteuse WHERE refund_id IS NULL
         ) AS used
         LEFT JOIN billing_invoice AS i ON i.id = used.invoice_id
         WHERE (used.released_at IS NULL) <> (i.id IS NOT NULL AND i.state <> 'void')
+    """,
+    "rest of a credit note does not follow from its uses": """
+        SELECT format('credit note %s: %s is left of %s, it must be %s', n.id, n.left_minor, n.amount_minor, rest.minor)
+        FROM billing_creditnote AS n
+        CROSS JOIN LATERAL (
+            SELECT n.amount_minor - n.credits_returned_minor - coalesce(sum(u.amount_minor), 0) AS minor
+            FROM billing_creditnoteuse AS u WHERE u.credit_note_id = n.id AND u.released_at IS NULL
+        ) AS rest
+        WHERE n.left_minor <> rest.minor
+    """,
+    "credit of another customer or currency": """
+        SELECT format('credit note %s of customer %s in %s: %s %s is of customer %s in %s', n.id, n.customer_id, n.currency,
+            taken.what, taken.id, taken.customer_id, taken.currency)
+        FROM billing_creditnote AS n
+        CROSS JOIN LATERAL (
+            SELECT 'its invoice' AS what, i.id, i.customer_id, i.currency FROM billing_invoice AS i WHERE i.id = n.invoice_id
+            UNION ALL
+            SELECT 'used by invoice', i.id, i.customer_id, i.currency
+            FROM billing_creditnoteuse AS u JOIN billing_invoice AS i ON i.id = u.invoice_id WHERE u.credit_note_id = n.id
+            UNION ALL
+            SELECT 'paid out by refund', r.id, r.customer_id, r.currency
+            FROM billing_creditnoteuse AS u JOIN billing_creditrefund AS r ON r.id = u.refund_id WHERE u.credit_note_id = n.id
+        ) AS taken
+        WHERE (taken.customer_id, taken.currency) <> (n.customer_id, n.currency)
+    """,
+    "refund does not follow from what was taken from credit": """
+        SELECT format('refund %s: %s was taken from credit, the refund says %s', coalesce(r.id, taken.refund_id),
+            coalesce(taken.minor, 0), coalesce(r.amount_minor, 0))
+        FROM billing_creditrefund AS r
+        FULL JOIN (
+            SELECT refund_id, sum(amount_minor) AS minor FROM billing_creditnoteuse WHERE refund_id IS NOT NULL GROUP BY refund_id
+        ) AS taken ON taken.refund_id = r.id
+        WHERE taken.minor IS DISTINCT FROM r.amount_minor
+    """,
+    "coupon of another customer or subscription": """
+        SELECT format('coupon use %s of invoice %s', u.id, u.invoice_id)
+        FROM billing_couponuse AS u
+        JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id
+        JOIN billing_invoice AS i ON i.id = u.invoice_id
+        WHERE given.customer_id <> i.customer_id OR given.subscription_id <> i.subscription_id
     """,
     "credit payment differs from the ledger": """
         SELECT format('payment of invoice %s: %s credits, the ledger has %s for %s', p.invoice_id, p.credits, -e.amount,

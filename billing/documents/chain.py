@@ -116,7 +116,9 @@ INTENT_LAWS: Final = {
 REGISTERED: Final = (
     *(
         RegisteredTable(f"billing_{name}", is_fixed=True)
-        for name in ("item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult")
+        for name in (
+            "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
+        )
     ),
     *(
         RegisteredTable(f"billing_{name}")
@@ -131,7 +133,7 @@ REGISTERED: Final = (
     ),
     RegisteredTable("billing_couponuse", condition="r.released_at IS NOT NULL"),
     RegisteredTable("billing_creditpayment", condition="r.refund_sequence IS NOT NULL"),
-    RegisteredTable("billing_creditnote", condition="r.kind = 'carried' OR r.released_at IS NOT NULL"),
+    RegisteredTable("billing_creditnote", condition="r.kind <> 'requested' OR r.released_at IS NOT NULL"),
     RegisteredTable(
         "billing_invoice",
         condition="r.paid_at IS DISTINCT FROM r.finalized_at AND r.paid_at IS NOT NULL OR r.voided_at IS NOT NULL "

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, connection
-from django.db.models import Q, Sum
+from django.db.models import F, Q, Sum
 from django.utils import timezone
 
 from billing.documents.credit_note_rules import (
@@ -358,12 +358,14 @@ def _given_back(invoice: Invoice, total_minor: int) -> NoteSettlement:
 def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: str) -> CreditNote:
     note = CreditNote.objects.create(
         kind=REQUESTED,
+        customer_id=invoice.customer_id,
         subscription_id=invoice.subscription_id,
         invoice_id=invoice.pk,
         currency=invoice.currency,
         subtotal_minor=credited.subtotal_minor,
         tax_minor=credited.tax_minor,
         amount_minor=credited.total_minor,
+        left_minor=credited.total_minor,
         reason=reason,
         actor=actor,
     )
@@ -409,7 +411,10 @@ def _give_credits_back(invoice: Invoice, note: CreditNote, back: NoteSettlement)
             actor="billing",
         )
     CreditNote.objects.filter(pk=note.pk).update(
-        credits_returned=back.credits, credits_returned_minor=back.credits_minor, refund_sequence=entry.sequence
+        credits_returned=back.credits,
+        credits_returned_minor=back.credits_minor,
+        left_minor=F("left_minor") - back.credits_minor,
+        refund_sequence=entry.sequence,
     )
 
 

@@ -4,6 +4,7 @@ The transaction takes the number last. The row of the series stays locked until 
 anything that comes after it.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -13,9 +14,10 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 from django.utils import timezone
 
+from billing.documents.customer_credit.rests import account_turn, has_kept_credit, set_against
 from billing.documents.invoice_locks import invoice_key
-from billing.models import INVOICE, CreditNote, CreditNoteUse, CreditPayment, Customer, Invoice, Line
-from billing.rating.totals import OpenCreditNote, apply_credit_notes, credits_for
+from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line
+from billing.rating.totals import credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 
@@ -67,15 +69,6 @@ SETTLE = """
     WHERE id = %(id)s
 """
 
-NOTES_LEFT = """
-    SELECT note.id, note.amount_minor - note.credits_returned_minor - coalesce(
-        (SELECT sum(used.amount_minor) FROM billing_creditnoteuse AS used
-         WHERE used.credit_note_id = note.id AND used.released_at IS NULL), 0)
-    FROM billing_creditnote AS note
-    WHERE note.subscription_id = %s AND note.currency = %s AND note.released_at IS NULL
-    ORDER BY note.id
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
@@ -84,6 +77,8 @@ class InvoiceDraft:
     invoice_id: int
     subscription_id: int
     subscription_ref: str
+    customer_id: int
+    customer_ref: str
     currency: str
     total_minor: int
     own_note_minor: int
@@ -92,8 +87,8 @@ class InvoiceDraft:
     holder_id: str
     credit_type: str
     credit_unit_value: Decimal | None
-    has_notes: bool = True
-    """False if the subscription has no open credit note."""
+    has_credit: bool = True
+    """False if the customer has no credit in money: then the lock of its account is not needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +113,13 @@ def finalize_under(lock: Lock, draft: InvoiceDraft) -> str:
 
 
 def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
-    """Pay a draft with credit notes and prepaid credits, or raise and change nothing.
+    """Pay a draft with credit of its customer and prepaid credits, or raise and change nothing.
 
-    Lock order: the caller has the subscription's lock; then the holder's. A caller that finalises several drafts settles all of
-        them before it takes the first number, so that it never waits for a holder's lock while it holds the series.
+    Lock order: the caller has the subscription's lock; then the customer's account, then the holder's. A caller that finalises
+        several drafts settles all of them before it takes the first number, so that it never waits while it holds the series.
     """
     lock.ensure_held(invoice_key(draft.subscription_ref))
-    notes_minor = _apply_notes(draft)
+    notes_minor = _apply_credit(draft)
     credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
     issued_at = ledger.time_of(draft.holder_id)
     issue_date = issued_at.astimezone(ZoneInfo(draft.time_zone)).date()
@@ -162,28 +157,32 @@ def _facts(settled: Settlement) -> dict[str, Any]:
     }
 
 
-def _apply_notes(draft: InvoiceDraft) -> int:
-    """Apply credit notes: first the invoice's own, then the oldest."""
-    if not draft.has_notes and not draft.own_note_minor:
-        return 0
-    with connection.cursor() as cursor:
-        cursor.execute(NOTES_LEFT, [draft.subscription_id, draft.currency])
-        notes = [(note_id, int(left)) for note_id, left in cursor.fetchall()]
+def _apply_credit(draft: InvoiceDraft) -> int:
+    """Set credit of the customer against a draft: first the invoice's own note, then the oldest credit."""
+    own = None
     if draft.own_note_minor:
         own = CreditNote.objects.create(
+            customer_id=draft.customer_id,
             subscription_id=draft.subscription_id,
             invoice_id=draft.invoice_id,
             currency=draft.currency,
             amount_minor=draft.own_note_minor,
+            left_minor=draft.own_note_minor,
         )
-        notes.insert(0, (own.pk, draft.own_note_minor))
-    applied = apply_credit_notes(draft.total_minor, [OpenCreditNote(str(note_id), left) for note_id, left in notes])
-    if applied:
-        CreditNoteUse.objects.bulk_create(
-            CreditNoteUse(credit_note_id=int(one.ref), invoice_id=draft.invoice_id, amount_minor=one.amount_minor)
-            for one in applied
+    has_earlier = draft.has_credit or has_kept_credit(draft.customer_id)
+    if own is None and not has_earlier:
+        return 0
+    # A note of this transaction is invisible to others, so without earlier credit no lock is needed.
+    with account_turn(draft.customer_ref) if has_earlier else nullcontext():
+        return set_against(
+            customer_id=draft.customer_id,
+            subscription_id=draft.subscription_id,
+            invoice_id=draft.invoice_id,
+            currency=draft.currency,
+            total_minor=draft.total_minor,
+            own=own,
+            has_earlier=has_earlier,
         )
-    return sum(one.amount_minor for one in applied)
 
 
 def _pay_with_credits(draft: InvoiceDraft, due_minor: int) -> int:
@@ -224,6 +223,8 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         invoice_id=invoice.pk,
         subscription_id=invoice.subscription_id,
         subscription_ref=invoice.subscription_ref,
+        customer_id=invoice.customer_id,
+        customer_ref=invoice.customer_ref,
         currency=invoice.currency,
         total_minor=invoice.total_minor,
         own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),

@@ -9,9 +9,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from billing.documents.credits_used import covered_claims, undo
+from billing.documents.customer_credit.rests import account_turn
 from billing.documents.finalisation import finalize_under, finalizing
 from billing.documents.invoice_locks import invoice_key, locked_invoice
-from billing.errors import InvalidTransition, InvoiceCorrectedLater
+from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded
 from billing.models import (
     Claim,
     CouponUse,
@@ -157,8 +158,9 @@ def void_with_corrections(invoice_id: int) -> list[Invoice]:
 
     Raises:
         NotFound, InvalidTransition: the invoice does not exist, is a draft or was paid.
-        InvoiceCorrectedLater: a later invoice corrects a line of this one, or has billed time that this one gave back; void that
-            invoice first.
+        InvoiceCorrectedLater: a later invoice corrects a line of this one, has billed time that this one gave back, or used its
+            credit; void that invoice first.
+        InvoiceCreditRefunded: credit from this invoice was paid out.
         InvoiceGenerationBusy: another process makes invoices of the subscription.
     """
     with locked_invoice(invoice_id) as (lock, invoice):
@@ -203,9 +205,12 @@ def _release(lock: Lock, invoice: Invoice, *, state: str, target: str) -> None:
     Raises:
         InvoiceCorrectedLater: a later invoice that is not void has corrected a claim of this one, billed time that it gave back,
             or used its credit note.
+        InvoiceCreditRefunded: credit from this invoice was paid out.
     """
     lock.ensure_held(invoice_key(invoice.subscription_ref))
-    _refuse_if_corrected(invoice, state, target)
+    # The order of locks: the customer's account, whose credit notes may end, before the holders.
+    with account_turn(invoice.customer_ref):
+        _refuse_if_corrected(invoice, state, target)
     now = timezone.now()
     written = Claim.objects.filter(_written_by(invoice), released_at=None)
     covered = covered_claims(written)
@@ -226,6 +231,8 @@ def _refuse_if_corrected(invoice: Invoice, state: str, target: str) -> None:
     corrections = _corrected_by(invoice)
     if corrections:
         raise InvoiceCorrectedLater(invoice=invoice.pk, by=corrections[0].pk, state=state, wanted=target)
+    if CreditNoteUse.objects.filter(credit_note__invoice_id=invoice.pk, refund_id__isnull=False).exists():
+        raise InvoiceCreditRefunded(invoice=invoice.pk, state=state, wanted=target)
 
 
 def _corrected_by(invoice: Invoice) -> list[Invoice]:

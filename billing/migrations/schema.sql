@@ -319,7 +319,7 @@ CREATE FUNCTION billing_creditnote_form(n billing_creditnote) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
-        'credit note', n.id, n.series, n.series_value, n.number, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
+        'credit note', n.id, n.series, n.series_value, n.number, n.customer_id, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
         n.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = n.seller_id), 'hex'), n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
         n.actor, billing_microseconds(n.recorded_at),
         (
@@ -435,11 +435,12 @@ $$;
 
 -- Credit notes ----------------------------------------------------------------------------------------
 
--- A note gets its number last; from then on it can only be voided together with its invoice. Numbers of one series are assigned one
+-- A note gets its number last; from then on it can only be voided together with its invoice, and its uses lower its rest. Numbers of one series are assigned one
 -- after the other, so this sum contains everything that was credited before, even by a process without the lock.
 CREATE FUNCTION billing_freeze_creditnote() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
+    changeable CONSTANT text[] := ARRAY['released_at', 'left_minor'];
     category record;
 BEGIN
     IF TG_OP = 'INSERT' THEN
@@ -474,12 +475,27 @@ BEGIN
         END IF;
         RETURN NEW;
     END IF;
-    IF OLD.released_at IS NOT NULL OR NEW.released_at IS NULL
-        OR to_jsonb(NEW) - 'released_at' IS DISTINCT FROM to_jsonb(OLD) - 'released_at'
+    IF to_jsonb(NEW) - changeable IS DISTINCT FROM to_jsonb(OLD) - changeable
+        OR (OLD.released_at IS NOT NULL AND NEW.released_at IS DISTINCT FROM OLD.released_at)
+        OR NEW.left_minor <> NEW.amount_minor - NEW.credits_returned_minor - (
+            SELECT coalesce(sum(amount_minor), 0) FROM billing_creditnoteuse WHERE credit_note_id = NEW.id AND released_at IS NULL)
     THEN
         RAISE EXCEPTION 'billing_creditnote: % is frozen', coalesce(OLD.number, OLD.id::text) USING ERRCODE = 'LG001';
     END IF;
     RETURN NEW;
+END;
+$$;
+
+-- What is taken from a note or given back changes its rest. The row of the note makes two transactions take turns, and its check
+-- refuses to take more than the rest, even from a process without the lock.
+CREATE FUNCTION billing_keep_rest() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE billing_creditnote SET left_minor = left_minor
+        - CASE WHEN NEW.released_at IS NULL THEN NEW.amount_minor ELSE 0 END
+        + CASE WHEN TG_OP = 'UPDATE' AND OLD.released_at IS NULL THEN OLD.amount_minor ELSE 0 END
+    WHERE id = NEW.credit_note_id;
+    RETURN NULL;
 END;
 $$;
 
@@ -529,7 +545,7 @@ BEGIN
     -- Only ever inserted.
     FOREACH name IN ARRAY ARRAY[
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
-        'billing_transition', 'billing_seller'
+        'billing_transition', 'billing_seller', 'billing_creditrefund'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -578,6 +594,9 @@ BEGIN
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
     END LOOP;
+    CREATE TRIGGER keeps_rest AFTER INSERT OR UPDATE OF released_at ON billing_creditnoteuse
+        FOR EACH ROW EXECUTE FUNCTION billing_keep_rest();
+    ALTER TABLE billing_creditnoteuse ENABLE ALWAYS TRIGGER keeps_rest;
 
     -- TRUNCATE, which row triggers do not see.
     FOREACH name IN ARRAY ARRAY[
@@ -672,14 +691,15 @@ CALL ledger_have_registered('billing_runresult', '{id}');
 CALL ledger_have_registered('billing_scheduledtask', '{name}',
     '{due_at,started_at,finished_at,exit_code,succeeded_at,host,executions,failures,seconds}');
 CALL ledger_have_registered('billing_creditnoteuse', '{id}', '{released_at}');
+CALL ledger_have_registered('billing_creditrefund', '{id}');
 
 -- What a document's digest covers is registered when it changes afterwards; so an invoice costs nothing more.
 CALL ledger_have_registered('billing_claim', '{id}', '{released_at,released_by,snapshot,measure_again}',
     'NEW.made_by IS NULL OR NEW.restores IS NOT NULL OR NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_couponuse', '{id}', '{released_at}', 'NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_creditpayment', '{id}', '{refund_sequence}', 'NEW.refund_sequence IS NOT NULL');
-CALL ledger_have_registered('billing_creditnote', '{id}', '{released_at}',
-    'NEW.kind = ''carried'' OR NEW.released_at IS NOT NULL');
+CALL ledger_have_registered('billing_creditnote', '{id}', '{released_at,left_minor}',
+    'NEW.kind <> ''requested'' OR NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_invoice', '{id}',
     '{state,paid_at,voided_at,uncollectible_at,credit_notes_minor,amount_due_minor}',
     'NEW.paid_at IS DISTINCT FROM NEW.finalized_at AND NEW.paid_at IS NOT NULL

@@ -5,7 +5,7 @@ Claims record what is billed. Documents are invoices and credit notes with their
 
 from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Plan, Price
 from billing.models.claims import Claim, Cursor
-from billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNoteTax, CreditNoteUse
+from billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNoteTax, CreditNoteUse, CreditRefund
 from billing.models.invoices import (
     CREDIT_NOTE,
     DEFAULT_SELLER,

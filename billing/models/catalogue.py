@@ -83,15 +83,21 @@ class Coupon(models.Model):
 
 
 class CustomerCoupon(models.Model):
-    """A customer has a coupon. Its rest follows from its uses."""
+    """A customer has a coupon, for all subscriptions or for one. Its rest follows from its uses."""
 
     customer = reference("Customer")
+    subscription = reference("Subscription", null=True, db_comment="the only one that uses it; null: each of the customer's")
     coupon = reference("Coupon")
     given_at = models.DateTimeField(db_default=Now())
     taken_off_at = models.DateTimeField(null=True, db_comment="from then on no invoice uses it; null: it may be used")
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["customer", "coupon"], name="billing_customercoupon_once")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["customer", "coupon"], name="billing_customercoupon_once", condition=models.Q(subscription=None)
+            ),
+            models.UniqueConstraint(fields=["subscription", "coupon"], name="billing_customercoupon_of_subscription"),
+        ]
 
 
 class CouponUse(models.Model):

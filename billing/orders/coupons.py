@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated
 
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from billing.errors import AlreadyExists, CouponNotApplicable
-from billing.models import Coupon, CustomerCoupon, Plan, Price
+from billing.models import Coupon, Customer, CustomerCoupon, ItemVersion, Plan, Price, Subscription
 from billing.models.columns import first_of
+from billing.orders.customers import account_key
 from billing.rating.limits import MAX_COUPON_PERIODS
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.totals import CouponPer, Duration
 from billing.rating.values import Currency, Money, Ref
-from ledger.database.lock_names import COUPON, CUSTOMER_COUPONS
+from ledger.database.lock_names import COUPON
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
@@ -69,7 +71,7 @@ class NewCoupon(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class NewGivenCoupon(Record):
-    """A coupon for a customer."""
+    """A coupon for a customer or a subscription."""
 
     coupon: Annotated[str, Ref("Its ref.")]
 
@@ -105,21 +107,46 @@ create_coupon = UseCase(NewCoupon, _create)
 
 
 def give_coupon(*, customer_id: int, customer_ref: str, customer_currency: str, code: str) -> CustomerCoupon:
-    """Give a coupon to a customer, from the next invoice on; or raise and write nothing.
+    """Give a coupon to a customer, for all subscriptions, from the next invoice on; or raise and write nothing.
 
     Raises:
         Invalid: the coupon does not exist.
-        CouponNotApplicable: the coupon is in another currency, or the customer has it already.
+        CouponNotApplicable: the coupon is in another currency, or the customer or one of the subscriptions has it already.
     """
-    with locked_transaction(coupons_key(customer_ref)):
-        coupon = Coupon.objects.filter(code=code).first()
-        if coupon is None:
-            raise Invalid(pointer="/coupon", rule="exists", detail=f"coupon {code!r} does not exist")
+    with locked_transaction(account_key(customer_ref)):
+        coupon = _coupon(code)
         if coupon.currency and coupon.currency != customer_currency:
             raise CouponNotApplicable(coupon=code, why="its currency is not the customer's")
-        if CustomerCoupon.objects.filter(customer_id=customer_id, coupon_id=coupon.pk).exists():
+        given = CustomerCoupon.objects.filter(customer_id=customer_id, coupon_id=coupon.pk)
+        if given.filter(subscription=None).exists():
             raise CouponNotApplicable(coupon=code, why="the customer has it already")
+        if given.filter(taken_off_at=None).exists():
+            raise CouponNotApplicable(coupon=code, why="a subscription of the customer has it already")
         return CustomerCoupon.objects.create(customer_id=customer_id, coupon_id=coupon.pk)
+
+
+def give_subscription_coupon(*, ref: str, code: str) -> CustomerCoupon:
+    """Give a coupon to one subscription, from its next invoice on; or raise and write nothing.
+
+    Raises:
+        NotFound: the subscription does not exist.
+        Invalid: the coupon does not exist.
+        CouponNotApplicable: the subscription was never on a plan in the coupon's currency, or it or its customer has it already.
+    """
+    subscription, customer_ref = _subscription(ref)
+    with locked_transaction(account_key(customer_ref)):
+        coupon = _coupon(code)
+        sold = ItemVersion.objects.filter(subscription_id=subscription.pk, price=None)
+        if coupon.currency and not sold.filter(plan__currency=coupon.currency).exists():
+            raise CouponNotApplicable(coupon=code, why="its currency is not that of the subscription's plan")
+        given = CustomerCoupon.objects.filter(customer_id=subscription.customer_id, coupon_id=coupon.pk)
+        if given.filter(subscription_id=subscription.pk).exists():
+            raise CouponNotApplicable(coupon=code, why="the subscription has it already")
+        if given.filter(subscription=None, taken_off_at=None).exists():
+            raise CouponNotApplicable(coupon=code, why="the customer has it already, for all subscriptions")
+        return CustomerCoupon.objects.create(
+            customer_id=subscription.customer_id, subscription_id=subscription.pk, coupon_id=coupon.pk
+        )
 
 
 def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> CustomerCoupon:
@@ -128,20 +155,41 @@ def take_coupon_off(*, customer_id: int, customer_ref: str, code: str) -> Custom
     Raises:
         NotFound: the customer does not have it.
     """
-    with locked_transaction(CUSTOMER_COUPONS(customer_ref)):
-        given = first_of(
-            CustomerCoupon.objects.filter(customer_id=customer_id, coupon__code=code, taken_off_at=None),
-            "customer's coupon",
-            code,
-        )
-        CustomerCoupon.objects.filter(pk=given.pk).update(taken_off_at=Now())
-        given.refresh_from_db()
-    return given
+    with locked_transaction(account_key(customer_ref)):
+        return _take_off(CustomerCoupon.objects.filter(customer_id=customer_id, subscription=None), "customer's coupon", code)
 
 
-def coupons_key(customer_ref: str) -> str:
-    """Return the name of the lock for the uses of a customer's coupons; a transaction takes it after the subscription's lock."""
-    return CUSTOMER_COUPONS(customer_ref)
+def take_subscription_coupon_off(*, ref: str, code: str) -> CustomerCoupon:
+    """Take a coupon from a subscription, as `take_coupon_off` does from a customer.
+
+    Raises:
+        NotFound: the subscription does not exist, or does not have it.
+    """
+    subscription, customer_ref = _subscription(ref)
+    with locked_transaction(account_key(customer_ref)):
+        return _take_off(CustomerCoupon.objects.filter(subscription_id=subscription.pk), "subscription's coupon", code)
+
+
+def _take_off(given: QuerySet[CustomerCoupon], resource: str, code: str) -> CustomerCoupon:
+    found: CustomerCoupon = first_of(given.filter(coupon__code=code, taken_off_at=None), resource, code)
+    CustomerCoupon.objects.filter(pk=found.pk).update(taken_off_at=Now())
+    found.refresh_from_db()
+    return found
+
+
+def _coupon(code: str) -> Coupon:
+    coupon = Coupon.objects.filter(code=code).first()
+    if coupon is None:
+        raise Invalid(pointer="/coupon", rule="exists", detail=f"coupon {code!r} does not exist")
+    return coupon
+
+
+def _subscription(ref: str) -> tuple[Subscription, str]:
+    """Return a subscription with the reference of its customer."""
+    subscription = first_of(Subscription.objects.filter(ref=ref), "subscription", ref)
+    return subscription, first_of(
+        Customer.objects.filter(pk=subscription.customer_id).values_list("ref", flat=True), "customer", subscription.customer_id
+    )
 
 
 def _ensure_known(prices: Sequence[str], plans: Sequence[str]) -> None:

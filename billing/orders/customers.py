@@ -11,7 +11,7 @@ from billing.models.columns import first_of
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from billing.rating.values import Currency, Ref, VatId
-from ledger.database.lock_names import CUSTOMER
+from ledger.database.lock_names import CUSTOMER, CUSTOMER_ACCOUNT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase, check
@@ -171,6 +171,11 @@ def _merged(value: Any, patch: Any) -> Any:
 
 
 change_customer = UseCase(CustomerChange, _change)
+
+
+def account_key(customer_ref: str) -> str:
+    """Return the name of the lock for a customer's coupons and credit; a transaction takes it after the subscription's lock."""
+    return CUSTOMER_ACCOUNT(customer_ref)
 
 
 def _ensure_vat_status(vat_status: str, vat_id: str) -> None:

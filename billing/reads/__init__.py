@@ -1,14 +1,29 @@
 """Reads without a lock, for display only: nothing is decided from them."""
 
-from billing.reads.catalogue import coupon, coupons, customer, customer_coupons, customers, plan, plans, seller, sellers
+from billing.reads.catalogue import (
+    coupon,
+    coupons,
+    customer,
+    customer_coupons,
+    customers,
+    plan,
+    plans,
+    seller,
+    sellers,
+    subscription_coupons,
+)
 from billing.reads.document_names import plan_names
 from billing.reads.documents import (
+    credit_balance,
     credit_note_document,
     credit_notes,
+    credit_refund_documents,
+    credit_refunds,
     invoice_document,
     invoice_documents,
     invoices,
     note_left_minor,
+    open_credit_of,
     transitions,
 )
 from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions

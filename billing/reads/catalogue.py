@@ -1,12 +1,12 @@
 """Customers, plans and coupons, by their references and as lists."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db.models import Count, Max, QuerySet, Sum
 
-from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan, Seller
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan, Seller, Subscription
 from billing.models.columns import first_of
 from billing.reads.pages import page, within
 
@@ -137,26 +137,57 @@ def coupons(
 
 
 class GivenCoupon(NamedTuple):
-    """A customer's coupon and its discounts so far."""
+    """A coupon of a customer or of one of its subscriptions, and its discounts so far.
+
+    Args:
+        subscription: the reference of the only subscription that uses it; None: each of the customer's does.
+    """
 
     row: CustomerCoupon
     code: str
+    customer: str
+    subscription: str | None
     used_minor: int
     used_invoices: int
 
 
 def customer_coupons(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[GivenCoupon]:
-    """Return the coupons that a customer got, the newest first, including those that were taken away.
+    """Return the coupons that a customer and its subscriptions got, the newest first, including those that were taken away.
 
     Raises:
         NotFound: the customer does not exist.
     """
-    rows = page(CustomerCoupon.objects.filter(customer_id=customer(ref).pk), before=before, after=after, limit=limit)
+    given = CustomerCoupon.objects.filter(customer_id=customer(ref).pk)
+    return _given(page(given, before=before, after=after, limit=limit))
+
+
+def subscription_coupons(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[GivenCoupon]:
+    """Return the coupons that a subscription got, the newest first, including those that were taken away.
+
+    Raises:
+        NotFound: the subscription does not exist.
+    """
+    given = CustomerCoupon.objects.filter(subscription_id=first_of(Subscription.objects.filter(ref=ref), "subscription", ref).pk)
+    return _given(page(given, before=before, after=after, limit=limit))
+
+
+def _given(rows: Sequence[CustomerCoupon]) -> list[GivenCoupon]:
     codes: dict[int, str] = dict(Coupon.objects.filter(pk__in=[row.coupon_id for row in rows]).values_list("id", "code"))
     uses = CouponUse.objects.filter(customer_coupon_id__in=[row.pk for row in rows], released_at=None)
     totals = uses.values_list("customer_coupon_id").annotate(Sum("amount_minor"), Count("id"))
     used: dict[int, tuple[int, int]] = {given: (minor, invoices) for given, minor, invoices in totals}
-    return [GivenCoupon(row, codes[row.coupon_id], *used.get(row.pk, (0, 0))) for row in rows]
+    owners = dict(Customer.objects.filter(pk__in={row.customer_id for row in rows}).values_list("pk", "ref"))
+    refs = Subscription.objects.in_bulk({row.subscription_id for row in rows if row.subscription_id is not None})
+    return [
+        GivenCoupon(
+            row,
+            codes[row.coupon_id],
+            owners[row.customer_id],
+            refs[row.subscription_id].ref if row.subscription_id in refs else None,
+            *used.get(row.pk, (0, 0)),
+        )
+        for row in rows
+    ]
 
 
 def _equal(rows: QuerySet[Any], filters: Mapping[str, Any]) -> QuerySet[Any]:

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from billing.models import CreditNote, Line
 from billing.rating.periods import TimeSpan
 from billing.rating.tax import NOTES
-from billing.reads.response_fields import decimal, minor, text, time, whole
+from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
 from ledger.api.kit.writing.responses import Read, ResponseSchema, computed
 
 
@@ -130,6 +130,58 @@ class CreditNoteSerializer(ResponseSchema):
     lowers_due_minor = minor(help_text="By how much the note lowers the amount due of its invoice.")
     credits_returned = whole(help_text="Prepaid credits returned to the holder.")
     credits_returned_minor = minor(help_text="The part of the payment that these credits made, in minor units.")
-    left_minor = minor(help_text="The rest of the note, which pays for the next invoices.")
+    left_minor = minor(help_text="The rest of the note, which pays for the next invoices of the customer.")
     lines = CreditNoteLineSerializer(many=True)
     taxes = InvoiceTaxSerializer(many=True)
+
+
+class OpenCreditSerializer(ResponseSchema):
+    """A credit note or deposit with a rest."""
+
+    credit_note = whole(attrgetter("pk"))
+    kind = text(help_text="carried or requested: a credit note; deposit: money that was received beyond what was due.")
+    number = text(null=True)
+    invoice = whole(attrgetter("invoice_id"), null=True)
+    subscription = text(null=True)
+    reference = text(help_text="Of a deposit: where the money came from.")
+    amount_minor = minor()
+    left_minor = minor(help_text="The rest, in minor units.")
+    recorded_at = time()
+
+
+class CurrencyBalanceSerializer(ResponseSchema):
+    """The credit of a customer in a currency."""
+
+    currency = text()
+    balance_minor = sum_of_minor()
+    credit = OpenCreditSerializer(many=True)
+
+
+class CreditBalanceSerializer(ResponseSchema):
+    """The credit of a customer in money, per currency."""
+
+    customer = text()
+    balances = CurrencyBalanceSerializer(many=True)
+
+
+class RefundedCreditSerializer(ResponseSchema):
+    """The part of a refund that was taken from a credit note or deposit."""
+
+    credit_note = whole()
+    kind = text()
+    number = text(null=True)
+    amount_minor = minor()
+
+
+class CreditRefundSerializer(ResponseSchema):
+    """Credit of a customer that was paid out in money."""
+
+    id = whole()
+    customer = text()
+    currency = text()
+    amount_minor = minor()
+    reason = text()
+    reference = text()
+    actor = text()
+    recorded_at = time()
+    taken_from = RefundedCreditSerializer(many=True)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from django.db.models import DateField, DateTimeField, Func, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import DateField, DateTimeField, F, Func, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Coalesce
 from django.utils import timezone
 
@@ -16,6 +16,7 @@ from billing.models import (
     CreditNoteLine,
     CreditNoteTax,
     CreditNoteUse,
+    CreditRefund,
     Customer,
     Invoice,
     InvoiceTax,
@@ -28,10 +29,12 @@ from billing.reads.document_names import LineTitles, discounts_of, document_lang
 from billing.reads.document_schemas import (
     CreditNoteLineSerializer,
     CreditNoteSerializer,
+    CreditRefundSerializer,
     InvoiceDiscountSerializer,
     InvoiceLineSerializer,
     InvoiceSerializer,
     InvoiceTaxSerializer,
+    OpenCreditSerializer,
 )
 from billing.reads.pages import page
 from ledger import conf
@@ -130,7 +133,8 @@ def credit_note_document(credit_note_id: int, *, language: str | None = None) ->
     Raises:
         NotFound: the credit note does not exist.
     """
-    note = first_of(CreditNote.objects.filter(pk=credit_note_id), CREDIT_NOTE.word, credit_note_id)
+    notes = CreditNote.objects.filter(pk=credit_note_id).exclude(kind=CreditNote.Kind.DEPOSIT)
+    note = first_of(notes, CREDIT_NOTE.word, credit_note_id)
     return _credit_note_documents([note], language)[0]
 
 
@@ -168,23 +172,24 @@ def credit_notes(
     rows: QuerySet[CreditNote] = CreditNote.objects.filter(
         **{name: value for name, value in filters.items() if value is not None}
     )
+    rows = rows.exclude(kind=CreditNote.Kind.DEPOSIT)
     if subscription is not None:
         rows = rows.filter(subscription_id__in=Subscription.objects.filter(ref=subscription).values("pk"))
     if customer is not None:
-        rows = rows.filter(subscription_id__in=Subscription.objects.filter(customer__ref=customer).values("pk"))
+        rows = rows.filter(customer_id__in=Customer.objects.filter(ref=customer).values("pk"))
     if invoice is not None:
         rows = rows.filter(invoice_id=invoice)
     return _credit_note_documents(page(rows, before=before, after=after, limit=limit))
 
 
-def note_left_minor(note: CreditNote, used_minor: int) -> int:
-    """Return the rest of a credit note after these uses."""
-    return 0 if note.released_at else note.amount_minor - note.credits_returned_minor - used_minor
+def note_left_minor(note: CreditNote) -> int:
+    """Return the rest of a credit note; a void one has none."""
+    return 0 if note.released_at else note.left_minor
 
 
 def _credit_note_documents(rows: Sequence[CreditNote], language: str | None = None) -> list[dict[str, Any]]:
     ids = [note.pk for note in rows]
-    invoices = Invoice.objects.in_bulk({note.invoice_id for note in rows})
+    invoices = Invoice.objects.in_bulk({note.invoice_id for note in rows if note.invoice_id is not None})
     billed = {(line.invoice_id, line.position): line for line in Line.objects.filter(invoice_id__in=invoices)}
     titles, invoice_of = LineTitles(billed.values()), {note.pk: note.invoice_id for note in rows}
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
@@ -196,19 +201,75 @@ def _credit_note_documents(rows: Sequence[CreditNote], language: str | None = No
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for tax in CreditNoteTax.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "category", "rate"):
         taxes[tax.credit_note_id].append(InvoiceTaxSerializer.body(tax))
-    used: dict[int, dict[int, int]] = {pk: {} for pk in ids}
-    for use in CreditNoteUse.objects.filter(credit_note_id__in=ids, released_at=None):
-        used[use.credit_note_id][use.invoice_id] = use.amount_minor
+    lowering = CreditNoteUse.objects.filter(credit_note_id__in=ids, released_at=None, invoice_id=F("credit_note__invoice_id"))
+    lowered = dict(lowering.values_list("credit_note_id", "amount_minor"))
     return [
         CreditNoteSerializer.body(
             note,
             invoice_number=invoices[note.invoice_id].number,
             subscription=invoices[note.invoice_id].subscription_ref,
             customer=invoices[note.invoice_id].customer_ref,
-            lowers_due_minor=used[note.pk].get(note.invoice_id, 0),
-            left_minor=note_left_minor(note, sum(used[note.pk].values())),
+            lowers_due_minor=lowered.get(note.pk, 0),
+            left_minor=note_left_minor(note),
             lines=lines[note.pk],
             taxes=taxes[note.pk],
         )
         for note in rows
     ]
+
+
+# The credit of a customer ----------------------------------------------------------------------------
+
+
+def open_credit_of(customer_id: int) -> list[CreditNote]:
+    """Return the credit notes and deposits of a customer with a rest, by currency, the oldest first."""
+    return list(CreditNote.objects.filter(customer_id=customer_id, released_at=None, left_minor__gt=0).order_by("currency", "id"))
+
+
+def credit_balance(customer: str) -> dict[str, Any]:
+    """Return a customer's credit per currency, with the credit notes and deposits that it consists of.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    found = open_credit_of(first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
+    subscriptions = Subscription.objects.in_bulk({note.subscription_id for note in found if note.subscription_id is not None})
+    balances: dict[str, list[CreditNote]] = {}
+    for note in found:
+        balances.setdefault(note.currency, []).append(note)
+    return {
+        "customer": customer,
+        "balances": [
+            {
+                "currency": currency,
+                "balance_minor": sum(note.left_minor for note in notes),
+                "credit": [
+                    OpenCreditSerializer.body(note, subscription=getattr(subscriptions.get(note.subscription_id), "ref", None))
+                    for note in notes
+                ],
+            }
+            for currency, notes in balances.items()
+        ],
+    }
+
+
+def credit_refunds(customer: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[dict[str, Any]]:
+    """Return the refunds of a customer's credit, the newest first, by keyset on the id. Args: as in `invoices`.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    owner = first_of(Customer.objects.filter(ref=customer), "customer", customer)
+    rows = page(CreditRefund.objects.filter(customer_id=owner.pk), before=before, after=after, limit=limit)
+    return credit_refund_documents(rows, customer)
+
+
+def credit_refund_documents(rows: Sequence[CreditRefund], customer: str) -> list[dict[str, Any]]:
+    """Return refunds of a customer with the credit notes and deposits that they were taken from, by one query."""
+    parts: dict[int | None, list[dict[str, Any]]] = {}
+    taken = CreditNoteUse.objects.filter(refund_id__in=[row.pk for row in rows]).select_related("credit_note").order_by("id")
+    for use in taken:
+        note = use.credit_note
+        part = {"credit_note": note.pk, "kind": note.kind, "number": note.number, "amount_minor": use.amount_minor}
+        parts.setdefault(use.refund_id, []).append(part)
+    return [CreditRefundSerializer.body(row, customer=customer, taken_from=parts[row.pk]) for row in rows]

@@ -92,7 +92,11 @@ INVOICE_GENERATION: Final = LockName(
     waits=False,
 )
 SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspending and resuming the billing of a subscription")
-CUSTOMER_COUPONS: Final = LockName("customer_coupons", "coupons/{customer}", "giving a customer a coupon, using it on an invoice")
+CUSTOMER_ACCOUNT: Final = LockName(
+    "customer_account",
+    "customer_account/{customer}",
+    "giving a customer a coupon; using coupons and credit of a customer on an invoice; paying credit out",
+)
 RATE: Final = LockName("rate", "ledger_rate/{credit_type}/{code}", "publishing a version of a rate")
 RATE_KEY: Final = LockName("rate_key", "ledger_rate_key/{key}", "publishing a rate, once per Idempotency-Key")
 WEBHOOK_REQUEST: Final = LockName(

@@ -101,12 +101,13 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
         *APPEND,
         columns(
             "series", "series_value", "number", "issue_date", "seller_id", "credits_returned",
-            "credits_returned_minor", "refund_sequence", "released_at",
+            "credits_returned_minor", "left_minor", "refund_sequence", "released_at",
         ),
     ),
     "billing_creditnoteline": APPEND,
     "billing_creditnotetax": APPEND,
     "billing_creditnoteuse": (*APPEND, columns("released_at")),
+    "billing_creditrefund": APPEND,
     "billing_couponuse": (*APPEND, columns("released_at")),
     "billing_creditpayment": (*APPEND, columns("refund_sequence")),
     # Runs and requests.

@@ -11,6 +11,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.documents import credit_notes, transitions
+from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
@@ -189,6 +190,11 @@ def _billed_customer() -> None:
     _move(third, "pay")
     line = credit_notes.CreditLine(position=1, amount_minor=100)
     credit_notes.issue(invoice_id=second.pk, lines=[line], reason="Goodwill", actor="admin:mara", idempotency_key="note")
+    for amount in (300, 200):
+        deposited = {"currency": "EUR", "amount_minor": amount, "reference": f"payment of {amount}", "actor": "key:bank"}
+        deposit_in(customer_id=customer.pk, **deposited)
+        request = NewCreditRefund(amount_minor=amount - 50, reason="Asked for", reference=f"transfer of {amount}")
+        refund_in(customer_ref="C-1", request=request, actor="admin:mara")
     use(subscription, "7", at(3, 4))
     subscriptions.charge_once(ref="SUB-1", amount_minor=90, description="Last", tax_rate=Decimal(20))
 
@@ -202,6 +208,8 @@ def _corrected_subscription() -> None:
     coupons.create_coupon(code="ONCE", kind="percentage", value=Decimal(10), duration="forever")
     customer = subscription.customer_id
     coupons.give_coupon(customer_id=customer, customer_ref="C-2", customer_currency="EUR", code="ONCE")
+    coupons.create_coupon(code="SEAT", kind="percentage", value=Decimal(5), duration="forever")
+    coupons.give_subscription_coupon(ref="SUB-2", code="SEAT")
     [first] = _bill("SUB-2", at(1, 1))
     amend(subscription, at(1, 11), quantities={"base": Decimal(5)})
     [corrected] = _bill("SUB-2", at(1, 12))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -20,13 +20,13 @@ from billing.admin.cells import (
     by_pk,
     credits_text,
     customer_link,
-    customer_names,
     document_link,
     money,
     money_column,
     plain,
     subscription_link,
 )
+from billing.admin.documents.credit_refunds import pay_out_view, refund_words
 from billing.admin.documents.lists import totals_of
 from billing.admin.documents.page import credit_note_document, note_sentences
 from billing.admin.documents.pdfs import pdf_view
@@ -39,10 +39,13 @@ from billing.models import (
     CreditNote,
     CreditNoteUse,
     CreditPayment,
+    CreditRefund,
+    Customer,
     Invoice,
     Line,
     Subscription,
 )
+from billing.permissions import REFUND_CREDIT
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
 from ledger.admin.kit import columns
@@ -52,7 +55,7 @@ from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
 from ledger.admin.kit.forms.fields import PlainDecimalField
 from ledger.admin.kit.forms.idempotent import Done, FormPage, RequestForm, declared_at
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link
 from ledger.errors import Refused
@@ -63,25 +66,25 @@ from ledger.values import Amount
 
 LINES_SHOWN = 100
 STATE_COLOURS = {"issued": "success", "void": "danger"}
+TITLES = {"carried": "Credit carried to later invoices", "deposit": "Deposit: money received beyond what was due"}
 
 
 def _state(note: CreditNote) -> str:
     return "void" if note.released_at else "issued"
 
 
-def _left_minor(note: Any) -> int:
-    return note_left_minor(note, sum(note.used.values()))
-
-
 def _subscription(note: Any) -> SafeString | str:
-    invoice = note.invoice_row
+    invoice, owner = note.invoice_row, note.owner
+    customer = "" if owner is None else customer_link(owner.pk, owner.ref, owner.name)
     if invoice is None:
-        return ""
+        return customer
     return format_html(
-        '{}<div class="beneath">{}</div>',
-        subscription_link(note.subscription_id, invoice.subscription_ref),
-        customer_link(invoice.customer_id, invoice.customer_ref, note.customer_name),
+        '{}<div class="beneath">{}</div>', subscription_link(note.subscription_id, invoice.subscription_ref), customer
     )
+
+
+def _of_owner(attribute: str) -> Callable[[Any], Any]:
+    return lambda note: getattr(note.owner, attribute, None)
 
 
 def _of_invoice(attribute: str) -> Callable[[Any], Any]:
@@ -90,8 +93,10 @@ def _of_invoice(attribute: str) -> Callable[[Any], Any]:
 
 
 def _returned(note: CreditNote) -> SafeString | str:
-    paid = CreditPayment.objects.filter(invoice_id=note.invoice_id).first() if note.refund_sequence else None
-    if paid is None or note.refund_sequence is None:
+    if note.invoice_id is None or note.refund_sequence is None:
+        return ""
+    paid = CreditPayment.objects.filter(invoice_id=note.invoice_id).first()
+    if paid is None:
         return ""
     return format_html(
         "{} for {} by {}",
@@ -108,13 +113,13 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     name = Column("Credit note", str, "number")
     state_label = columns.badge("State", _state, STATE_COLOURS)
     invoice_cell = Column("Invoice", lambda note: document_link(note.invoice_row), _of_invoice("number"))
-    customer = Column("Customer", _of_invoice("customer_ref"))
-    customer_name = Column("Customer name", "customer_name")
+    customer = Column("Customer", _of_owner("ref"))
+    customer_name = Column("Customer name", _of_owner("name"))
     subscription_cell = Column("Subscription", _subscription, _of_invoice("subscription_ref"))
     issued = columns.day("Issued", "issue_date")
     total = money_column("Total", "amount_minor")
-    left = money_column("Left for next invoices", _left_minor, csv_title="Left")
-    lowered = money_column("Lowered the amount due by", lambda note: note.used.get(note.invoice_id, 0))
+    left = money_column("Left for next invoices", note_left_minor, csv_title="Left")
+    lowered = money_column("Lowered the amount due by", "lowered_minor")
     returned = Column("Prepaid credits returned", _returned)
     recorded = columns.instant("Recorded", "recorded_at")
     released = columns.instant("Void since", "released_at")
@@ -136,7 +141,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     starts = "Issue a credit note on the page of the invoice that it corrects. A run issues one if it owes a customer something."
     search_fields = ("number",)
     search_help_text = "Number of the note or its invoice, subscription or customer"
-    actions_detail = ("show_pdf",)
+    actions_detail = ("show_pdf", "pay_out")
     change_form_outer_before_template = "admin/billing/document.html"
     fieldsets = (
         (None, {"fields": (("state_label", "invoice_cell", "subscription_cell"),)}),
@@ -151,15 +156,14 @@ class CreditNoteAdmin(ReadOnlyAdmin):
         return _wanted(cl.queryset, cl.values()).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """With the used part of each, its invoice and its customer's name, by one query each."""
+        """With what each lowered its invoice by, its invoice and its customer, by one query each."""
         invoices = by_pk(Invoice, [row.invoice_id for row in rows])
-        used: dict[int, dict[int, int]] = {row.pk: {} for row in rows}
-        for use in CreditNoteUse.objects.filter(credit_note_id__in=list(used), released_at=None):
-            used[use.credit_note_id][use.invoice_id] = use.amount_minor
-        names = customer_names(invoices.values())
+        owners = by_pk(Customer, [row.customer_id for row in rows])
+        uses = CreditNoteUse.objects.filter(credit_note_id__in=[row.pk for row in rows], released_at=None)
+        lowered = dict(uses.filter(invoice_id=F("credit_note__invoice_id")).values_list("credit_note_id", "amount_minor"))
         for row in rows:
-            row.invoice_row, row.used = invoices.get(row.invoice_id), used[row.pk]
-            row.customer_name = names.get(row.invoice_row.customer_id, "") if row.invoice_row else ""
+            row.invoice_row, row.owner = invoices.get(row.invoice_id), owners.get(row.customer_id)
+            row.lowered_minor = lowered.get(row.pk, 0)
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The total of the notes for each currency."""
@@ -169,23 +173,32 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
     def searched(self, word: str) -> Q:
         """By number, or by an invoice, subscription or customer: each has its index."""
-        found = Q(number=word) | Q(subscription_id__in=_subscriptions(word))
+        found = Q(number=word) | Q(subscription_id__in=_subscriptions(word)) | Q(customer_id__in=customers_of(word))
         invoice = Invoice.objects.filter(number=word).values_list("pk", flat=True).first()
         return found if invoice is None else found | Q(invoice_id=invoice)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The note as a document: lines, taxes, and the invoices that used it."""
+        """The note as a document: lines, taxes, and the invoices and refunds that took from it."""
         return {
-            "title": f"Credit note {row.number}" if row.number else "Credit carried to later invoices",
-            "sentences": note_sentences(row, left_minor=_left_minor(row)),
+            "title": f"Credit note {row.number}" if row.number else TITLES[row.kind],
+            "sentences": note_sentences(row, left_minor=note_left_minor(row)),
             "document": credit_note_document(row),
-            "parts": [("Used on invoices", _uses_table(row))],
+            "parts": [("Taken from it", _uses_table(row))],
         }
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
-        """A carried note has no number and no PDF."""
+        """A note without a number has no PDF, and only a rest can be paid out."""
         note = self.get_object(request, unquote(object_id))
-        return [] if note is None or note.number else ["show_pdf"]
+        if note is None:
+            return []
+        return [*([] if note.number else ["show_pdf"]), *([] if note_left_minor(note) else ["pay_out"])]
+
+    @operation("Pay out", icon="payments", permission=REFUND_CREDIT, url_path="pay-out")
+    def pay_out(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Record that the rest of the note, or a part of it, was paid out."""
+        note = self.row_of(request, object_id)
+        owner = Customer.objects.get(pk=note.customer_id)
+        return pay_out_view(self, request, owner, note.currency, note_left_minor(note), note=note)
 
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
     def show_pdf(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -196,11 +209,10 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
 def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRows:
     """The notes that match the filters; notes of a customer or subscription by their index."""
-    if "subscription" in values or "customer" in values:
-        owned = Subscription.objects.all()
-        owned = owned.filter(ref=values["subscription"]) if "subscription" in values else owned
-        owned = owned.filter(customer__ref=values["customer"]) if "customer" in values else owned
-        rows = rows.filter(subscription_id__in=owned.values("pk"))
+    if "subscription" in values:
+        rows = rows.filter(subscription_id__in=_subscriptions(values["subscription"]))
+    if "customer" in values:
+        rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
     fits = Q()
     fits &= Q(kind=values["kind"]) if "kind" in values else Q()
     fits &= Q(currency=values["currency"].upper()) if "currency" in values else Q()
@@ -211,17 +223,18 @@ def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRo
 
 
 def _subscriptions(word: str) -> QuerySet[Any]:
-    return Subscription.objects.filter(Q(ref=word) | Q(customer_id__in=customers_of(word))).values("pk")
+    return Subscription.objects.filter(ref=word).values("pk")
 
 
 def _uses_table(note: CreditNote) -> dict[str, Any]:
     uses = list(CreditNoteUse.objects.filter(credit_note_id=note.pk).order_by("pk"))
     invoices = by_pk(Invoice, [use.invoice_id for use in uses])
+    refunds = by_pk(CreditRefund, [use.refund_id for use in uses])
     return table_of(
         uses,
-        ("Invoice", lambda use: document_link(invoices.get(use.invoice_id))),
+        ("By", lambda use: document_link(invoices.get(use.invoice_id)) or refund_words(refunds[use.refund_id])),
         ("Amount", lambda use: money(use.amount_minor, note.currency)),
-        columns.instant("Used", "recorded_at"),
+        columns.instant("Taken", "recorded_at"),
         columns.instant("Returned", "released_at"),
     )
 
@@ -231,18 +244,11 @@ def _uses_table(note: CreditNote) -> dict[str, Any]:
 
 def notes_table(invoice: Invoice) -> dict[str, Any]:
     """The credit notes about an invoice, and the unused part of each."""
-    notes = list(CreditNote.objects.filter(invoice_id=invoice.pk).order_by("pk"))
-    used = dict(
-        CreditNoteUse.objects.filter(credit_note_id__in=[note.pk for note in notes], released_at=None)
-        .values("credit_note_id")
-        .annotate(used_minor=Sum("amount_minor"))
-        .values_list("credit_note_id", "used_minor")
-    )
     return table_of(
-        notes,
+        CreditNote.objects.filter(invoice_id=invoice.pk).order_by("pk"),
         ("Credit note", lambda note: row_link(CreditNote, note.pk, str(note))),
         money_column("Amount", "amount_minor"),
-        money_column("Left", lambda note: note_left_minor(note, used.get(note.pk, 0))),
+        money_column("Left", note_left_minor),
         ("Reason", "reason"),
         ("Actor", "actor"),
         columns.instant("Created", "recorded_at"),
@@ -332,7 +338,8 @@ def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoi
         button="Credit",
         explanation=format_html(
             "{} for {}: {} with tax can be credited. Leave the lines empty to credit all of it. The credit note first lowers the "
-            "amount due; of the paid part, money pays for the next invoices and prepaid credits go back to the holder.",
+            "amount due; of the paid part, money pays for the customer's next invoices and prepaid credits go back to the "
+            "holder.",
             invoice.customer_ref,
             invoice.subscription_ref,
             money(left_minor, invoice.currency),

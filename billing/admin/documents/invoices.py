@@ -33,6 +33,7 @@ from billing.documents.printing.printed import invoice_pdf
 from billing.models import (
     Coupon,
     CouponUse,
+    CreditNote,
     CreditNoteUse,
     CreditPayment,
     CustomerCoupon,
@@ -279,6 +280,8 @@ def _notes_used_table(invoice: Invoice) -> dict[str, Any]:
 
     def source(use: CreditNoteUse) -> SafeString | str:
         invoice_id = use.credit_note.invoice_id
+        if invoice_id is None:
+            return row_link(CreditNote, use.credit_note_id, str(use.credit_note))
         return "this invoice" if invoice_id == invoice.pk else document_link(sources.get(invoice_id))
 
     return table_of(

@@ -133,12 +133,14 @@ def note_sentences(note: CreditNote, *, left_minor: int) -> list[str]:
     amount = _money(note.amount_minor, note.currency)
     if note.released_at is not None:
         return [f"Void{_since(note.released_at)}, with its invoice."]
-    if note.number is None:
+    if note.kind == CreditNote.Kind.DEPOSIT:
+        sentences = [f"{amount} that was received beyond what was due{f', by {note.reference}' if note.reference else ''}."]
+    elif note.number is None:
         sentences = [f"{amount} that an invoice owed the customer, carried to later invoices."]
     else:
         sentences = [f"Gives back {amount}: {note.reason}."]
     left = _money(left_minor, note.currency)
-    return [*sentences, f"{left} is left for later invoices." if left_minor else "It has no rest."]
+    return [*sentences, f"{left} is left for later invoices of the customer." if left_minor else "It has no rest."]
 
 
 def _money(amount_minor: int, currency: str) -> str:

@@ -12,7 +12,7 @@ from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import coupon_words
 from billing.documents.printing.pages import address_lines
 from billing.documents.sellers import current_seller
-from billing.models import Coupon, Customer, CustomerCoupon
+from billing.models import Coupon, Customer, CustomerCoupon, Subscription
 from billing.orders import coupons, customers
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.customers import CustomerChange, NewCustomer
@@ -232,7 +232,7 @@ def _text(name: str, value: Any) -> str:
     return VAT_WORDS.get(value, str(value)) if name == "vat_status" else str(value) or "none"
 
 
-# Coupons of a customer -------------------------------------------------------------------------------
+# Coupons of a customer or a subscription -------------------------------------------------------------
 
 
 class GiveCouponForm(OrderForm, RequestForm[NewGivenCoupon]):
@@ -242,48 +242,58 @@ class GiveCouponForm(OrderForm, RequestForm[NewGivenCoupon]):
     shows = {"coupon": Shown(help="Its ref.")}
 
 
-def give_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Customer) -> HttpResponse:
-    """Show the form that gives a coupon to this customer, then its effect, then give it."""
+def give_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, owner: Customer | Subscription) -> HttpResponse:
+    """Show the form that gives a coupon to this customer or subscription, then its effect, then give it."""
 
     def write(form: GiveCouponForm) -> CustomerCoupon:
         code = form.request.coupon
-        return coupons.give_coupon(
-            customer_id=customer.pk, customer_ref=customer.ref, customer_currency=customer.currency, code=code
-        )
+        if isinstance(owner, Subscription):
+            return coupons.give_subscription_coupon(ref=owner.ref, code=code)
+        return coupons.give_coupon(customer_id=owner.pk, customer_ref=owner.ref, customer_currency=owner.currency, code=code)
 
     def describe(given: CustomerCoupon, form: GiveCouponForm) -> DryRun:
         words = coupon_words(Coupon.objects.get(pk=given.coupon_id))
-        return DryRun(sentences=[f"From the next invoice on, {customer.ref} gets {words}."])
+        return DryRun(sentences=[f"From the next invoice on, {owner.ref} gets {words}."])
 
     return OrderPage(
         form=GiveCouponForm,
-        collection="customer-coupons",
-        about=customer,
+        collection=_collection(owner),
+        about=owner,
         pointer="/coupon",
         write=write,
         describe=describe,
-        done=lambda _, form: (f"Coupon {form.request.coupon}", f"{customer.ref} has it"),
-        title=f"Give a coupon to {customer.ref}",
+        done=lambda _, form: (f"Coupon {form.request.coupon}", f"{owner.ref} has it"),
+        title=f"Give a coupon to {owner.ref}",
         button="Give the coupon",
         explanation="The next invoice is the first to use it.",
-        back=row_url(Customer, customer.pk),
+        back=row_url(type(owner), owner.pk),
     ).view(model_admin, request)
 
 
-def take_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Customer, code: str) -> HttpResponse:
-    """Show the form that takes a coupon away from this customer, then its effect, then take it."""
+def take_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, owner: Customer | Subscription, code: str) -> HttpResponse:
+    """Show the form that takes a coupon away from this customer or subscription, then its effect, then take it."""
+
+    def write(form: OrderForm) -> CustomerCoupon:
+        if isinstance(owner, Subscription):
+            return coupons.take_subscription_coupon_off(ref=owner.ref, code=code)
+        return coupons.take_coupon_off(customer_id=owner.pk, customer_ref=owner.ref, code=code)
+
     return OrderPage(
         form=OrderForm,
-        collection="customer-coupons",
-        about=customer,
+        collection=_collection(owner),
+        about=owner,
         pointer="",
-        write=lambda form: coupons.take_coupon_off(customer_id=customer.pk, customer_ref=customer.ref, code=code),
+        write=write,
         describe=lambda taken, form: DryRun(
-            sentences=[f"Later invoices of {customer.ref} do not use {code}. Earlier invoices keep its discount."]
+            sentences=[f"Later invoices of {owner.ref} do not use {code}. Earlier invoices keep its discount."]
         ),
-        done=lambda _, form: (f"Taking coupon {code} away", f"{customer.ref} no longer has it"),
-        title=f"Take coupon {code} away from {customer.ref}",
+        done=lambda _, form: (f"Taking coupon {code} away", f"{owner.ref} no longer has it"),
+        title=f"Take coupon {code} away from {owner.ref}",
         button="Take it away",
-        explanation="Later invoices do not use it. You cannot give it to this customer again.",
-        back=row_url(Customer, customer.pk),
+        explanation=f"Later invoices do not use it. You cannot give it to {owner.ref} again.",
+        back=row_url(type(owner), owner.pk),
     ).view(model_admin, request)
+
+
+def _collection(owner: Customer | Subscription) -> str:
+    return "subscription-coupons" if isinstance(owner, Subscription) else "customer-coupons"

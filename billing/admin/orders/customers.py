@@ -5,21 +5,22 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import MORE_ROWS, by_pk, list_url, money
+from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_link
+from billing.admin.documents.credit_refunds import balance_minor, credit_sentences, credit_table, pay_out_view, refunds_table
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
 from billing.admin.orders.tables import subscriptions_table
 from billing.admin.prose import coupon_words
-from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Invoice, Subscription
+from billing.models import Coupon, CouponUse, CreditNote, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
 from billing.permissions import (
     ADD_CUSTOMERCOUPON,
@@ -27,9 +28,12 @@ from billing.permissions import (
     CHANGE_CUSTOMER,
     CHANGE_CUSTOMERCOUPON,
     ERASE_CUSTOMER,
+    REFUND_CREDIT,
+    VIEW_CREDITNOTE,
     VIEW_INVOICE,
     VIEW_SUBSCRIPTION,
 )
+from billing.reads import open_credit_of
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows, order_of
@@ -72,7 +76,7 @@ class CustomerAdmin(ReadOnlyAdmin):
         "credit_type", "unit_value", "created",
     )  # fmt: skip
     starts = "A customer pays invoices: create a customer, then a subscription for it."
-    actions_detail = ("edit", "subscribe", {"title": "More", "icon": "more_horiz", "items": ["give_coupon", "erase"]})
+    actions_detail = ("edit", "subscribe", {"title": "More", "icon": "more_horiz", "items": ["give_coupon", "pay_out", "erase"]})
     fields = (("holder", "language", "created"),)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -95,13 +99,25 @@ class CustomerAdmin(ReadOnlyAdmin):
         invoices = Invoice.objects.filter(customer_id=row.pk).order_by("-pk")[:MORE_ROWS]
         return {
             "title": f"{row.ref}: {row.name}",
-            "sentences": customer_sentences(row),
+            "sentences": [*customer_sentences(row), *credit_sentences(row)],
             "parts": [
                 *([("Subscriptions", _subscriptions_table(row))] if may(VIEW_SUBSCRIPTION) else []),
                 *([("Latest invoices", invoices_table(invoices))] if may(VIEW_INVOICE) else []),
-                ("Coupons", _coupons_table(row, may_take=may(CHANGE_CUSTOMERCOUPON))),
+                (
+                    "Coupons",
+                    coupons_table(CustomerCoupon.objects.filter(customer_id=row.pk), may_take=may(CHANGE_CUSTOMERCOUPON)),
+                ),
+                *([("Credit", credit_table(row)), ("Paid out", refunds_table(row))] if may(VIEW_CREDITNOTE) else []),
             ],
-            "links": [(list_url(Invoice, customer=row.ref), "All invoices of this customer"), *_statement(request, row)],
+            "links": [
+                (list_url(Invoice, customer=row.ref), "All invoices of this customer"),
+                *(
+                    [(list_url(CreditNote, customer=row.ref), "All credit notes of this customer")]
+                    if may(VIEW_CREDITNOTE)
+                    else []
+                ),
+                *_statement(request, row),
+            ],
         }
 
     # What can be done ---------------------------------------------------------------------------------
@@ -122,15 +138,25 @@ class CustomerAdmin(ReadOnlyAdmin):
         """Give the customer a coupon."""
         return order_forms.give_coupon_view(self, request, self.row_of(request, object_id))
 
+    @operation("Pay out credit", icon="payments", permission=REFUND_CREDIT, url_path="pay-out")
+    def pay_out(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Record that credit of the customer was paid out: in its currency, or in the one of the address."""
+        customer = self.row_of(request, object_id)
+        held = [note.currency for note in open_credit_of(customer.pk)]
+        currency = request.GET.get("currency", customer.currency if customer.currency in held or not held else held[0])
+        return pay_out_view(self, request, customer, currency, balance_minor(customer, currency))
+
     @operation("Erase personal data", icon="person_remove", permission=ERASE_CUSTOMER)
     def erase(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Erase the personal data of the customer."""
         return erase_view(self, request, self.row_of(request, object_id))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> Collection[str]:
-        """Return that an erased customer has nothing left to erase."""
+        """Return that an erased customer has nothing left to erase, and one without credit nothing to pay out."""
         customer = self.get_object(request, unquote(object_id))
-        return ["erase"] if customer is not None and is_erased(customer) else []
+        if customer is None:
+            return []
+        return [*(["erase"] if is_erased(customer) else []), *([] if open_credit_of(customer.pk) else ["pay_out"])]
 
     def take_coupon(self, request: HttpRequest, pk: int, code: str) -> HttpResponse:
         """Take a coupon away from the customer."""
@@ -156,8 +182,10 @@ def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]
     return [(url, f"Credit statement of {last_month():%B %Y} (PDF)")]
 
 
-def _coupons_table(customer: Customer, *, may_take: bool) -> dict[str, Any]:
-    given = list(CustomerCoupon.objects.filter(customer_id=customer.pk).order_by("-pk")[:MORE_ROWS])
+def coupons_table(rows: QuerySet[CustomerCoupon], *, may_take: bool) -> dict[str, Any]:
+    """Return coupons that were given to a customer or a subscription, the newest first."""
+    given = list(rows.order_by("-pk")[:MORE_ROWS])
+    refs = dict(Subscription.objects.filter(pk__in=[row.subscription_id for row in given]).values_list("pk", "ref"))
     coupons = by_pk(Coupon, [row.coupon_id for row in given])
     uses = (
         CouponUse.objects.filter(customer_coupon_id__in=[row.pk for row in given], released_at=None)
@@ -172,11 +200,12 @@ def _coupons_table(customer: Customer, *, may_take: bool) -> dict[str, Any]:
         [row for row in given if row.coupon_id in coupons],
         ("Coupon", lambda row: row_link(Coupon, row.coupon_id, coupons[row.coupon_id].code)),
         ("Worth", lambda row: coupon_words(coupons[row.coupon_id])),
+        ("For", lambda row: subscription_link(row.subscription_id, refs[row.subscription_id]) if row.subscription_id else "all"),
         columns.instant("Given", "given_at"),
         columns.instant("Taken away", "taken_off_at"),
         ("Discount so far", lambda row: _joined(money(use["taken_minor"], use["currency"]) for use in taken.get(row.pk, []))),
         ("On invoices", lambda row: sum(use["invoices"] for use in taken.get(row.pk, []))),
-        ("Action", lambda row: _take_link(customer, coupons[row.coupon_id]) if may_take and row.taken_off_at is None else ""),
+        ("Action", lambda row: _take_link(row, coupons[row.coupon_id]) if may_take and row.taken_off_at is None else ""),
     )
 
 
@@ -184,5 +213,7 @@ def _joined(cells: Iterable[SafeString | str]) -> SafeString:
     return format_html_join(", ", "{}", ((cell,) for cell in cells))
 
 
-def _take_link(customer: Customer, coupon: Coupon) -> SafeString:
-    return link(reverse("admin:billing_take_coupon", args=[customer.pk, coupon.code]), f"Take {coupon.code} away")
+def _take_link(given: CustomerCoupon, coupon: Coupon) -> SafeString:
+    of_customer = ("admin:billing_take_coupon", given.customer_id)
+    name, pk = ("admin:billing_take_subscription_coupon", given.subscription_id) if given.subscription_id else of_customer
+    return link(reverse(name, args=[pk, coupon.code]), f"Take {coupon.code} away")

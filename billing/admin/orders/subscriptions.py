@@ -16,15 +16,23 @@ from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.transitions import deletions_table
 from billing.admin.order_forms import subscriptions as order_forms
 from billing.admin.order_forms.amendments import WAYS, amend_view
+from billing.admin.order_forms.customers import give_coupon_view, take_coupon_view
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.orders import usage
+from billing.admin.orders.customers import coupons_table
 from billing.admin.orders.tables import amendments_table, charges_table, claims_table, items_table, plan_cell
 from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.errors import NotFound
-from billing.models import Customer, Invoice, Subscription, SuspendedBilling
+from billing.models import Customer, CustomerCoupon, Invoice, Subscription, SuspendedBilling
 from billing.orders import suspension
-from billing.permissions import ADD_AMENDMENT, CHANGE_SUSPENDEDBILLING, VIEW_INVOICE
+from billing.permissions import (
+    ADD_AMENDMENT,
+    ADD_CUSTOMERCOUPON,
+    CHANGE_CUSTOMERCOUPON,
+    CHANGE_SUSPENDEDBILLING,
+    VIEW_INVOICE,
+)
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.wording import number
 from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
@@ -34,7 +42,7 @@ from ledger.admin.kit.cells import contract_day, contract_time, instant_words
 from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
 from ledger.admin.kit.forms.idempotent import DryRun, KeyedForm
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 from ledger.typesetting.languages import ENGLISH
 
 WINDOW_ROWS = 1_000
@@ -136,6 +144,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         "cancel",
         "withdraw_cancellation",
         "resume_billing",
+        "give_coupon",
     )
 
     change_plan = _amendment("change_plan", "sell")
@@ -236,6 +245,13 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                 ("Items", items_table(row)),
                 ("Amendments", amendments_table(row)),
                 ("One-off charges", charges_table(row)),
+                (
+                    "Coupons of this subscription",
+                    coupons_table(
+                        CustomerCoupon.objects.filter(subscription_id=row.pk),
+                        may_take=request.user.has_perm(CHANGE_CUSTOMERCOUPON),
+                    ),
+                ),
                 *([("Latest invoices", invoices_table(invoices))] if may_view_invoices else []),
                 ("Latest billed periods", claims_table(row)),
                 ("Deleted drafts", deletions_table(row.pk)),
@@ -247,8 +263,10 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         }
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the address of a subscription's usage events."""
-        return [usage.url(self), *super().get_urls()]
+        """Add the addresses of a subscription's usage events, and of the form that takes a coupon away."""
+        route = "<int:pk>/coupons/<str:code>/take/"
+        take = guarded(self, route, self.take_coupon, name="billing_take_subscription_coupon", permission=CHANGE_CUSTOMERCOUPON)
+        return [usage.url(self), take, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------
 
@@ -256,6 +274,15 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         """Hide the actions that its state does not allow, or that would change nothing."""
         row: Any = self.get_object(request, unquote(object_id))
         return [] if row is None else _impossible(row.detail)
+
+    @operation("Give a coupon", icon="percent", permission=ADD_CUSTOMERCOUPON, url_path="give-coupon")
+    def give_coupon(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give the subscription a coupon that no other subscription uses."""
+        return give_coupon_view(self, request, self.row_of(request, object_id))
+
+    def take_coupon(self, request: HttpRequest, pk: int, code: str) -> HttpResponse:
+        """Take a coupon away from the subscription."""
+        return take_coupon_view(self, request, self.row_of(request, str(pk)), code)
 
     @operation("Resume billing", icon="play_arrow", permission=CHANGE_SUSPENDEDBILLING, url_path="resume-billing")
     def resume_billing(self, request: HttpRequest, object_id: str) -> HttpResponse:

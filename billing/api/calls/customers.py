@@ -82,10 +82,11 @@ class CustomerCoupons(WriteEndpoint):
     collection = "customer-coupons"
     location = "/v1/customers/{customer}/coupons"
     get = list_operation(
-        "listCustomerCoupons", "List a customer's coupons", "Newest first; includes coupons that were taken away.",
+        "listCustomerCoupons", "List a customer's coupons",
+        "Newest first; includes coupons of single subscriptions, and coupons that were taken away.",
         tag=CATALOGUE, path="/v1/customers/CUST-7/coupons", parameters=[REF_PATH], problems=[NO_CUSTOMER],
         query=request_schemas.AllQuery, shape=response_schemas.CustomerCouponSerializer, example=examples.CUSTOMER_COUPON,
-        rows=reads.customer_coupons, body=response_schemas.customer_coupon, row_id=attrgetter("row.pk"),
+        rows=reads.customer_coupons, body=lambda found, ref: response_schemas.customer_coupon(found), row_id=attrgetter("row.pk"),
     )  # fmt: skip
 
     @operation(
@@ -109,7 +110,9 @@ class CustomerCoupons(WriteEndpoint):
                 customer_id=customer.pk, customer_ref=ref, customer_currency=customer.currency, code=fields["coupon"]
             )
             given.refresh_from_db()
-            return 201, response_schemas.GivenCouponSerializer.body(given, customer=ref, coupon=fields["coupon"])
+            return 201, response_schemas.GivenCouponSerializer.body(
+                given, customer=ref, subscription=None, coupon=fields["coupon"]
+            )
 
         return self.once(request, coupons.NewGivenCoupon, act)
 
@@ -136,6 +139,6 @@ class OneCustomerCoupon(WriteEndpoint):
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             taken_off = coupons.take_coupon_off(customer_id=customers.customer_of(ref).pk, customer_ref=ref, code=code)
             [given] = reads.customer_coupons(ref, before=taken_off.pk + 1, limit=1)
-            return 200, response_schemas.customer_coupon(given, ref)
+            return 200, response_schemas.customer_coupon(given)
 
         return self.once(request, request_schemas.Nothing, act)

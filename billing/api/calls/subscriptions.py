@@ -9,6 +9,7 @@ from django.utils import timezone
 from billing import reads
 from billing.api.endpoints import (
     BUSY,
+    COUPON_PATH,
     NO_SUBSCRIPTION,
     REF_PATH,
     SUBSCRIPTIONS,
@@ -17,17 +18,23 @@ from billing.api.endpoints import (
     list_operation,
 )
 from billing.api.schemas import examples, request_schemas, response_schemas
-from billing.errors import AlreadyExists, BillingNotSuspended
+from billing.errors import AlreadyExists, BillingNotSuspended, CouponNotApplicable, NotFound
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.orders import subscriptions, suspension
+from billing.orders import coupons, subscriptions, suspension
+from billing.orders.coupons import NewGivenCoupon
 from billing.orders.subscriptions import NewSubscription
+from billing.reads.catalogue import GivenCoupon
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import Invalid
 from ledger.records import shape_of
+
+
+def _coupon(found: GivenCoupon, _: str) -> dict[str, Any]:
+    return response_schemas.customer_coupon(found)
 
 
 class Subscriptions(WriteEndpoint):
@@ -158,6 +165,65 @@ class Charges(WriteEndpoint):
             return 201, response_schemas.ChargeSerializer.body(charge, subscription=ref)
 
         return self.once(request, request_schemas.CHARGE, act)
+
+
+class SubscriptionCoupons(WriteEndpoint):
+    """The coupons of one subscription."""
+
+    collection = "subscription-coupons"
+    location = "/v1/subscriptions/{subscription}/coupons"
+    get = list_operation(
+        "listSubscriptionCoupons", "List a subscription's coupons", "Newest first; includes coupons that were taken away.",
+        tag=SUBSCRIPTIONS, path="/v1/subscriptions/SUB-1234/coupons", parameters=[REF_PATH], problems=[NO_SUBSCRIPTION],
+        query=request_schemas.AllQuery, shape=response_schemas.CustomerCouponSerializer, example=examples.SUBSCRIPTION_COUPON,
+        rows=reads.subscription_coupons, body=_coupon, row_id=attrgetter("row.pk"),
+    )  # fmt: skip
+
+    @operation(
+        "giveSubscriptionCoupon", "Give a coupon to a subscription",
+        "Only this subscription uses the coupon, from its next invoice on.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(shape_of(NewGivenCoupon), {"a coupon": {"coupon": "WELCOME"}}),
+        responses={
+            201: ResponseBody(
+                response_schemas.CustomerCouponSerializer, examples.SUBSCRIPTION_COUPON, "The next invoice uses it first."
+            )
+        },
+        problems=[NO_SUBSCRIPTION, CouponNotApplicable(coupon="WELCOME", why="the subscription has it already")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            coupons.give_subscription_coupon(ref=ref, code=fields["coupon"])
+            [given] = reads.subscription_coupons(ref, limit=1)
+            return 201, _coupon(given, ref)
+
+        return self.once(request, NewGivenCoupon, act)
+
+
+class OneSubscriptionCoupon(WriteEndpoint):
+    """One of a subscription's coupons."""
+
+    collection = "subscription-coupons"
+    takes_nothing = True
+
+    @operation(
+        "takeSubscriptionCouponOff", "Take a coupon away from a subscription",
+        "New invoices do not use the coupon; earlier invoices keep their discount. The subscription cannot get it again.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH, COUPON_PATH],
+        responses={
+            200: ResponseBody(
+                response_schemas.CustomerCouponSerializer, examples.SUBSCRIPTION_COUPON, "The coupon, with its discounts so far.",
+            )
+        },
+        problems=[NO_SUBSCRIPTION, NotFound(resource="subscription's coupon", ref="WELCOME")],
+    )  # fmt: skip
+    def delete(self, request: HttpRequest, ref: str, code: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            taken_off = coupons.take_subscription_coupon_off(ref=ref, code=code)
+            [given] = reads.subscription_coupons(ref, before=taken_off.pk + 1, limit=1)
+            return 200, _coupon(given, ref)
+
+        return self.once(request, request_schemas.Nothing, act)
 
 
 class ResumeBilling(WriteEndpoint):

@@ -73,7 +73,9 @@ COUPON: dict[str, Any] = {
     **COUPON_BODY, "code": "WELCOME", "name": None, "names": {}, "currency": None, "per": "subscription",
     "prices": [], "plans": [],
 }  # fmt: skip
-GIVEN_COUPON: dict[str, Any] = {"customer": "CUST-7", "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z"}
+GIVEN_COUPON: dict[str, Any] = {
+    "customer": "CUST-7", "subscription": None, "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z",
+}  # fmt: skip
 USAGE_BODY: dict[str, Any] = {
     "events": [
         {"idempotency_key": "call-1", "subscription": "SUB-1234", "meter": "calls", "value": "200",
@@ -117,6 +119,21 @@ CREDIT_NOTE: dict[str, Any] = {
     ],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
 }  # fmt: skip
+CREDIT_BALANCE: dict[str, Any] = {
+    "customer": "CUST-7",
+    "balances": [
+        {"currency": "EUR", "balance_minor": 1500, "credit": [
+            {"credit_note": 3, "kind": "carried", "number": None, "invoice": 2, "subscription": "SUB-1234", "reference": "",
+             "amount_minor": 1500, "left_minor": 1500, "recorded_at": "2026-02-03T09:30:00.123456Z"},
+        ]},
+    ],
+}  # fmt: skip
+CREDIT_REFUND_BODY: dict[str, Any] = {"amount_minor": 1500, "reason": "The customer left", "reference": "transfer 4711"}
+CREDIT_REFUND: dict[str, Any] = {
+    "id": 1, "customer": "CUST-7", "currency": "EUR", "amount_minor": 1500, "reason": "The customer left",
+    "reference": "transfer 4711", "actor": "key:shop", "recorded_at": "2026-02-03T09:30:00.123456Z",
+    "taken_from": [{"credit_note": 3, "kind": "carried", "number": None, "amount_minor": 1500}],
+}  # fmt: skip
 TRANSITION: dict[str, Any] = {
     "invoice": 1, "transition": "void", "move": "void", "actor": "key:shop", "reason": "Agreed by phone",
     "recorded_at": "2026-02-03T09:30:00.123456Z", "draft": None,
@@ -126,6 +143,7 @@ DELETION: dict[str, Any] = {
     "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
 }  # fmt: skip
 CUSTOMER_COUPON: dict[str, Any] = {**GIVEN_COUPON, "taken_off_at": None, "used_minor": 0, "used_invoices": 0}
+SUBSCRIPTION_COUPON: dict[str, Any] = {**CUSTOMER_COUPON, "subscription": "SUB-1234"}
 SUBSCRIPTION_SUMMARY: dict[str, Any] = {
     "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
     "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",

@@ -148,9 +148,10 @@ class CouponSerializer(ResponseSchema):
 
 
 class GivenCouponSerializer(ResponseSchema):
-    """A customer's coupon."""
+    """A coupon of a customer or of one of its subscriptions."""
 
     customer = text()
+    subscription = text(null=True, help_text="The only subscription that uses it; null: each of the customer's.")
     coupon = text()
     given_at = time()
 
@@ -163,10 +164,15 @@ class CustomerCouponSerializer(GivenCouponSerializer):
     used_invoices = whole()
 
 
-def customer_coupon(found: GivenCoupon, customer: str) -> dict[str, Any]:
+def customer_coupon(found: GivenCoupon) -> dict[str, Any]:
     """Return a customer's coupon with its discounts so far."""
     return CustomerCouponSerializer.body(
-        found.row, customer=customer, coupon=found.code, used_minor=found.used_minor, used_invoices=found.used_invoices
+        found.row,
+        customer=found.customer,
+        subscription=found.subscription,
+        coupon=found.code,
+        used_minor=found.used_minor,
+        used_invoices=found.used_invoices,
     )
 
 

@@ -87,6 +87,7 @@ def credit_note_source(
 ) -> DocumentSource:
     """Return a credit note on request and the rows that belong to it, as it was issued. Args, raises: as `invoice_source`."""
     note = first_of(CreditNote.objects.filter(pk=credit_note_id, number__isnull=False), CREDIT_NOTE.word, credit_note_id)
+    assert note.invoice_id is not None
     invoice = Invoice.objects.get(pk=note.invoice_id)
     document = reads.credit_note_document(credit_note_id, language=language)
     lowers_minor = _lowered_minor(CreditNoteUse.objects.filter(credit_note_id=note.pk, invoice_id=note.invoice_id))

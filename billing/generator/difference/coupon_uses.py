@@ -1,32 +1,33 @@
-"""The coupons that an invoice uses: read and recorded under the lock of the customer's coupons."""
+"""The coupons that an invoice uses: read and recorded under the lock of the customer's account."""
 
 import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from billing.documents.customer_credit.rests import account_turn
 from billing.documents.invoice_locks import invoice_key
 from billing.generator.difference.draft import CouponDiscount, CouponPeriods
 from billing.generator.state.subscription_state import SubscriptionState
 from billing.models import CouponUse
-from billing.orders.coupons import coupons_key
 from billing.rating.money import to_minor
 from billing.rating.totals import CouponPer, CouponTerms, Duration
-from ledger.database.locks import Lock, advisory_lock
+from ledger.database.locks import Lock
 from ledger.database.statements import fetch_rows
 from ledger.entries import previews
 
 _COUPONS = """
     SELECT held.id, c.code, c.kind, c.value, c.duration, c.periods, c.per, c.prices, c.plans, held.given_at,
+        held.subscription_id IS NOT NULL,
         coalesce(sum(used.amount_minor), 0), count(used.id)
     FROM billing_customercoupon AS held
     JOIN billing_coupon AS c ON c.id = held.coupon_id
     LEFT JOIN {uses} AS used ON used.customer_coupon_id = held.id AND used.released_at IS NULL AND c.duration = 'once'
-    WHERE held.customer_id = %s AND held.taken_off_at IS NULL AND (c.currency = '' OR c.currency = %s)
+    WHERE held.customer_id = %s AND (held.subscription_id IS NULL OR held.subscription_id = %s) AND held.taken_off_at IS NULL
+        AND (c.currency = '' OR c.currency = %s)
     GROUP BY held.id, c.id
     ORDER BY held.id
 """
@@ -86,6 +87,7 @@ class _CouponRow(NamedTuple):
     prices: Any
     plans: Any
     given_at: datetime
+    is_of_subscription: bool
     used_minor: Decimal
     uses: int
 
@@ -103,23 +105,21 @@ NO_COUPONS = UsableCoupons((), {}, {})
 
 
 def wait_turn(lock: Lock, subscription: SubscriptionState) -> None:
-    """Take the lock of the customer's coupons before a holder's lock: a later step may need it, and locks have one order."""
+    """Take the lock of the customer's account before a holder's lock: a later step may need it, and locks have one order."""
     lock.ensure_held(invoice_key(subscription.ref))
-    with _turn(subscription):
+    with account_turn(subscription.customer_ref):
         pass
 
 
-def _turn(subscription: SubscriptionState) -> AbstractContextManager[object]:
-    """The lock of the customer's coupons; no lock in a preview, because a preview stores no use."""
-    return nullcontext() if previews.current() is not None else advisory_lock(coupons_key(subscription.customer_ref))
-
-
 def hold(lock: Lock, subscription: SubscriptionState, currency: str) -> UsableCoupons:
-    """Return the customer's coupons with their rests. The read is under their lock, which the transaction holds to its end."""
+    """Return the coupons that the subscription can use, with their rests.
+
+    The read is under their lock, which the transaction holds to its end.
+    """
     lock.ensure_held(invoice_key(subscription.ref))
     if not subscription.has_coupons:
         return NO_COUPONS
-    with _turn(subscription):
+    with account_turn(subscription.customer_ref):
         rows = _coupons_of(subscription, currency)
     usable = [(row, discount) for row in rows if (discount := _discount(row, currency)) is not None]
     return UsableCoupons(
@@ -144,7 +144,7 @@ class _KeptUse(NamedTuple):
 
 
 def _coupons_of(subscription: SubscriptionState, currency: str) -> list[_CouponRow]:
-    parameters = [subscription.customer_id, currency]
+    parameters = [subscription.customer_id, subscription.id, currency]
     shown = previews.current()
     # The rows of the subscription at hand are not rolled back yet.
     kept = [use for use in _kept_in(shown) if use.subscription_id != subscription.id] if shown is not None else []
@@ -189,7 +189,7 @@ def _periods_of(subscription: SubscriptionState, currency: str, row: _CouponRow,
     plans = _list(row.plans)
 
     def is_for(instant: datetime) -> bool:
-        if not is_of_customer:
+        if not is_of_customer or row.is_of_subscription:
             return True
         parameters = [subscription.customer_id, subscription.id, currency, plans, plans, instant, instant]
         [has_older] = fetch_rows(bool, HAS_OLDER, parameters)

@@ -57,7 +57,7 @@ def rate_measured(
 ) -> RunUsage:
     """Rate usage and spend the credits that cover it; or raise and leave nothing behind.
 
-    Lock order: the caller has the subscription's lock. Then come those of the customer's coupons, which the invoice needs later,
+    Lock order: the caller has the subscription's lock. Then come those of the customer's account, which the invoice needs later,
         and of the holders.
 
     Args:

@@ -88,9 +88,10 @@ DUE = f"""
     ORDER BY s.id
     LIMIT %(rows)s
 """
-# Customers, and whether their subscriptions share credits or coupons.
+# Customers, and whether their subscriptions share credits, coupons or credit in money.
 CUSTOMERS = """
     SELECT c.id, c.holder_id <> '' OR EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = c.id)
+        OR EXISTS (SELECT FROM billing_subscription AS s WHERE s.customer_id = c.id OFFSET 1)
     FROM billing_customer AS c
     WHERE c.id > %(after)s AND c.id %% %(shards)s = %(shard)s
     ORDER BY c.id

@@ -167,7 +167,7 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
     """
     steps: list[RunStep] = []
     if subscription.has_drafts_in_grace:
-        # Deleting a draft takes the holder's lock for the returned credits; the lock of coupons comes before it.
+        # Deleting a draft takes the holder's lock for the returned credits; the lock of the account comes before it.
         coupon_uses.wait_turn(lock, subscription)
         for draft, notes in _taken_back(lock, subscription):
             over = options.finalize and options.as_of >= draft.grace_ends_at
@@ -197,14 +197,14 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
 
 def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options: Options) -> list[RunStep]:
     """Bill, pay and grant in the order of runs in time, because each changes the credits that the next finds."""
-    # A step takes the holder's lock; the next step may need the lock of the coupons, which comes before it.
+    # A step takes the holder's lock; the next step may need the lock of the account, which comes before it.
     coupon_uses.wait_turn(lock, subscription)
     steps: list[RunStep] = []
     while not steps or not (steps[-1].is_last or len(steps) == options.max_periods):
         if steps:
             subscription = read_subscription(lock, subscription.ref)
         steps.append(write_step(lock, subscription, replace(options, max_periods=1), is_paid_next=True))
-        pay_step(lock, steps[-1], has_notes=len(steps) > 1)
+        pay_step(lock, steps[-1], has_credit=len(steps) > 1)
     return steps
 
 

@@ -57,26 +57,26 @@ def pays_with_its_allowance(lock: Lock, subscription: SubscriptionState, options
     return any(span.credit_type == subscription.credit_type for span in read_items(lock, subscription).allowances)
 
 
-def settle_step(lock: Lock, step: RunStep, *, has_notes: bool = False) -> None:
+def settle_step(lock: Lock, step: RunStep, *, has_credit: bool = False) -> None:
     """Pay the drafts of a step with the available credits, if it finalises them. A second call changes nothing.
 
     Args:
-        has_notes: an earlier step may have made a credit note after the subscription was read.
+        has_credit: an earlier step may have made a credit note after the subscription was read.
     """
     if step.settled is not None:
         return
-    subscription = replace(step.subscription, has_notes=True) if has_notes else step.subscription
+    subscription = replace(step.subscription, has_credit=True) if has_credit else step.subscription
     step.settled = {}
     if step.options.finalize:
         for currency, invoice_id, bill in step.invoices:
             step.settled[invoice_id] = settle_under(lock, _finalizing(subscription, currency, bill, invoice_id))
 
 
-def pay_step(lock: Lock, step: RunStep, *, has_notes: bool) -> None:
+def pay_step(lock: Lock, step: RunStep, *, has_credit: bool) -> None:
     """Pay the drafts of a step, also with allowances that a run in time would have found; then grant the later allowances."""
     if step.due_at is not None:
         step.early.give_before(step.due_at)
-    settle_step(lock, step, has_notes=has_notes)
+    settle_step(lock, step, has_credit=has_credit)
     step.early.end()
     step.granted += grant_allowances(lock, step.subscription, step.early.due)
     step.allowances = []
@@ -86,7 +86,7 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
     """Pay with the available credits, then grant allowances, then give the numbers; return the result."""
     last = steps[-1]
     for step in steps:
-        settle_step(lock, step, has_notes=len(steps) > 1)
+        settle_step(lock, step, has_credit=len(steps) > 1)
     # Drafts that are rated again grant no allowances, so the last step has found all that are due.
     last.granted += grant_allowances(lock, last.subscription, last.allowances)
     generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
@@ -128,6 +128,8 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         invoice_id=invoice_id,
         subscription_id=subscription.id,
         subscription_ref=subscription.ref,
+        customer_id=subscription.customer_id,
+        customer_ref=subscription.customer_ref,
         currency=currency,
         total_minor=bill.total_minor,
         own_note_minor=sum(one.total_minor for one in bill.carried),
@@ -136,5 +138,5 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         holder_id=subscription.holder_id,
         credit_type=subscription.credit_type,
         credit_unit_value=subscription.credit_unit_value if currency == subscription.currency else None,
-        has_notes=subscription.has_notes,
+        has_credit=subscription.has_credit,
     )

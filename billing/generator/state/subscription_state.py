@@ -41,8 +41,11 @@ SUBSCRIPTION_SQL = """
         ) AS first_unseen_amendment_at,
         (SELECT b.reason FROM billing_suspendedbilling AS b
          WHERE b.subscription_id = s.id AND b.resumed_at IS NULL) AS suspended_reason,
-        EXISTS (SELECT FROM billing_customercoupon AS cc WHERE cc.customer_id = s.customer_id) AS has_coupons,
+        EXISTS (SELECT FROM billing_customercoupon AS cc
+            WHERE cc.customer_id = s.customer_id AND (cc.subscription_id IS NULL OR cc.subscription_id = s.id)) AS has_coupons,
         EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL) AS has_notes,
+        EXISTS (SELECT FROM billing_creditnote AS n
+            WHERE n.customer_id = s.customer_id AND n.left_minor > 0 AND n.released_at IS NULL) AS has_credit,
         EXISTS (SELECT FROM billing_invoice AS i
             WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL) AS has_drafts_in_grace
     FROM billing_subscription AS s
@@ -85,6 +88,7 @@ class SubscriptionState:
     suspended_reason: str | None
     has_coupons: bool
     has_notes: bool
+    has_credit: bool
     grace_days: int
     hold_days: int
     has_drafts_in_grace: bool
@@ -99,7 +103,8 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "grace_days": integer, "hold_days": integer, "amendments": integer, "charges": integer, "recurring_amendments_seen": integer,
     "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant, "charges_seen": integer,
     "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
-    "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_drafts_in_grace": boolean,
+    "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_credit": boolean,
+    "has_drafts_in_grace": boolean,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 

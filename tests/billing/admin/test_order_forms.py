@@ -591,18 +591,19 @@ def test_only_amendments_that_change_something_are_offered(client):
         page = client.get(f"{url}/change/").content.decode()
         return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change"}
 
-    always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel"}
+    always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel", "give-coupon"}
     assert offered() == always | {"pause"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))
     assert offered() == always | {"go-on"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 3), wish=Wish(sets_end=True, ends_at=at(1, 4)))
-    assert offered() == {"withdraw-cancellation"}
+    assert offered() == {"withdraw-cancellation", "give-coupon"}
 
 
 PERMISSIONS = {
     "add_customer": ["customer/add/"],
     "change_customer": ["customer/{customer}/edit/"],
     "add_customercoupon": ["customer/{customer}/give-coupon/"],
+    "refund_credit": ["customer/{customer}/pay-out/"],
     "change_customercoupon": ["customer/{customer}/coupons/X/take/"],
     "add_plan": ["plan/add/", "plan/{plan}/new-version/"],
     "add_coupon": ["coupon/add/"],

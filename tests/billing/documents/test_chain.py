@@ -243,7 +243,8 @@ def note_form(note):
     """The canonical form of a credit note, spelled here a second time from the tables."""
     lowered = CreditNoteUse.objects.filter(credit_note=note, invoice_id=note.invoice_id).values_list("amount_minor", flat=True)
     facts = [
-        "credit note", note.pk, note.series, note.series_value, note.number, note.subscription_id, note.invoice_id, note.currency,
+        "credit note", note.pk, note.series, note.series_value, note.number, note.customer_id, note.subscription_id,
+        note.invoice_id, note.currency,
         plain(note.issue_date), note.seller_id, seller_digest(note), note.subtotal_minor, note.tax_minor, note.amount_minor,
         note.credits_returned,
         note.credits_returned_minor, note.refund_sequence, note.reason, note.actor, plain(note.recorded_at),

@@ -16,7 +16,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from billing.documents import invoices
-from billing.errors import InvalidTransition, InvoiceCorrectedLater
+from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded
 from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
 from billing.generator.run.steps import InvoiceSummary
@@ -28,7 +29,7 @@ from billing.orders.customers import NewCredits
 from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import UnusedTime, Wish
 from billing.rating.periods import Interval, IntervalUnit
-from billing.reads import invoice_documents
+from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services
 from ledger.api.kit.writing.rendering import time_text
 from tests.billing.factories import transition, unique
@@ -64,6 +65,7 @@ class Traits:
     limits: bool = True
     bounds: bool = True
     charges: bool = True
+    refunds: bool = True
     months: int = MONTHS
 
 
@@ -83,7 +85,7 @@ class SimulatedSubscription:
 
 
 class Simulator:
-    """One customer with one or two subscriptions, changed, used and billed at random."""
+    """One customer with one to three subscriptions, changed, used and billed at random."""
 
     def __init__(self, seed: int, traits: Traits) -> None:
         self.seed, self.traits = seed, traits
@@ -104,7 +106,7 @@ class Simulator:
         self.bounded = traits.bounds and self.random.random() < 0.25
         for _ in range(3):
             self._make_plan(currency)
-        self.subscriptions = [self._order() for _ in range(self.random.choice((1, 1, 2)))]
+        self.subscriptions = [self._order() for _ in range(self.random.choice((1, 1, 2, 3)))]
 
     # Making it up ------------------------------------------------------------------------------------
 
@@ -287,11 +289,30 @@ class Simulator:
             simulated.log.append(f"charge {amount} at {rate}")
         if self.traits.coupons and len(self.customer.coupons) < 3 and pick.random() < 0.06:
             self._give_coupon(simulated)
+        if self.traits.refunds:
+            self._move_money(simulated)
         if self.holder and pick.random() < 0.3:
             amount = pick.randrange(1, 5_000)
             services.grant(holder_id=self.holder, amount=amount, idempotency_key=unique("grant"))
             self.customer.credits += amount
             simulated.log.append(f"granted {amount}")
+
+    def _move_money(self, simulated: SimulatedSubscription) -> None:
+        """Too much is paid, or credit is paid out."""
+        pick, customer, currency = self.random, self.customer, self.customer.currency
+        if pick.random() < 0.04:
+            amount = pick.randrange(1, 4_000)
+            deposit_in(
+                customer_id=self.customer_row.pk, currency=currency, amount_minor=amount, reference="transfer", actor="test"
+            )
+            customer.notes.append(slow.Note(None, currency, amount))
+            simulated.log.append(f"deposited {amount}")
+        if customer.balance(currency) and pick.random() < 0.06:
+            amount = pick.randrange(1, customer.balance(currency) + 1)
+            request = NewCreditRefund(amount_minor=amount, currency=currency, reason="asked for")
+            refund_in(customer_ref=self.customer_row.ref, request=request, actor="test")
+            customer.refund(currency, amount)
+            simulated.log.append(f"refunded {amount}")
 
     def _instant(self, simulated: SimulatedSubscription, since: datetime, until: datetime) -> datetime:
         """Somewhere between, or on a boundary of a local day, or somewhat before, or planned."""
@@ -409,13 +430,17 @@ class Simulator:
             code=unique("coupon"), kind=kind, value=Fraction(value), currency=self.customer.currency if kind == "amount" else "",
             duration=duration, periods=pick.choice((1, 3)) if duration == "recurring" else None,
             prices=tuple(key for key in prices if key in known), plans=plans,
+            only=simulated.model if pick.random() < 0.3 else None,
         )  # fmt: skip
         coupons.create_coupon(
             code=one.code, kind=kind, value=Decimal(value), currency=one.currency or None, duration=duration, periods=one.periods,
             prices=one.prices, plans=one.plans,
         )  # fmt: skip
         row = self.customer_row
-        coupons.give_coupon(customer_id=row.pk, customer_ref=row.ref, customer_currency=row.currency, code=one.code)
+        if one.only is None:
+            coupons.give_coupon(customer_id=row.pk, customer_ref=row.ref, customer_currency=row.currency, code=one.code)
+        else:
+            coupons.give_subscription_coupon(ref=simulated.ref, code=one.code)
         self.customer.coupons.append(one)
         simulated.log.append(f"coupon {one}")
 
@@ -494,7 +519,7 @@ class Simulator:
 
     def _void(self, simulated: SimulatedSubscription, pk: int, calculated: slow.Document) -> None:
         why = simulated.model.why_not_void(calculated)
-        if why is None or calculated.state == "void":
+        if not why or calculated.state == "void":
             transition(pk, "void")
             transition(pk, "void")
             if calculated.state != "void":
@@ -504,9 +529,11 @@ class Simulator:
             try:
                 transition(pk, "void")
             except InvoiceCorrectedLater:
-                assert why == "corrected"
+                assert "corrected" in why
+            except InvoiceCreditRefunded:
+                assert "refunded" in why
             except InvalidTransition:
-                assert why == "state"
+                assert "state" in why
             else:
                 raise AssertionError(f"{pk} was voided although {why}")
         if self.holder:
@@ -523,6 +550,7 @@ class Simulator:
                     self._adds_up(simulated, key)
                     self._usage_adds_up(simulated, key)
         self._numbers_follow_each_other()
+        self._credit_is_what_is_left()
         if self.holder:
             self._credits_went_back_once()
 
@@ -531,6 +559,16 @@ class Simulator:
         ours = Invoice.objects.filter(customer_id=self.customer_row.pk, series_value__isnull=False).order_by("series_value")
         values = list(ours.values_list("series_value", flat=True))
         assert values == list(range(values[0], values[0] + len(values)) if values else [])
+
+    def _credit_is_what_is_left(self) -> None:
+        """What the customer is shown, note by note; all of it is of this customer, whichever subscription it came from."""
+        shown = {one["currency"]: one["credit"] for one in credit_balance(self.customer_row.ref)["balances"]}
+        left = {currency: [note["left_minor"] for note in notes] for currency, notes in shown.items()}
+        expected: dict[str, list[int]] = {}
+        for note in self.customer.notes:
+            if note.left:
+                expected.setdefault(note.currency, []).append(note.left)
+        assert left == expected
 
     def _no_hole_and_no_overlap(self, simulated: SimulatedSubscription, key: str) -> None:
         """What is claimed of a recurring price is exactly when it counted, up to the last that was due."""

@@ -48,7 +48,7 @@ DEFAULT_NAMES = {
     "subscription_intent": "subscription_intent/{subscription}",
     "invoice_generation": "invoice_gen/{subscription}",
     "suspension": "suspension/{subscription}",
-    "customer_coupons": "coupons/{customer}",
+    "customer_account": "customer_account/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",
     "rate_key": "ledger_rate_key/{key}",
     "webhook_request": "ledger_webhook_request/{key}",

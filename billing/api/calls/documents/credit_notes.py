@@ -1,4 +1,4 @@
-"""Calls about credit notes."""
+"""Calls about credit notes, and the credit of customers."""
 
 from operator import itemgetter
 from typing import Any
@@ -12,7 +12,9 @@ from billing.api.endpoints import (
     INVOICE_PATH,
     INVOICES,
     NO_CREDIT_NOTE,
+    NO_CUSTOMER,
     NO_INVOICE,
+    REF_PATH,
     BillingEndpoint,
     WriteEndpoint,
     list_operation,
@@ -20,7 +22,8 @@ from billing.api.endpoints import (
 from billing.api.schemas import examples, request_schemas
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, NewCreditNote
-from billing.errors import CreditExceedsInvoice, InvalidTransition
+from billing.documents.customer_credit.refunds import NewCreditRefund, refund_in
+from billing.errors import CreditExceedsInvoice, InvalidTransition, RefundExceedsCredit
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -37,7 +40,7 @@ class InvoiceCreditNotes(WriteEndpoint):
     @operation(
         "creditInvoice", "Credit an invoice",
         "Issues a credit note for some lines or for the whole rest. It first lowers the amount due. Of the paid part, money pays "
-        "for the next invoices of the subscription, and prepaid credits go back to the holder.",
+        "for the next invoices of the customer, and prepaid credits go back to the holder.",
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
         takes=RequestBody(
             shape_of(NewCreditNote), {"a line": examples.CREDIT_NOTE_BODY,
@@ -83,3 +86,50 @@ class OneCreditNote(BillingEndpoint):
     )  # fmt: skip
     def get(self, request: HttpRequest, credit_note_id: int) -> Response:
         return json_response(reads.credit_note_document(credit_note_id))
+
+
+class CreditBalance(BillingEndpoint):
+    """The credit of a customer in money."""
+
+    @operation(
+        "readCreditBalance", "Read a customer's credit balance",
+        "The credit in money, per currency: what is left of credit notes and deposits. It pays for the next invoices of the "
+        "customer in its currency, the oldest first.",
+        tag=INVOICES, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={200: ResponseBody(document_schemas.CreditBalanceSerializer, examples.CREDIT_BALANCE, "The credit.")},
+        problems=[NO_CUSTOMER],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> Response:
+        return json_response(reads.credit_balance(ref))
+
+
+class CreditRefunds(WriteEndpoint):
+    """Credit of a customer that was paid out in money."""
+
+    collection = "credit-refunds"
+    location = "/v1/customers/{customer}/credit-refunds"
+    get = list_operation(
+        "listCreditRefunds", "List the refunds of a customer's credit", "Newest first.", tag=INVOICES,
+        path="/v1/customers/CUST-7/credit-refunds", parameters=[REF_PATH], problems=[NO_CUSTOMER],
+        query=request_schemas.AllQuery, shape=document_schemas.CreditRefundSerializer, example=examples.CREDIT_REFUND,
+        rows=reads.credit_refunds, body=lambda row, ref: row, row_id=itemgetter("id"),
+    )  # fmt: skip
+
+    @operation(
+        "refundCredit", "Record that credit was paid out",
+        "Records that you paid out credit of a customer in money, outside this system: the oldest credit first, or that of one "
+        "credit note. The credit then no longer pays for invoices. A refund is permanent.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(shape_of(NewCreditRefund), {"a transfer": examples.CREDIT_REFUND_BODY}),
+        responses={201: ResponseBody(document_schemas.CreditRefundSerializer, examples.CREDIT_REFUND, "The refund.")},
+        problems=[
+            NO_CUSTOMER, RefundExceedsCredit(customer="CUST-7", currency="EUR", left_minor=1500, requested_minor=2000),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            refund = refund_in(customer_ref=ref, request=shape_of(NewCreditRefund).make(fields), actor=self.key.actor)
+            [document] = reads.credit_refund_documents([refund], ref)
+            return 201, document
+
+        return self.once(request, NewCreditRefund, act)

@@ -325,8 +325,8 @@ class InvalidRequest(Problem):
 
 
 class InvalidTransition(Problem):
-    """The document's state does not allow this transition. With `by`: a later invoice corrects this one, or bills time that it
-    gave back. Void that invoice first.
+    """The document's state does not allow this transition. With `by`: a later invoice corrects this one, bills time that it gave
+    back, or used its credit. Void that invoice first.
     """
 
     SLUG = "invalid-transition"
@@ -498,6 +498,16 @@ class RecurringGrantNotFound(Problem):
 
     SLUG = "recurring-grant-not-found"
     recurring_grant: str
+
+
+class RefundExceedsCredit(Problem):
+    """The refund exceeds the credit of the customer, or the rest of the credit note that it names."""
+
+    SLUG = "refund-exceeds-credit"
+    customer: str
+    currency: str
+    left_minor: int
+    requested_minor: int
 
 
 class RefundExceedsSpend(Problem):
@@ -698,6 +708,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "recurring-grant-due": RecurringGrantDue,
     "recurring-grant-limit": RecurringGrantLimit,
     "recurring-grant-not-found": RecurringGrantNotFound,
+    "refund-exceeds-credit": RefundExceedsCredit,
     "refund-exceeds-spend": RefundExceedsSpend,
     "reversal-exceeds-transfer": ReversalExceedsTransfer,
     "revocation-exceeds-grant": RevocationExceedsGrant,

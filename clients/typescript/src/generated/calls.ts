@@ -152,6 +152,12 @@ export const CALLS = {
   couponsOfCustomer: {"id": "listCustomerCoupons", "method": "GET", "path": "/v1/customers/{ref}/coupons", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Give a coupon to a customer. */
   giveCoupon: {"id": "giveCoupon", "method": "POST", "path": "/v1/customers/{ref}/coupons", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a customer's credit balance. */
+  creditBalance: {"id": "readCreditBalance", "method": "GET", "path": "/v1/customers/{ref}/credit-balance", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List the refunds of a customer's credit. */
+  creditRefunds: {"id": "listCreditRefunds", "method": "GET", "path": "/v1/customers/{ref}/credit-refunds", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Record that credit was paid out. */
+  refundCredit: {"id": "refundCredit", "method": "POST", "path": "/v1/customers/{ref}/credit-refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List plans. */
   plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */
@@ -186,6 +192,12 @@ export const CALLS = {
   charges: {"id": "listCharges", "method": "GET", "path": "/v1/subscriptions/{ref}/charges", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Add a one-off charge. */
   chargeOnce: {"id": "chargeOnce", "method": "POST", "path": "/v1/subscriptions/{ref}/charges", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List a subscription's coupons. */
+  subscriptionCoupons: {"id": "listSubscriptionCoupons", "method": "GET", "path": "/v1/subscriptions/{ref}/coupons", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Give a coupon to a subscription. */
+  giveSubscriptionCoupon: {"id": "giveSubscriptionCoupon", "method": "POST", "path": "/v1/subscriptions/{ref}/coupons", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Take a coupon away from a subscription. */
+  takeSubscriptionCouponOff: {"id": "takeSubscriptionCouponOff", "method": "DELETE", "path": "/v1/subscriptions/{ref}/coupons/{code}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Generate the invoices of a subscription. */
   generateInvoices: {"id": "generateInvoices", "method": "POST", "path": "/v1/subscriptions/{ref}/invoices", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Resume the billing of a subscription. */

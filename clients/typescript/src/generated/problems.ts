@@ -219,7 +219,7 @@ export class InternalError extends Problem {}
 /** A field or parameter is missing or unknown, or has a value that its rule does not allow. `errors` lists every fault. */
 export class InvalidRequest extends Problem {}
 
-/** The document's state does not allow this transition. With `by`: a later invoice corrects this one, or bills time that it gave back. Void that invoice first. */
+/** The document's state does not allow this transition. With `by`: a later invoice corrects this one, bills time that it gave back, or used its credit. Void that invoice first. */
 export class InvalidTransition extends Problem {
   readonly invoice = this.fact<number>("invoice");
   readonly state = this.fact<string>("state");
@@ -341,6 +341,14 @@ export class RecurringGrantLimit extends Problem {
 /** The account has no recurring grant of this name, or it has ended. */
 export class RecurringGrantNotFound extends Problem {
   readonly recurring_grant = this.fact<string>("recurring_grant");
+}
+
+/** The refund exceeds the credit of the customer, or the rest of the credit note that it names. */
+export class RefundExceedsCredit extends Problem {
+  readonly customer = this.fact<string>("customer");
+  readonly currency = this.fact<string>("currency");
+  readonly left_minor = this.fact<number>("left_minor");
+  readonly requested_minor = this.fact<number>("requested_minor");
 }
 
 /** The refund asks for more than the unrefunded rest of the spend. */
@@ -496,6 +504,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "recurring-grant-due": RecurringGrantDue,
   "recurring-grant-limit": RecurringGrantLimit,
   "recurring-grant-not-found": RecurringGrantNotFound,
+  "refund-exceeds-credit": RefundExceedsCredit,
   "refund-exceeds-spend": RefundExceedsSpend,
   "reversal-exceeds-transfer": ReversalExceedsTransfer,
   "revocation-exceeds-grant": RevocationExceedsGrant,

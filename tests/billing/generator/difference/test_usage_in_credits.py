@@ -418,7 +418,7 @@ def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_again():
     order: list[str] = []
 
     def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        order.extend(name for name in (f"coupons/{customer.ref}", f"ledger/{holder}") if f"/* {name} */" in sql)
+        order.extend(name for name in (f"customer_account/{customer.ref}", f"ledger/{holder}") if f"/* {name} */" in sql)
         if sql == finalisation.FINALIZE:
             order.append("number")
         return execute(sql, params, many, context)
@@ -429,7 +429,7 @@ def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_again():
         order.clear()
         with connection.execute_wrapper(watch):
             assert [one["state"] for one in bill(subscription, as_of)] == states
-        assert order[0] == f"coupons/{customer.ref}"
+        assert order[0] == f"customer_account/{customer.ref}"
         assert f"ledger/{holder}" in order
     assert order.index(f"ledger/{holder}") < order.index("number") == len(order) - 1
 

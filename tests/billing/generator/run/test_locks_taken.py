@@ -107,8 +107,8 @@ def locks_by_transaction(locks_taken: list[list[str]]) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("act", "kinds"),
     [
-        (generate_with_coupon_and_credits, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
-        (bill_and_void, ["billing_request", "invoice_generation", "customer_coupons", "holder"]),
+        (generate_with_coupon_and_credits, ["billing_request", "invoice_generation", "customer_account", "holder"]),
+        (bill_and_void, ["billing_request", "invoice_generation", "customer_account", "holder"]),
         (amend_dry, ["subscription_intent", "invoice_generation"]),
         (resume_billing, ["billing_request", "suspension"]),
         (publish_rate, ["rate", "rate_key"]),

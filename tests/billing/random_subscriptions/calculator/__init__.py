@@ -5,10 +5,22 @@ where a period lies. It is told what a subscription was ordered, amended and use
 document. Tests import it as `slow`.
 """
 
-from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document
+from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Note
 from tests.billing.random_subscriptions.calculator.exact import half_up, instant_of
 from tests.billing.random_subscriptions.calculator.orders import Amendment
 from tests.billing.random_subscriptions.calculator.prices import PERCENTAGES, Event, Plan
 from tests.billing.random_subscriptions.calculator.subscriptions import Subscription
 
-__all__ = ["PERCENTAGES", "Amendment", "Coupon", "Customer", "Document", "Event", "Plan", "Subscription", "half_up", "instant_of"]
+__all__ = [
+    "PERCENTAGES",
+    "Amendment",
+    "Coupon",
+    "Customer",
+    "Document",
+    "Event",
+    "Note",
+    "Plan",
+    "Subscription",
+    "half_up",
+    "instant_of",
+]

@@ -12,7 +12,7 @@ from tests.billing.random_subscriptions.calculator.exact import half_up, split, 
 from tests.billing.random_subscriptions.calculator.prices import within
 
 if TYPE_CHECKING:
-    from tests.billing.random_subscriptions.calculator.subscriptions import Billed
+    from tests.billing.random_subscriptions.calculator.subscriptions import Billed, Subscription
 
 
 @dataclass(eq=False)
@@ -102,10 +102,12 @@ class Document:
 
 @dataclass(eq=False)
 class Note:
-    """A credit note with something left on it."""
+    """Credit of a customer: of a document, or money that came without one; `refunded` is what was paid out of it."""
 
-    document: Document
+    document: Document | None
+    currency: str
     left: int
+    refunded: int = 0
 
 
 @dataclass(eq=False)
@@ -121,7 +123,7 @@ class CouponUse:
 
 @dataclass(eq=False)
 class Coupon:
-    """A discount that a customer holds; `uses` is what it took off so far."""
+    """A discount that a customer holds; `uses` is what it took off so far, `only` the one subscription that uses it."""
 
     code: str
     kind: str
@@ -131,6 +133,7 @@ class Coupon:
     periods: int | None
     prices: tuple[str, ...] = ()
     plans: tuple[str, ...] = ()
+    only: Subscription | None = None
     uses: list[CouponUse] = field(default_factory=list)
 
     @property
@@ -236,12 +239,25 @@ def make_free(coupons: Iterable[Coupon], freed: Iterable[tuple[datetime, int]], 
 
 @dataclass
 class Customer:
-    """Whose coupons lower an invoice, and whose credits pay it."""
+    """Whose coupons lower an invoice, and whose credit and credits pay it, whichever subscription it is of."""
 
     currency: str
     coupons: list[Coupon] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    documents: list[Document] = field(default_factory=list)
     credits: int = 0
     unit_value: Fraction | None = None
+
+    def balance(self, currency: str) -> int:
+        """What is left of all credit in a currency."""
+        return sum(note.left for note in self.notes if note.currency == currency)
+
+    def refund(self, currency: str, amount: int) -> None:
+        """Credit is paid out, the oldest first."""
+        for note in self.notes:
+            part = min(note.left, amount) if note.currency == currency else 0
+            note.left, note.refunded, amount = note.left - part, note.refunded + part, amount - part
+        assert not amount
 
 
 def redeem_coupons(

@@ -247,13 +247,14 @@ class Run:
         lines = sorted((line for line in self.lines if line.currency == currency), key=_place)
         lifting, uses = [], []
         whose = id(self.of)
-        counted = {c.code: c.counted(whose) or c.count(lines, self.of.begins, self._end_of) for c in self.of.customer.coupons}
+        coupons = [coupon for coupon in self.of.customer.coupons if coupon.only in (None, self.of)]
+        counted = {c.code: c.counted(whose) or c.count(lines, self.of.begins, self._end_of) for c in coupons}
         freed = [one for one in self.freed_discounts if one[0] == currency]
         for instant, due in groupby(lines, key=lambda line: line.due):
             together = list(due)
             free = [(start, amount) for _, at, start, amount in freed if at <= instant]
             freed = [one for one in freed if one[1] > instant]
-            uses += redeem_coupons(self.of.customer.coupons, together, whose, counted, free)
+            uses += redeem_coupons(coupons, together, whose, counted, free)
             lifting += bound_by_prices(together)
         lines += lifting
         lines += self._bounds(currency)

@@ -120,7 +120,6 @@ class Subscription(Order):
         self.one_offs: list[OneOff] = []
         self.history: list[Billed] = []
         self.documents: list[Document] = []
-        self.notes: list[Note] = []
 
     def charge(self, amount: int, rate: Fraction) -> None:
         """A one-off charge for the next invoice. It is due now, by the clock of the machine, whatever time the simulation has."""
@@ -136,17 +135,18 @@ class Subscription(Order):
 
         documents = Run(self, as_of).documents(only)
         self.documents += documents
+        self.customer.documents += documents
         if finalize:
             for document in documents:
                 self.finalize(document)
         return documents
 
     def finalize(self, document: Document) -> None:
-        """Credit notes, the document's own first, then prepaid credits; what is left is due."""
+        """Credit of the customer, the document's own first, then the oldest; then prepaid credits; what is left is due."""
         if document.own_note:
-            self.notes.append(Note(document, document.own_note))
-        for note in sorted(self.notes, key=lambda note: note.document is not document):
-            part = min(document.due, note.left) if note.document.currency == document.currency else 0
+            self.customer.notes.append(Note(document, document.currency, document.own_note))
+        for note in sorted(self.customer.notes, key=lambda note: note.document is not document):
+            part = min(document.due, note.left) if note.currency == document.currency else 0
             if part > 0:
                 note.left -= part
                 document.notes += part
@@ -164,11 +164,19 @@ class Subscription(Order):
 
     # Back --------------------------------------------------------------------------------------------
 
-    def why_not_void(self, document: Document) -> str | None:
-        """Why an invoice cannot be voided, or None."""
+    def why_not_void(self, document: Document) -> set[str]:
+        """Why an invoice cannot be voided; empty: it can."""
         if document.state not in ("open", "uncollectible") and not document.is_nothing:
-            return "state"
-        return "corrected" if self._is_corrected(document) else None
+            return {"state"}
+        corrected = {"corrected"} if self._is_corrected(document) else set[str]()
+        return corrected | ({"refunded"} if self._is_refunded(document) else set())
+
+    def _is_refunded(self, document: Document) -> bool:
+        """Credit of it, or of what becomes void with it, was paid out."""
+        netted = [other for other in self.corrections(document) if other.is_nothing]
+        return any(note.refunded and note.document is document for note in self.customer.notes) or any(
+            self._is_refunded(other) for other in netted
+        )
 
     def _is_corrected(self, document: Document) -> bool:
         """False as well where all that corrects it came to nothing, and so becomes void with it."""
@@ -180,10 +188,10 @@ class Subscription(Order):
         freed = [billed for billed in self.history if billed.freed_by is document and not billed.is_on(document)]
         again = [billed for billed in self.history if billed.is_live and any(billed.has_time_of(other) for other in freed)]
         billing = [line.document for billed in again if (line := billed.made_by or billed.line) is not None]
-        using = [other for other in self.documents if any(note.document is document for note, _ in other.note_uses)]
+        using = [other for other in self.customer.documents if any(note.document is document for note, _ in other.note_uses)]
         return [
             other
-            for other in reversed(self.documents)
+            for other in reversed(self.customer.documents)
             if other is not document and other.state != "void" and other in [*freeing, *billing, *using]
         ]
 
@@ -205,7 +213,7 @@ class Subscription(Order):
         document.coupon_uses = []
         for note, part in document.note_uses:
             note.left += part
-        self.notes = [note for note in self.notes if note.document is not document]
+        self.customer.notes = [note for note in self.customer.notes if note.document is not document]
         self.customer.credits += document.spent
         document.note_uses, document.state = [], "void"
 

@@ -396,6 +396,13 @@ class CreatePlanNames(TypedDict):
     de: NotRequired[str]
 
 
+class CreditBalance(TypedDict):
+    """The credit of a customer in money, per currency."""
+
+    customer: str
+    balances: list[CurrencyBalance]
+
+
 class CreditLine(TypedDict):
     """The amount to credit of a line."""
 
@@ -447,6 +454,29 @@ class CreditPrice(TypedDict):
     per_unit: Decimal | str
 
 
+class CreditRefund(TypedDict):
+    """Credit of a customer that was paid out in money."""
+
+    id: int
+    customer: str
+    currency: str
+    amount_minor: int
+    reason: str
+    reference: str
+    actor: str
+    recorded_at: str
+    taken_from: list[RefundedCredit]
+
+
+class CurrencyBalance(TypedDict):
+    """The credit of a customer in a currency."""
+
+    currency: str
+    balance_minor: int
+    credit: list[OpenCredit]
+    exact_integers: NotRequired[dict[str, str]]
+
+
 class Customer(TypedDict):
     """Who pays."""
 
@@ -471,6 +501,7 @@ class CustomerCoupon(TypedDict):
     """A customer's coupon with its discounts so far."""
 
     customer: str
+    subscription: str | None
     coupon: str
     given_at: str
     taken_off_at: str | None
@@ -673,9 +704,10 @@ class GeneratedInvoices(TypedDict):
 
 
 class GivenCoupon(TypedDict):
-    """A customer's coupon."""
+    """A coupon of a customer or of one of its subscriptions."""
 
     customer: str
+    subscription: str | None
     coupon: str
     given_at: str
 
@@ -1002,6 +1034,20 @@ class NewUsageEvent(TypedDict):
     properties: NotRequired[Mapping[str, Any]]
 
 
+class OpenCredit(TypedDict):
+    """A credit note or deposit with a rest."""
+
+    credit_note: int
+    kind: str
+    number: str | None
+    invoice: int | None
+    subscription: str | None
+    reference: str
+    amount_minor: int
+    left_minor: int
+    recorded_at: str
+
+
 class OwnKey(TypedDict):
     """The API key of the request, and what it may do."""
 
@@ -1285,6 +1331,15 @@ class RefundOperation(TypedDict):
     spend: int
     amount: NotRequired[int]
     operation: Literal["refund"]
+
+
+class RefundedCredit(TypedDict):
+    """The part of a refund that was taken from a credit note or deposit."""
+
+    credit_note: int
+    kind: str
+    number: str | None
+    amount_minor: int
 
 
 class Refusal(TypedDict):

@@ -24,8 +24,10 @@ from credit_ledger.generated.bodies import (
     Coupon,
     CreateCouponNames,
     CreatePlanNames,
+    CreditBalance,
     CreditLine,
     CreditNote,
+    CreditRefund,
     Customer,
     CustomerCoupon,
     DeliveryBody,
@@ -2054,7 +2056,7 @@ def take_coupon_off(ref: str, code: str, *, dry_run: bool = False, idempotency_k
 def coupons_of_customer(ref: str, *, limit: int | None = None, cursor: str | None = None) -> ListCall[CustomerCoupon]:
     """List a customer's coupons.
 
-    Newest first; includes coupons that were taken away.
+    Newest first; includes coupons of single subscriptions, and coupons that were taken away.
 
     Scope: `billing:read`.
     """
@@ -2075,6 +2077,68 @@ def give_coupon(ref: str, *, coupon: str, dry_run: bool = False, idempotency_key
         path("/v1/customers/{}/coupons", ref),
         query={"dry_run": True if dry_run else ABSENT},
         body={"coupon": coupon},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def credit_balance(ref: str) -> Call[CreditBalance]:
+    """Read a customer's credit balance.
+
+    The credit in money, per currency: what is left of credit notes and deposits. It pays for the next invoices of the
+    customer in its currency, the oldest first.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/customers/{}/credit-balance", ref),
+    )
+
+
+def credit_refunds(ref: str, *, limit: int | None = None, cursor: str | None = None) -> ListCall[CreditRefund]:
+    """List the refunds of a customer's credit.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/customers/{}/credit-refunds", ref),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def refund_credit(
+    ref: str,
+    *,
+    amount_minor: int,
+    reason: str,
+    currency: str | Absent | None = ABSENT,
+    credit_note: int | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[CreditRefund]:
+    """Record that credit was paid out.
+
+    Records that you paid out credit of a customer in money, outside this system: the oldest credit first, or that of one
+    credit note. The credit then no longer pays for invoices. A refund is permanent.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/customers/{}/credit-refunds", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "amount_minor": amount_minor,
+            "currency": currency,
+            "credit_note": credit_note,
+            "reason": reason,
+            "reference": absent_if_none(reference),
+        },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
@@ -2565,6 +2629,57 @@ def charge_once(
     )
 
 
+def subscription_coupons(ref: str, *, limit: int | None = None, cursor: str | None = None) -> ListCall[CustomerCoupon]:
+    """List a subscription's coupons.
+
+    Newest first; includes coupons that were taken away.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/subscriptions/{}/coupons", ref),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def give_subscription_coupon(
+    ref: str, *, coupon: str, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[CustomerCoupon]:
+    """Give a coupon to a subscription.
+
+    Only this subscription uses the coupon, from its next invoice on.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/subscriptions/{}/coupons", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"coupon": coupon},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def take_subscription_coupon_off(
+    ref: str, code: str, *, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[CustomerCoupon]:
+    """Take a coupon away from a subscription.
+
+    New invoices do not use the coupon; earlier invoices keep their discount. The subscription cannot get it again.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/subscriptions/{}/coupons/{}", ref, code),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
 def generate_invoices(
     ref: str,
     *,
@@ -2795,7 +2910,7 @@ def credit_invoice(
     """Credit an invoice.
 
     Issues a credit note for some lines or for the whole rest. It first lowers the amount due. Of the paid part, money pays
-    for the next invoices of the subscription, and prepaid credits go back to the holder.
+    for the next invoices of the customer, and prepaid credits go back to the holder.
 
     Scope: `billing:write`.
     """
