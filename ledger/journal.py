@@ -183,6 +183,14 @@ class LockedAccounts:
             self._states[account_ref] = self._states[account_ref].after(self._last.pop(account_ref))
         return LockedAccount(self._states[account_ref], self)
 
+    def decide_at(self, account_ref: AccountRef, now_us: int, *, server_us: int = 0) -> None:
+        """Have the account's next requests decided as of a time, until the next call.
+
+        Args:
+            server_us: the server's time, if `now_us` is another.
+        """
+        self._states[account_ref] = self.account(*account_ref).state._replace(now_us=now_us, server_us=server_us)
+
     def is_used(self, request: Request) -> bool:
         """Return whether the request's key, or another key of the holder with the same hash, already has an entry."""
         return (request.holder_id, key_hash(request.idempotency_key)) in self._used_keys

@@ -121,6 +121,8 @@ LOTS: Final = Export(
         "priority": Field(f"COALESCE((open.lot ->> 4)::integer, {DEFAULT_PRIORITY})"),
         "effective_at": Field("COALESCE(open.effective_at, opened.effective_at, opened.recorded_at)", "time"),
         "expires_at": Field(_instant("open.lot ->> 3"), "time"),
+        "cost_minor": Field("(cost ->> 1)::bigint"),
+        "currency": Field("cost ->> 2"),
         "received": Field("COALESCE(open.lot ->> 6, '0') = '1'"),
         "reference": Field("opened.reference", "text"),
     },
@@ -136,6 +138,9 @@ CROSS JOIN LATERAL (
         CROSS JOIN LATERAL json_array_elements(hold -> 2) AS part
     ) AS parts
 ) AS open
+-- What a hold has set aside costs is part of what its lot costs.
+LEFT JOIN LATERAL json_array_elements(e.costs) AS cost
+    ON (cost ->> 0)::bigint = (open.lot ->> 0)::bigint AND open.hold IS NULL
 JOIN ledger_entry AS opened
     ON opened.holder_id = e.holder_id AND opened.credit_type = e.credit_type AND opened.sequence = (open.lot ->> 0)::bigint""",
     filters=OF_ACCOUNT,

@@ -22,6 +22,8 @@ FROZEN, THAWED = "frozen", "thawed"
 
 BY_THE_LEDGER = "ledger"
 """The actor of what the ledger does by itself."""
+BY_AN_IMPORT = "import:"
+"""How the actor of imported history begins. Such an entry was decided as of its `effective_at`, not when it was recorded."""
 
 REQUEST_DIGEST_BYTES = 8
 """How many bytes of a request's digest are stored on its entry. That is enough to notice another request with the same key."""
@@ -81,8 +83,9 @@ class Entry(NamedTuple):
 
     @property
     def decided_us(self) -> int:
-        """The time of the decision: the server's, before `recorded_us` if that was set back, or the test clock's."""
-        return self.recorded_us if KINDS[self.kind].has_own_time else self.effective_us
+        """The time of the decision: the server's, before `recorded_us` if that was set back, the test clock's, or history's."""
+        has_own_time = KINDS[self.kind].has_own_time and not self.actor.startswith(BY_AN_IMPORT)
+        return self.recorded_us if has_own_time else self.effective_us
 
     @property
     def taken(self) -> int:

@@ -15,7 +15,7 @@ WITH clock AS (
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, e.costs, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, e.costs, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.actor, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -96,8 +96,11 @@ WITH clock AS (
         d.lots_text,
         d.drawn::text AS drawn_text,
         d.holds::text AS holds_text,
-        -- The time of the decision: the test clock's, or the server's.
-        COALESCE(shown.clock_us, (extract(epoch FROM d.recorded_at) * 1000000)::bigint) AS decided_us,
+        -- The time of the decision: the test clock's, that of imported history, or the server's.
+        COALESCE(
+            shown.clock_us,
+            (extract(epoch FROM CASE WHEN starts_with(d.actor, 'import:') THEN least(d.effective_at, d.recorded_at) ELSE d.recorded_at END) * 1000000)::bigint
+        ) AS decided_us,
         (extract(epoch FROM COALESCE(d.effective_at, d.recorded_at)) * 1000000)::bigint AS effective_us,
         (d.idempotency_key IS NULL) = (d.request_digest IS NULL) AS key_has_its_request,
         d.p_sequence,

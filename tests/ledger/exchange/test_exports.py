@@ -130,11 +130,20 @@ def test_lots_add_up_to_the_balance_and_to_what_is_held(holder: str) -> None:
     assert [(lot["hold"], lot["remaining"]) for lot in lots if lot["hold"]] == [(6, 20)]
     assert {(lot["grant"], lot["source"], lot["priority"]) for lot in lots} <= {(1, "purchased", 100), (2, "promotional", 7)}
     opened = {entry.sequence: entry for entry in Entry.objects.filter(holder_id=holder, kind="grant")}
+    assert [(lot["cost_minor"], lot["currency"]) for lot in lots if lot["grant"] == 1 and lot["hold"] is None] == [
+        (sold_left(holder), "EUR")
+    ]
     for lot in lots:
         assert datetime.fromisoformat(lot["effective_at"]) == opened[lot["grant"]].recorded_at
         is_first = lot["grant"] == 1
         assert (lot["expires_at"] is not None) == is_first
     assert (account["owed"], account["overdraft"], account["sequence"]) == (0, None, 7)
+
+
+def sold_left(holder: str) -> int:
+    """What the lot that was sold still costs, by the last entry."""
+    [[_, left, *_]] = Entry.objects.filter(holder_id=holder).latest("sequence").costs
+    return int(left)
 
 
 def test_balances_and_lots_of_an_earlier_instant(holder: str) -> None:

@@ -1,0 +1,104 @@
+"""Reads files of rows: one JSON object a line, one JSON list, or CSV whose headings are the names of fields."""
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ledger.values import UNSTORABLE
+
+_ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+FORBIDDEN: Final = "contains NUL or half of a surrogate pair"
+
+
+class Line(NamedTuple):
+    """A row of a file. `value` is None for a row that cannot be read; `error` says why."""
+
+    number: int
+    value: dict[str, Any] | None
+    error: str = ""
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the rows of a file, whose format is that of its ending; one of `.json` is read whole, others row by row."""
+    match path.suffix:
+        case ".csv":
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                yield from _of_csv(file)
+        case ".json":
+            with path.open(encoding="utf-8") as file:
+                yield from _of_list(file.read())
+        case _:
+            with path.open(encoding="utf-8") as file:
+                for number, text in enumerate(file, 1):
+                    if text.strip():
+                        yield _of_json(number, text)
+
+
+def _of_csv(file: Iterable[str]) -> Iterator[Line]:
+    """Yield rows without their empty cells; `Line.number` is that of the row's last line."""
+    reader = csv.DictReader(file, strict=True)
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                yield Line(reader.line_num, None, "has another number of cells than the headings")
+            elif any(UNSTORABLE.search(cell) for cell in row.values()):
+                yield Line(reader.line_num, None, FORBIDDEN)
+            else:
+                yield Line(reader.line_num, {name: cell for name, cell in row.items() if cell})
+    except csv.Error as error:
+        yield Line(reader.line_num, None, f"is not CSV: {error}")
+
+
+def _of_list(text: str) -> Iterator[Line]:
+    """Yield the members of a JSON list, or of the list in the member `data` or `items` of an object."""
+    try:
+        found = decode(text)
+    except ValueError as error:
+        yield Line(1, None, str(error))
+        return
+    if isinstance(found, dict):
+        found = found.get("data", found.get("items", [found]))
+    for number, value in enumerate(found if isinstance(found, list) else [found], 1):
+        yield Line(number, value if isinstance(value, dict) else None, "" if isinstance(value, dict) else "is not an object")
+
+
+def _of_json(number: int, text: str) -> Line:
+    try:
+        value = decode(text)
+    except ValueError as error:
+        return Line(number, None, str(error))
+    return Line(number, value) if isinstance(value, dict) else Line(number, None, "is not an object")
+
+
+def decode(text: str) -> Any:
+    """Return the JSON value.
+
+    Raises:
+        ValueError: not JSON, a key twice in one object, nested too deeply, or a string that PostgreSQL cannot hold.
+    Source: RFC 7493 (I-JSON).
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+        if _ESCAPED_NUL.search(text) or UNSTORABLE.search(json.dumps(value, ensure_ascii=False)):
+            raise ValueError(FORBIDDEN)
+        return value
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON at character {error.pos}: {error.msg}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("contains a key twice")
+    return value
+
+
+def _refuse(literal: str) -> Any:
+    raise ValueError(f"is not JSON: {literal}")

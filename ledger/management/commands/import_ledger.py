@@ -1,0 +1,145 @@
+"""`manage.py import_ledger`: credits and their history from a file."""
+
+import getpass
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandError, CommandParser
+
+from ledger.entries.previews import preview
+from ledger.errors import Retryable
+from ledger.exchange.files import read_lines
+from ledger.exchange.import_rows import OPERATIONS, ImportRow, RowError, read_rows
+from ledger.exchange.imports import RESULTS, Difference, Importer, ImportSummary, RowOutcome, differences
+from ledger.exchange.sources import SOURCES, SourceError, SourceRows, Terms, Total
+from ledger.management.examples import CommandWithExamples
+from ledger.management.progress import progress_bar
+from ledger.rules.entries import BY_AN_IMPORT
+
+NOT_ALL, INVALID, AGAIN = 1, 2, 4
+MOST_ERRORS: Final = 20
+CSV: Final = ".csv"
+
+
+class Command(CommandWithExamples):
+    """Checks the whole file first, then imports it in transactions of 1,000 rows. A repeated import continues."""
+
+    help = (
+        f"Import credits from a file: opening balances, live grants, or history at its own times ({', '.join(OPERATIONS)}). Each "
+        "row is imported once, however often the command runs. The whole file is checked first; one with an invalid row is not "
+        "begun. Exit codes: 0 everything imported and equal to the totals, 1 rows refused or totals that differ, 2 an invalid "
+        "file or bad arguments (nothing was imported), 4 others wrote to the same holders: run it again."
+    )
+    examples = (
+        ("import_ledger opening.csv --dry-run", "show what an import would do"),
+        ("import_ledger opening.csv --totals totals.csv", "import, and compare every account with the source's totals"),
+        ("import_ledger grants.ndjson --source stripe --credit-type usd_cents", "what is left of Stripe's credit grants"),
+        ("import_ledger wallets.ndjson --source lago --decimals 2", "the history of Lago's wallets, in hundredths of a credit"),
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """See `help`."""
+        parser.add_argument("file", type=Path, help="NDJSON, or by its ending .json (a list) or .csv")
+        parser.add_argument("--source", choices=SOURCES, default="rows", help="whose format it has; default: our own rows")
+        parser.add_argument("--credit-type", default="credits", metavar="TYPE", help="of rows without one; default: %(default)s")
+        parser.add_argument("--decimals", type=int, default=0, choices=range(13), metavar="N", help="of another source's credits")
+        parser.add_argument(
+            "--totals", type=Path, metavar="FILE", help="rows of holder, credit_type and available to compare with"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="show what would be imported; write nothing")
+        parser.add_argument(
+            "--workers", type=int, default=2, choices=range(1, 17), metavar="N", help="threads; default: %(default)s"
+        )
+        parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+        parser.add_argument("--no-progress", action="store_true", help="no progress line on a terminal")
+
+    def handle(self, *, file: Path, dry_run: bool, **options: Any) -> None:
+        """Check the file, import it, compare, and print what was done."""
+        terms = Terms(options["credit_type"], options["decimals"])
+        source, actor = options["source"], f"{BY_AN_IMPORT}{getpass.getuser()}"
+        try:
+            count = _checked(file, source, terms, actor)
+            totals = [*SOURCES[source](read_lines(file), terms).totals, *_totals(options["totals"], terms)]
+            rows = _rows(file, source, terms, actor)
+            importer = Importer(ImportSummary(MOST_ERRORS))
+            shown = not options["no_progress"] and self.stderr.isatty()
+            with (
+                preview(one_snapshot=True) if dry_run else nullcontext(),
+                progress_bar("Importing", "rows", shown=shown) as update,
+            ):
+                workers = 1 if dry_run else options["workers"]
+                importer.import_all(rows, workers=workers, done=lambda done: update(done, count))
+                different = list(differences(totals))
+        except (SourceError, OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"{file}: {error}. Nothing was imported.", returncode=INVALID) from error
+        except Retryable as error:
+            raise CommandError(f"{error}. Run the same import again: it continues.", returncode=AGAIN) from error
+        as_json = options["format"] == "json"
+        self.stdout.write(
+            _as_json(importer.summary, different) if as_json else _as_text(importer.summary, different, dry_run=dry_run)
+        )
+        if importer.summary.not_imported or different:
+            raise SystemExit(NOT_ALL)
+
+
+def _rows(file: Path, source: str, terms: Terms, actor: str) -> Iterator[ImportRow]:
+    for row in _read(file, source, terms, actor):
+        if isinstance(row, ImportRow):
+            yield row
+
+
+def _read(file: Path, source: str, terms: Terms, actor: str) -> Iterator[ImportRow | list[RowError]]:
+    found: SourceRows = SOURCES[source](read_lines(file), terms)
+    return read_rows(iter(found.rows), actor=actor, from_text=source == "rows" and file.suffix == CSV)
+
+
+def _checked(file: Path, source: str, terms: Terms, actor: str) -> int:
+    """Return the number of rows, or end with the errors of the file."""
+    count, wrong = 0, 0
+    errors: list[RowError] = []
+    for row in _read(file, source, terms, actor):
+        count += 1
+        if not isinstance(row, ImportRow):
+            wrong += 1
+            errors += row[: MOST_ERRORS - len(errors)]
+    if errors:
+        rest = f"{wrong} of {count} rows are invalid. Nothing was imported."
+        raise CommandError("\n".join([*map(str, errors), rest]), returncode=INVALID)
+    return count
+
+
+def _totals(file: Path | None, terms: Terms) -> Iterator[Total]:
+    for line in [] if file is None else read_lines(file):
+        match line.value:
+            case {"holder": str(holder), "available": available}:
+                counted_in = (line.value or {}).get("credit_type", terms.credit_type)
+                yield (holder, counted_in), Terms("").amount(line.number, available)
+            case _:
+                raise SourceError(line.number, line.error or "needs holder and available")
+
+
+def _as_json(summary: ImportSummary, different: list[Difference]) -> str:
+    errors = [{"line": one.row.line, "result": one.result, "error": _why(one)} for one in summary.errors]
+    sums = [{"credit_type": each[0], "kind": each[1], "amount": amount} for each, amount in sorted(summary.credits.items())]
+    rows = {name: summary.rows[name] for name in RESULTS}
+    found = {"rows": rows, "credits": sums, "errors": errors, "differences": [each._asdict() for each in different]}
+    return json.dumps(found, indent=2)
+
+
+def _as_text(summary: ImportSummary, different: list[Difference], *, dry_run: bool) -> str:
+    lines = ["This would be imported; nothing was written." if dry_run else "Imported."]
+    lines += [f"{summary.rows[name]:>12,} rows {text}" for name, text in RESULTS.items() if summary.rows[name]]
+    lines += [f"{amount:>12,} {credit_type}: {kind}" for (credit_type, kind), amount in sorted(summary.credits.items())]
+    lines += [f"line {one.row.line}: {RESULTS[one.result]}: {_why(one)}" for one in summary.errors]
+    lines += [
+        f"{one.holder_id}, {one.credit_type}: {one.available:,} credits are available; the source says {one.expected:,}"
+        for one in different
+    ]
+    return "\n".join(lines)
+
+
+def _why(outcome: RowOutcome) -> str:
+    return str(outcome.error)

@@ -1,0 +1,178 @@
+"""Exports of Stripe, Lago and OpenMeter become rows; each with a worked example."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from ledger import services
+from ledger.models import Entry
+from ledger.testing import unique
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+def seconds(days: int) -> int:
+    """Unix time, so many days from now."""
+    return int((NOW + timedelta(days=days)).timestamp())
+
+
+def text(days: int) -> str:
+    """The same, as text."""
+    return f"{NOW + timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
+
+
+@pytest.fixture
+def holder(db: None) -> str:
+    return unique("cus")
+
+
+def imported(tmp_path: Path, objects: list[Any], *options: str) -> dict[str, Any]:
+    """What the command prints, after it ended with 0."""
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps({"object": "list", "data": objects}))
+    out = StringIO()
+    call_command("import_ledger", str(file), "--format", "json", "--workers", "1", *options, stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def monetary(value: int) -> dict[str, Any]:
+    return {"type": "monetary", "monetary": {"currency": "usd", "value": value}}
+
+
+def stripe_grant(holder: str, grant_id: str, value: int, **more: Any) -> dict[str, Any]:
+    """A credit grant as Stripe returns it."""
+    grant = {
+        "id": grant_id, "object": "billing.credit_grant", "amount": monetary(value), "category": "paid", "created": seconds(-60),
+        "customer": holder, "effective_at": seconds(-60), "expires_at": None, "livemode": True, "metadata": {}, "name": None,
+        "priority": 50, "test_clock": None, "updated": seconds(-60), "voided_at": None,
+        "applicability_config": {"scope": {"price_type": "metered"}},
+    }  # fmt: skip
+    return {**grant, **more}
+
+
+def stripe_movement(grant: str, credit: int = 0, debit: int = 0) -> dict[str, Any]:
+    """A credit balance transaction as Stripe returns it."""
+    return {
+        "id": unique("cbtxn"), "object": "billing.credit_balance_transaction", "created": seconds(-50), "credit_grant": grant,
+        "credit": {"amount": monetary(credit), "type": "credits_granted"} if credit else None,
+        "debit": {"amount": monetary(debit), "type": "credits_applied"} if debit else None,
+        "effective_at": seconds(-50), "livemode": True, "test_clock": None, "type": "credit" if credit else "debit",
+    }  # fmt: skip
+
+
+def test_what_is_left_of_stripes_credit_grants(holder: str, tmp_path: Path) -> None:
+    """Of 10.00 paid, 4.00 was applied; 5.00 is promotional until tomorrow; one is voided, one has expired, one is used up."""
+    objects = [
+        stripe_grant(holder, f"{holder}-1", 1000, metadata={"po": "7"}, name="Starter"),
+        stripe_grant(holder, f"{holder}-2", 500, category="promotional", expires_at=seconds(1), priority=10),
+        stripe_grant(holder, f"{holder}-3", 900, voided_at=seconds(-1)),
+        stripe_grant(holder, f"{holder}-4", 900, expires_at=seconds(-1)),
+        stripe_grant(holder, f"{holder}-5", 300),
+        stripe_movement(f"{holder}-1", credit=1000),
+        stripe_movement(f"{holder}-1", debit=400),
+        stripe_movement(f"{holder}-5", credit=300),
+        stripe_movement(f"{holder}-5", debit=300),
+    ]
+    found = imported(tmp_path, objects, "--source", "stripe", "--credit-type", "usd_cents")
+    assert (found["rows"]["imported"], found["differences"]) == (2, [])
+    paid, promotional = Entry.objects.filter(holder_id=holder).order_by("sequence")
+    assert (paid.sale["paid_minor"], paid.sale["currency"], paid.sale["document"]) == (600, "USD", f"{holder}-1")
+    assert promotional.sale is None
+    assert (paid.amount, paid.reason, paid.metadata, paid.credit_type) == (600, "Starter", {"po": "7"}, "usd_cents")
+    assert paid.effective_at == datetime.fromtimestamp(seconds(-60), UTC)
+    assert (promotional.amount, promotional.balance) == (500, 1100)
+    spend = services.spend(holder_id=holder, amount=600, credit_type="usd_cents", idempotency_key="s")
+    assert spend.drawn == ((2, 500), (1, 100))
+
+
+def lago(holder: str) -> list[dict[str, Any]]:
+    """A wallet as Lago returns it, and its transactions: 100 purchased and 20.5 granted, 28.25 invoiced; one has failed."""
+    wallet = {
+        "lago_id": f"w-{holder}", "external_customer_id": holder, "status": "active", "currency": "USD", "rate_amount": "1.5",
+        "credits_balance": "92.25", "consumed_credits": "28.25", "created_at": text(-90), "expiration_at": None,
+    }  # fmt: skip
+
+    def movement(name: str, kind: str, why: str, credits_: str, amount: str, days: int, **more: Any) -> dict[str, Any]:
+        return {
+            "lago_id": f"{name}-{holder}", "lago_wallet_id": f"w-{holder}", "status": "settled", "source": "manual",
+            "transaction_status": why, "transaction_type": kind, "amount": amount, "credit_amount": credits_,
+            "created_at": text(days), "settled_at": text(days), "metadata": [{"key": "po", "value": "7"}], **more,
+        }  # fmt: skip
+
+    return [
+        movement("t3", "outbound", "invoiced", "28.25", "42.38", -30),
+        movement("t1", "inbound", "purchased", "100.0", "150.0", -90),
+        movement("t2", "inbound", "granted", "20.5", "30.75", -80),
+        movement("t4", "inbound", "purchased", "50.0", "75.0", -20, status="failed", settled_at=None),
+        wallet,
+    ]
+
+
+def test_the_history_of_lagos_wallets(holder: str, tmp_path: Path) -> None:
+    found = imported(tmp_path, lago(holder), "--source", "lago", "--decimals", "2")
+    assert (found["rows"]["imported"], found["differences"]) == (3, [])
+    entries = list(Entry.objects.filter(holder_id=holder).order_by("sequence"))
+    assert [(entry.kind, entry.amount, entry.balance) for entry in entries] == [
+        ("grant", 10000, 10000), ("grant", 2050, 12050), ("spend", -2825, 9225),
+    ]  # fmt: skip
+    assert entries[0].sale["paid_minor"] == 15000
+    assert entries[1].sale is None
+    assert entries[2].drawn == [[2, 2050], [1, 775]]
+    assert entries[2].effective_at == datetime.fromisoformat(text(-30))
+    assert (entries[0].reference, entries[0].metadata) == (f"wallet w-{holder}", {"po": "7"})
+
+
+def test_credits_with_more_decimals_than_were_chosen_are_not_rounded(holder: str, tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"line 5: 92\.25 credits have more than 1 decimals; choose --decimals") as ended:
+        imported(tmp_path, lago(holder), "--source", "lago", "--decimals", "1")
+    assert ended.value.returncode == 2
+    assert not Entry.objects.filter(holder_id=holder).exists()
+
+
+def test_what_is_left_of_openmeters_grants(holder: str, tmp_path: Path) -> None:
+    def grant(name: str, amount: float, **more: Any) -> dict[str, Any]:
+        return {
+            "id": f"{name}-{holder}", "entitlementId": f"e-{holder}", "amount": amount, "priority": 1, "effectiveAt": text(-60),
+            "expiration": {"duration": "MONTH", "count": 12}, "expiresAt": text(300), "maxRolloverAmount": amount, "metadata": {},
+            "createdAt": text(-60), "updatedAt": text(-60), **more,
+        }  # fmt: skip
+
+    entitlement = {
+        "id": f"e-{holder}", "type": "metered", "featureKey": "gpt_4_tokens", "subjectKey": "someone", "customerKey": holder,
+        "grants": [grant("a", 100), grant("b", 50), grant("c", 70, voidedAt=text(-1)), grant("d", 30, effectiveAt=text(5))],
+        "history": {"windowedHistory": [], "burndownHistory": [
+            {"grantBalancesAtEnd": {f"a-{holder}": 90, f"b-{holder}": 50}},
+            {"grantBalancesAtEnd": {f"a-{holder}": 12.5, f"b-{holder}": 50, f"c-{holder}": 70, f"d-{holder}": 30}},
+        ]},
+    }  # fmt: skip
+    found = imported(tmp_path, [entitlement], "--source", "openmeter", "--credit-type", "tokens", "--decimals", "1")
+    assert (found["rows"]["imported"], found["differences"]) == (3, [])
+    entries = Entry.objects.filter(holder_id=holder).order_by("sequence")
+    assert [(entry.amount, entry.idempotency_key) for entry in entries] == [
+        (125, f"import/a-{holder}"), (500, f"import/b-{holder}"), (300, f"import/d-{holder}"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "why"),
+    [
+        ("stripe", {"object": "customer"}, "is neither a billing.credit_grant nor a billing.credit_balance_transaction"),
+        ("lago", {"lago_id": "x"}, "is neither a wallet nor a wallet transaction"),
+        ("openmeter", {"id": "x"}, "is not an entitlement with its grants"),
+        (
+            "lago",
+            {"lago_wallet_id": "w", "status": "settled", "settled_at": text(-1)},
+            "is of wallet w, which is not in the file",
+        ),
+    ],
+)
+def test_an_object_of_another_kind_is_named(db: None, tmp_path: Path, source: str, line: dict[str, Any], why: str) -> None:
+    with pytest.raises(CommandError, match=f"line 1: {why}") as ended:
+        imported(tmp_path, [line], "--source", source)
+    assert ended.value.returncode == 2
