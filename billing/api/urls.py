@@ -4,7 +4,7 @@ from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
 from billing.api.calls import catalogue, customers, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, pdfs
+from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
@@ -41,6 +41,7 @@ urlpatterns: list[URLPattern] = [
     path("plans", catalogue.Plans.as_view()),
     path("plans/<ref:ref>", catalogue.OnePlan.as_view()),
     path("ratings", ratings.Ratings.as_view()),
+    path("tax-summary", taxes.TaxSummary.as_view()),
     path("sellers", sellers.Sellers.as_view()),
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
     path("coupons", catalogue.Coupons.as_view()),

@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse, reverse_lazy
 
+from billing.permissions import VIEW_INVOICE
 from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
 
 
@@ -59,6 +60,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Subscriptions", "autorenew", "billing.subscription"),
             _list("Invoices", "description", "billing.invoice"),
             _list("Credit notes", "undo", "billing.creditnote"),
+            _page("Taxes", "receipt_long", "billing_tax_summary", VIEW_INVOICE),
             _list("Plans", "sell", "billing.plan"),
             _list("Coupons", "percent", "billing.coupon"),
             _list("Sellers", "storefront", "billing.seller"),

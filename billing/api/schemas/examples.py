@@ -166,3 +166,10 @@ USAGE_EVENT: dict[str, Any] = {
     "occurred_at": "2026-01-10T10:00:00.000000Z", "properties": {"region": "eu"}, "recorded_at": "2026-01-10T10:00:01.250000Z",
     "corrects": None, "cancels": None, "corrected_by": None,
 }  # fmt: skip
+TAX_SUMMARY: dict[str, Any] = {
+    "month": "2026-02",
+    "rows": [
+        {"seller": "default", "currency": "EUR", "country": "DE", "category": "S", "rate": "19", "base_minor": 124000,
+         "tax_minor": 23560},
+    ],
+}  # fmt: skip

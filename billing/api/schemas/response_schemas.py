@@ -404,3 +404,25 @@ class GeneratedInvoicesSerializer(ResponseSchema):
     """The new invoices."""
 
     invoices = InvoiceSerializer(many=True)
+
+
+# Taxes -----------------------------------------------------------------------------------------------
+
+
+class TaxRowSerializer(ResponseSchema):
+    """What was charged in a country at one rate."""
+
+    seller = text()
+    currency = text()
+    country = text(help_text="Of the buyer, or else of the seller; empty if neither has one.")
+    category = text()
+    rate = decimal()
+    base_minor = sum_of_minor()
+    tax_minor = sum_of_minor()
+
+
+class TaxSummarySerializer(ResponseSchema):
+    """The taxes of a month."""
+
+    month = text()
+    rows = TaxRowSerializer(many=True)

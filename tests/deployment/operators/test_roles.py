@@ -30,6 +30,7 @@ PAGES = {
     "Subscriptions": "/admin/billing/subscription/",
     "Invoices": "/admin/billing/invoice/",
     "Credit notes": "/admin/billing/creditnote/",
+    "Taxes": "/admin/billing/invoice/tax-summary/",
     "Plans": "/admin/billing/plan/",
     "Coupons": "/admin/billing/coupon/",
     "Sellers": "/admin/billing/seller/",
@@ -37,6 +38,7 @@ PAGES = {
     "API keys": "/admin/ledger/apikey/",
     "Operators": "/admin/auth/user/",
     "Groups": "/admin/auth/group/",
+    "Approvals": "/admin/ledger/approval/",
     "Staff log": "/admin/ledger/staffevent/",
     "Failed logins": "/admin/axes/accessattempt/",
 }

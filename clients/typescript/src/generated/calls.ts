@@ -166,6 +166,8 @@ export const CALLS = {
   plan: {"id": "readPlan", "method": "GET", "path": "/v1/plans/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Rate usage. */
   rateUsage: {"id": "rate", "method": "POST", "path": "/v1/ratings", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** Read the taxes of a month. */
+  taxSummary: {"id": "readTaxSummary", "method": "GET", "path": "/v1/tax-summary", "query": ["month", "seller"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List sellers. */
   sellers: {"id": "listSellers", "method": "GET", "path": "/v1/sellers", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read a seller. */

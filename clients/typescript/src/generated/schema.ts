@@ -1487,6 +1487,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/tax-summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the taxes of a month
+         * @description Net and tax by seller, currency, country, category and rate, of the invoices issued in the month less its credit notes. A document that is voided lowers the month in which it is voided, so a month that is over does not change.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readTaxSummary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sellers": {
         parameters: {
             query?: never;
@@ -6292,6 +6314,34 @@ export interface components {
             reason: string;
             since: string;
         };
+        /** @description What was charged in a country at one rate. */
+        TaxRow: {
+            seller: string;
+            currency: string;
+            /** @description Of the buyer, or else of the seller; empty if neither has one. */
+            country: string;
+            category: string;
+            rate: string;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            base_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            tax_minor: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description The taxes of a month. */
+        TaxSummary: {
+            month: string;
+            rows: components["schemas"]["TaxRow"][];
+        };
         /** @enum {string} */
         TimingEnum: "advance" | "arrears";
         /** @description Credits to move to another holder. */
@@ -8938,6 +8988,8 @@ export interface components {
         ReadPlanProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         RateProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadTaxSummaryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ListSellersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -20308,6 +20360,105 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["RateProblem"];
+                };
+            };
+        };
+    };
+    readTaxSummary: {
+        parameters: {
+            query: {
+                /** @description The month, by the days of issue, such as 2026-02. */
+                month: string;
+                /** @description Only documents of this seller. */
+                seller?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The taxes. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaxSummary"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTaxSummaryProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTaxSummaryProblem"];
                 };
             };
         };

@@ -1583,6 +1583,26 @@ class Suspension(TypedDict):
     since: str
 
 
+class TaxRow(TypedDict):
+    """What was charged in a country at one rate."""
+
+    seller: str
+    currency: str
+    country: str
+    category: str
+    rate: str
+    base_minor: int
+    tax_minor: int
+    exact_integers: NotRequired[dict[str, str]]
+
+
+class TaxSummary(TypedDict):
+    """The taxes of a month."""
+
+    month: str
+    rows: list[TaxRow]
+
+
 class TransferOperation(TypedDict):
     """A transfer in a batch."""
 

@@ -80,6 +80,7 @@ from credit_ledger.generated.bodies import (
     SubscriptionDetail,
     SubscriptionSummary,
     SuspendedBilling,
+    TaxSummary,
     TypesEnum,
     UnusedTimeEnum,
     UsageEvent,
@@ -2257,6 +2258,21 @@ def rate_usage(
             "already_billed": absent_if_none(already_billed),
             "credits_available": absent_if_none(credits_available),
         },
+    )
+
+
+def tax_summary(*, month: str, seller: str | None = None) -> Call[TaxSummary]:
+    """Read the taxes of a month.
+
+    Net and tax by seller, currency, country, category and rate, of the invoices issued in the month less its credit notes. A
+    document that is voided lowers the month in which it is voided, so a month that is over does not change.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/tax-summary"),
+        query={"month": month, "seller": absent_if_none(seller)},
     )
 
 
