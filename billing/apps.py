@@ -18,6 +18,9 @@ SIGNALS: Final = {
     "invoice.paid": "An invoice was paid: by credits, by a credit note, or as somebody recorded.",
     "invoice.void": "An invoice was voided.",
     "invoice.uncollectible": "An invoice was marked uncollectible.",
+    "purchase.paid": "The money of a purchase is in, and recorded.",
+    "purchase.granted": "The credits of a purchase were added.",
+    "purchase.returned": "Money of a purchase was returned, and what it had bought was revoked as far as it was unspent.",
     "subscription.suspended": "The billing of a subscription was suspended, and waits for a person.",
     "subscription.resumed": "A person resumed the billing of a subscription.",
 }

@@ -97,6 +97,16 @@ class CreditExceedsInvoice(Refused):
     lines: Annotated[list[CreditableLine], ListOf(Members(CreditableLine), "The creditable amount of each line.", most=10_000)]
 
 
+class ReturnExceedsPurchase(Refused):
+    """The return exceeds what is left of the purchase's money."""
+
+    code = "return-exceeds-purchase"
+    title = "The return exceeds the rest of the purchase"
+
+    purchase: Annotated[int, Count("The purchase, by its id.")]
+    returnable_minor: Annotated[int, Count("The money that was not returned yet.")]
+
+
 class CustomerStillBilled(Refused):
     """`manage.py erase_customer` cannot erase the customer before everything is billed."""
 

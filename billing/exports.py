@@ -17,6 +17,10 @@ from billing.models import (
     Invoice,
     InvoiceTax,
     Line,
+    Purchase,
+    PurchaseGrant,
+    PurchaseReturn,
+    ReturnSettlement,
     Subscription,
     UsageEvent,
 )
@@ -31,6 +35,7 @@ FORMS: Final[tuple[tuple[Any, Form], ...]] = (
 REFERENCES: Final = {
     "customer": "(SELECT ref FROM billing_customer WHERE id = e.{})",
     "subscription": "(SELECT ref FROM billing_subscription WHERE id = e.{})",
+    "pack": "(SELECT code FROM billing_pack WHERE id = e.{})",
     "coupon": "(SELECT code FROM billing_coupon WHERE id = e.{})",
 }
 
@@ -57,6 +62,9 @@ def _of_invoice(rows: str) -> dict[str, str]:
     }
 
 
+_OF_PURCHASE: Final = {
+    "customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_CUSTOMER.format('p.customer_id')})"
+}
 _OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
 _OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
 _OF_CREDIT: Final = {
@@ -108,6 +116,16 @@ EXPORTS: Final = (
     _export("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),
     _export("credit-notes", "a credit note or deposit", CreditNote, _THEIRS, order="e.id", dated="issue_date"),
     _export("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
+    _export(
+        "purchases", "money that came in for a pack", Purchase, {"customer": _THEIRS["customer"]}, order="e.id", dated="paid_at"
+    ),
+    _export("purchase-grants", "credits that a purchase added", PurchaseGrant, _OF_PURCHASE, order="e.id", dated="recorded_at"),
+    _export(
+        "purchase-returns", "money of a purchase that went back", PurchaseReturn, _OF_PURCHASE, order="e.id", dated="returned_at"
+    ),
+    _export(
+        "return-settlements", "what a return did to credits", ReturnSettlement, _OF_PURCHASE, order="e.id", dated="recorded_at"
+    ),
     _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     _export(
         "credit-refunds", "credit that was paid out", CreditRefund, {"customer": _THEIRS["customer"]}, order="e.id",

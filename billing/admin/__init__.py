@@ -9,5 +9,6 @@ if not installed.missing():
     from billing.admin import runs
     from billing.admin.documents import credit_notes, invoices
     from billing.admin.orders import catalogue, customers, sellers, subscriptions
+    from billing.admin.payments import packs, purchases
 
-    __all__ = ["catalogue", "credit_notes", "customers", "invoices", "runs", "sellers", "subscriptions"]
+    __all__ = ["catalogue", "credit_notes", "customers", "invoices", "packs", "purchases", "runs", "sellers", "subscriptions"]

@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from billing.admin.cells import list_url
 from billing.metering.partitions import month_after, months_ahead
-from billing.models import Invoice, Run, ScheduledTask, Subscription, SuspendedBilling
+from billing.models import DuePurchase, Invoice, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from billing.permissions import VIEW_INVOICE, VIEW_RUN, VIEW_SUBSCRIPTION
+from billing.permissions import VIEW_INVOICE, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
 from billing.reads.documents import overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention
@@ -35,6 +35,8 @@ def items(request: Any) -> list[Attention]:
         found += [*_runs(), *_audit()]
     if may(VIEW_INVOICE):
         found += [*_past_grace(), *_overdue()]
+    if may(VIEW_PURCHASE):
+        found += _purchases()
     if may(VIEW_RUN):
         found += _partitions()
     return found
@@ -57,6 +59,17 @@ def _suspended() -> list[Attention]:
     all_of_them = f"{reverse('admin:billing_subscription_changelist')}?suspended=yes"
     url = row_url(Subscription, first.subscription_id) if many == "1" else all_of_them
     return [Attention(tone="danger", text=text, url=url)]
+
+
+def _purchases() -> list[Attention]:
+    """Purchases whose next step has failed, so that a worker tries it again."""
+    many, first = _count(DuePurchase.objects.exclude(error="").order_by("pk"))
+    if first is None:
+        return []
+    noun = "purchase is" if many == "1" else "purchases are"
+    text = f"{many} {noun} paid, and the credits could not be added or revoked yet, such as of purchase {first.purchase_id}."
+    url = row_url(Purchase, first.purchase_id) if many == "1" else list_url(Purchase, waiting="yes")
+    return [Attention(tone="warning", text=text, url=url)]
 
 
 def _runs() -> list[Attention]:

@@ -33,6 +33,7 @@ CATALOGUE = "Catalogue"
 SUBSCRIPTIONS = "Subscriptions"
 USAGE = "Usage"
 INVOICES = "Invoices"
+PAYMENTS = "Payments"
 
 REF_PATH = OpenApiParameter(
     "ref",
@@ -65,6 +66,14 @@ EVENT_PATH = OpenApiParameter(
     description="The event's idempotency key, with %2F for each slash.",
     examples=[OpenApiExample("key", "call-8812")],
 )
+PURCHASE_PATH = OpenApiParameter(
+    "purchase_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the purchase.",
+    examples=[OpenApiExample("purchase", 1)],
+)
+NO_PURCHASE = NotFound(resource="purchase", ref=1)
 NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
 NO_INVOICE = NotFound(resource="invoice", ref=1)

@@ -5,6 +5,7 @@ from django.urls.converters import IntConverter, StringConverter
 
 from billing.api.calls import catalogue, customers, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
+from billing.api.calls.payments import packs, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
@@ -16,7 +17,7 @@ class RefConverter(StringConverter):
 
 
 class InvoiceIdConverter(IntConverter):
-    """The id of an invoice or credit note in a path, in its one spelling."""
+    """The id of an invoice, credit note or purchase in a path, in its one spelling."""
 
     regex = "[1-9][0-9]{0,17}"
 
@@ -46,6 +47,11 @@ urlpatterns: list[URLPattern] = [
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
     path("coupons", catalogue.Coupons.as_view()),
     path("coupons/<ref:ref>", catalogue.OneCoupon.as_view()),
+    path("packs", packs.Packs.as_view()),
+    path("packs/<ref:ref>", packs.OnePack.as_view()),
+    path("purchases", purchases.Purchases.as_view()),
+    path("purchases/<invoice_id:purchase_id>", purchases.OnePurchase.as_view()),
+    path("purchases/<invoice_id:purchase_id>/returns", purchases.PurchaseReturns.as_view()),
     path("subscriptions", subscriptions.Subscriptions.as_view()),
     path("subscriptions/<ref:ref>", subscriptions.OneSubscription.as_view()),
     path("subscriptions/<ref:ref>/amendments", subscriptions.Amendments.as_view()),

@@ -11,6 +11,8 @@ from django.db.models import F, Q
 from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
+from billing.auditing.purchases import NAMED_ENTRIES as ENTRIES_OF_PURCHASES
+from billing.auditing.purchases import PURCHASE_LAWS
 from billing.auditing.unbilled_usage import never_billed
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
@@ -178,7 +180,7 @@ CHECKS = {
 }
 
 # The entries of the ledger that billing names: the record that names each, and its holder, credit type, sequence and kind.
-NAMED_ENTRIES = """
+NAMED_ENTRIES = f"""
     SELECT format('allowance claim %s', c.id), c.snapshot ->> 'holder_id', c.snapshot ->> 'credit_type',
         (c.snapshot ->> 'grant')::bigint, 'grant'
     FROM billing_claim AS c WHERE c.kind = 5 AND c.snapshot ->> 'grant' IS NOT NULL
@@ -192,6 +194,8 @@ NAMED_ENTRIES = """
     SELECT format('credit note %s', n.id), coalesce(p.holder_id, ''), coalesce(p.credit_type, ''), n.refund_sequence, 'refund'
     FROM billing_creditnote AS n LEFT JOIN billing_creditpayment AS p ON p.invoice_id = n.invoice_id
     WHERE n.refund_sequence IS NOT NULL
+    UNION ALL
+    {ENTRIES_OF_PURCHASES}
 """
 
 UNKNOWN_INVOICES = """
@@ -272,7 +276,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
-    for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS).items():
+    for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS).items():
         yield name, _found(holders_time(sql, holder=HOLDER_OF_INVOICE))
     yield "digest of a document", _broken(DOCUMENTS, "{} {}")
     yield "digest of a transition", _broken(TRANSITIONS, "subscription {}, transition {}")

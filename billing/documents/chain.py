@@ -118,6 +118,7 @@ REGISTERED: Final = (
         RegisteredTable(f"billing_{name}", is_fixed=True)
         for name in (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
+            "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement",
         )
     ),
     *(

@@ -545,7 +545,8 @@ BEGIN
     -- Only ever inserted.
     FOREACH name IN ARRAY ARRAY[
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
-        'billing_transition', 'billing_seller', 'billing_creditrefund'
+        'billing_transition', 'billing_seller', 'billing_creditrefund',
+        'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -554,7 +555,7 @@ BEGIN
 
     -- Intent that documents refer to never changes. Another process may lock these rows FOR UPDATE while it sells them, and needs the
     -- right to UPDATE for that; so the trigger refuses the updates that this right would allow.
-    FOREACH name IN ARRAY ARRAY['billing_plan', 'billing_price', 'billing_coupon'] LOOP
+    FOREACH name IN ARRAY ARRAY['billing_plan', 'billing_price', 'billing_coupon', 'billing_pack'] LOOP
         EXECUTE format('CREATE TRIGGER frozen BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
@@ -667,6 +668,73 @@ END $$;
 CREATE TRIGGER told AFTER INSERT OR UPDATE OF resumed_at ON billing_suspendedbilling
     FOR EACH ROW EXECUTE FUNCTION billing_tell_suspension();
 
+CREATE FUNCTION billing_tell_purchase() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('purchase.paid') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'purchase.paid', NEW.holder_id, NEW.holder_id, json_build_object(
+            'id', NEW.id,
+            'holder_id', NEW.holder_id,
+            'pack', pack.code,
+            'version', pack.version,
+            'provider', NEW.provider,
+            'payment', NEW.payment,
+            'currency', NEW.currency,
+            'paid_minor', NEW.paid_minor
+        )
+        FROM billing_pack AS pack WHERE pack.id = NEW.pack_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_purchase FOR EACH ROW EXECUTE FUNCTION billing_tell_purchase();
+
+CREATE FUNCTION billing_tell_purchase_grant() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('purchase.granted') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'purchase.granted', purchase.holder_id, purchase.holder_id, json_build_object(
+            'id', purchase.id,
+            'holder_id', purchase.holder_id,
+            'credit_type', purchase.credit_type,
+            'credits', NEW.credits,
+            'bonus', NEW.bonus,
+            'entries', NEW.entries
+        )
+        FROM billing_purchase AS purchase WHERE purchase.id = NEW.purchase_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_purchasegrant FOR EACH ROW EXECUTE FUNCTION billing_tell_purchase_grant();
+
+CREATE FUNCTION billing_tell_return() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('purchase.returned') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'purchase.returned', purchase.holder_id, purchase.holder_id, json_build_object(
+            'id', purchase.id,
+            'holder_id', purchase.holder_id,
+            'kind', returned.kind,
+            'payment', returned.payment,
+            'currency', purchase.currency,
+            'amount_minor', returned.amount_minor,
+            'credits', NEW.taken_credits,
+            'bonus', NEW.taken_bonus,
+            'claim_credits', NEW.share_credits - NEW.taken_credits,
+            'claim_minor', NEW.claim_minor
+        )
+        FROM billing_purchase AS purchase JOIN billing_purchasereturn AS returned ON returned.id = NEW.purchase_return_id
+        WHERE purchase.id = NEW.purchase_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_returnsettlement FOR EACH ROW EXECUTE FUNCTION billing_tell_return();
+
 -- What is registered ----------------------------------------------------------------------------------
 
 -- What a customer ordered, and who the customer is.
@@ -680,6 +748,11 @@ CALL ledger_have_registered('billing_charge', '{id}');
 CALL ledger_have_registered('billing_plan', '{id}');
 CALL ledger_have_registered('billing_price', '{id}');
 CALL ledger_have_registered('billing_coupon', '{id}');
+CALL ledger_have_registered('billing_pack', '{id}');
+CALL ledger_have_registered('billing_purchase', '{id}');
+CALL ledger_have_registered('billing_purchasegrant', '{id}');
+CALL ledger_have_registered('billing_purchasereturn', '{id}');
+CALL ledger_have_registered('billing_returnsettlement', '{id}');
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
 CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
 CALL ledger_have_registered('billing_seller', '{id}');

@@ -1,7 +1,8 @@
 """The rows of billing: intent, claims, and documents.
 
 Orders write the intent (plans, customers, subscriptions, item versions, amendments, charges); the generator only reads it.
-Claims record what is billed. Documents are invoices and credit notes with their lines and taxes, frozen after finalisation."""
+Claims record what is billed. Documents are invoices and credit notes with their lines and taxes, frozen after
+finalisation. Packs are on sale; purchases record money that came in for them, and returns money that went back."""
 
 from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Plan, Price
 from billing.models.claims import Claim, Cursor
@@ -20,6 +21,7 @@ from billing.models.invoices import (
     Seller,
     Transition,
 )
+from billing.models.payments import DuePurchase, Pack, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
 from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
 from billing.models.subscriptions import Amendment, Charge, Customer, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.usage import DroppedMonth, UsageEvent, UsageKey

@@ -81,7 +81,12 @@ KEY_REQUEST: Final = LockName(
 PLAN: Final = LockName("plan", "plan/{code}", "writing a version of a plan")
 COUPON: Final = LockName("coupon", "coupon/{code}", "writing a coupon")
 SELLERS: Final = LockName("sellers", "database/sellers", "recording a seller, so that each prefix of numbers has one seller")
+PACK: Final = LockName("pack", "pack/{code}", "writing a version of a pack")
 CUSTOMER: Final = LockName("customer", "customer/{customer}", "writing a customer")
+PURCHASE_PAYMENT: Final = LockName(
+    "purchase_payment", "purchase_payment/{provider}/{key}", "recording a purchase, once per payment"
+)
+PURCHASE: Final = LockName("purchase", "purchase/{purchase}", "returns of a purchase, and what it does to credits")
 SUBSCRIPTION_INTENT: Final = LockName(
     "subscription_intent", "subscription_intent/{subscription}", "subscribing, amending and charging; never invoice generation"
 )

@@ -74,6 +74,13 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_charge": APPEND,
     "billing_coupon": APPEND,
     "billing_customercoupon": (*APPEND, columns("taken_off_at")),
+    # What is on sale, and money. What is to be done for a purchase is deleted when it is done.
+    "billing_pack": APPEND,
+    "billing_purchase": APPEND,
+    "billing_purchasegrant": APPEND,
+    "billing_purchasereturn": APPEND,
+    "billing_returnsettlement": APPEND,
+    "billing_duepurchase": CHANGE_AND_DELETE,
     # What was used.
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,

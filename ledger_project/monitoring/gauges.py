@@ -40,8 +40,12 @@ OVERDUE = timedelta(hours=1)
 PAGES_A_READING = 5
 """How many pages of 1,000 accounts each reading checks for overdue expirations."""
 
-SUSPENDED = f"""
-SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended
+OF_BILLING = f"""
+SELECT
+    (SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended),
+    (SELECT count(*) FROM (
+        SELECT FROM billing_duepurchase WHERE since < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
+    ) AS overdue)
 """
 WEBHOOKS = f"""
 SELECT count(*) FILTER (WHERE w.disabled_at IS NULL),
@@ -172,10 +176,12 @@ def _lock_waits() -> Families:
     yield _gauge("ledger_lock_longest_wait_seconds", text, max((float(longest_s) for _, longest_s in found), default=0.0))
 
 
-def _suspended() -> Families:
+def _billing() -> Families:
+    (suspended, overdue) = _row(OF_BILLING)
     text = f"Subscriptions that are not billed until a person resumes them, up to {MOST_COUNTED:,}."
-    (suspended,) = _row(SUSPENDED)
     yield _gauge("ledger_billing_suspended_subscriptions", text, suspended)
+    text = f"Purchases whose credits could not be added or revoked for more than an hour, up to {MOST_COUNTED:,}."
+    yield _gauge("ledger_purchases_overdue", text, overdue)
 
 
 def _signals() -> Families:
@@ -290,7 +296,7 @@ READS: tuple[Callable[[], Families], ...] = (
     _connections,
     _nodes,
     _lock_waits,
-    _suspended,
+    _billing,
     _signals,
     _recurring_grants,
     _runs,

@@ -17,6 +17,9 @@ from billing.exports import EXPORTS
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Invoice
+from billing.payments.purchases.recording import record_return
+from billing.payments.purchases.settling import settle
+from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.exchange.exports import export
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
@@ -25,11 +28,12 @@ pytestmark = pytest.mark.django_db
 
 NOT_ABOUT_A_CUSTOMER = {
     "billing_plan", "billing_price", "billing_coupon", "billing_seller", "billing_numberseries", "billing_run",
-    "billing_runresult", "billing_scheduledtask", "billing_requestkey", "billing_droppedmonth",
+    "billing_runresult", "billing_scheduledtask", "billing_requestkey", "billing_droppedmonth", "billing_pack",
+    "billing_duepurchase",
 }  # fmt: skip
-"""The catalogue, the seller, and what runs and requests did."""
+"""The catalogue, the seller, what runs and requests did, and what is to be done."""
 FOLLOWS = {
-    "billing_item", "billing_itemversion", "billing_claim", "billing_cursor", "billing_couponuse", "billing_creditnoteuse",
+    "billing_item", "billing_itemversion", "billing_claim", "billing_cursor", "billing_couponuse",
     "billing_creditpayment", "billing_transition", "billing_suspendedbilling", "billing_usagekey",
 }  # fmt: skip
 """How the generator works from what is exported, and what documents and entries say as well."""
@@ -67,6 +71,17 @@ def test_rows_are_exported_by_customer_and_by_subscription(two_customers: None) 
     assert lines("credit-notes", customer="C-2") == []
     assert len(lines("credit-note-lines", customer="C-1")) == 1
     assert len(lines("invoices")) == 2
+
+
+def test_purchases_are_exported_with_what_became_of_them(two_customers: None) -> None:
+    purchase = PurchaseFactory(customer="C-1", holder_id="holder-1")
+    record_return(purchase=purchase.pk, kind="refund", payment="r-1")
+    settle(purchase.pk)
+    [row] = lines("purchases", customer="C-1")
+    assert (row["payment"], row["paid_minor"], row["customer"]) == (purchase.payment, 2000, "C-1")
+    for name in ("purchase-grants", "purchase-returns", "return-settlements"):
+        assert [each["purchase"] for each in lines(name, customer="C-1")] == [purchase.pk], name
+        assert lines(name, customer="C-2") == []
 
 
 def test_documents_are_chosen_by_their_day_of_issue(two_customers: None) -> None:

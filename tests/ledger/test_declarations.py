@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.documents import credit_notes, invoices, sellers
 from billing.documents.printing.brand import Logo
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
+from billing.payments import packs
 from billing.rating.names import Names
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
@@ -69,12 +71,15 @@ def in_modules() -> dict[str, Shape[Any]]:
         usage,
         credit_notes,
         invoices,
+        packs,
+        payment_schemas,
     )
     records = {
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)
     }
     # Prices are read by the shape of their model.
     records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, Price}
+    records -= {payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
@@ -92,6 +97,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         billing_schemas.CHARGE,
         billing_schemas.CUSTOMER_CHANGE,
         billing_schemas.SELLER,
+        payment_schemas.PURCHASE_BODY,
+        payment_schemas.RETURN_BODY,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
     return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}

@@ -20,6 +20,9 @@ from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
 from billing.orders.overrides import PriceOverride
+from billing.payments.packs import create_pack
+from billing.payments.purchases.recording import record_purchase, record_return
+from billing.payments.purchases.settling import settle
 from ledger import services
 from ledger.entries.rows import copy_line
 from ledger.errors import InsufficientCredits
@@ -54,6 +57,7 @@ def make_history() -> None:
     _alerts()
     _usage_that_was_dropped()
     _two_sellers()
+    _purchases()
     _billed_customer()
     _corrected_subscription()
     _customer_with_minimum()
@@ -158,6 +162,17 @@ def _usage_that_was_dropped() -> None:
 
 def _two_sellers() -> None:
     record_seller(SELLER, actor="admin:mara")
+
+
+def _purchases() -> None:
+    """One that was granted and returned in part, and one whose money went back before its credits were added."""
+    for name, refund in (("ada", 500), ("bob", 2000)):
+        pack = create_pack(code=f"pack-{name}", name="Starter", credits=1000, bonus=100, currency="EUR", price_minor=2000)
+        purchase = record_purchase(pack=pack.code, holder_id=name, payment=f"p-{name}", actor="key:shop")
+        for kind, amount in (("refund", refund), ("dispute", 2000 - refund or None)):
+            if amount:
+                record_return(purchase=purchase.pk, kind=kind, payment=f"{kind}-{name}", amount_minor=amount, reason="r")
+        settle(purchase.pk)
 
 
 def _billed_customer() -> None:

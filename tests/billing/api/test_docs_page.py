@@ -12,7 +12,7 @@ from billing.rating.prices.reading import FIELDS as PRICE_FIELDS
 from ledger_project.api.documents import openapi_document
 from tests.billing.rating.builders import usage_price
 
-BILLING_TAGS = {"Catalogue", "Subscriptions", "Usage", "Invoices"}
+BILLING_TAGS = {"Catalogue", "Subscriptions", "Usage", "Invoices", "Payments"}
 RESPONSES = ("Invoice", "InvoiceLine", "InvoiceTax", "CreditNote", "InvoiceTransition")
 
 
@@ -56,7 +56,7 @@ def names_of(document, schema):
 def test_every_call_is_named(document, section):
     seen = 0
     for path, method, _ in billing_calls(document):
-        written = re.sub(r"\{(invoice_id|credit_note_id)\}", "{id}", path)
+        written = re.sub(r"\{(invoice_id|credit_note_id|purchase_id)\}", "{id}", path)
         last = written.rsplit("/", 1)[1]
         assert written in section or f"`/{last}`" in section, f"{method} {path}"
         seen += 1

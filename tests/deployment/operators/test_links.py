@@ -20,6 +20,7 @@ from django.urls import URLPattern, URLResolver, resolve
 
 from billing.models import Run, RunResult, SuspendedBilling
 from billing.orders.subscriptions import Wish, amend_subscription
+from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
@@ -228,6 +229,7 @@ def billing_of_everything() -> list[str]:
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
     RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")
+    PurchaseFactory(customer="C-7")
     return [trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
 
 

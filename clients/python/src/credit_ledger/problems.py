@@ -520,6 +520,14 @@ class RefundExceedsSpend(Problem):
     exact_integers: dict[str, str] | None
 
 
+class ReturnExceedsPurchase(Problem):
+    """The return exceeds what is left of the purchase's money."""
+
+    SLUG = "return-exceeds-purchase"
+    purchase: int
+    returnable_minor: int
+
+
 class ReversalExceedsTransfer(Problem):
     """The reversal asks for more than the other holder still has of the transfer."""
 
@@ -710,6 +718,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "recurring-grant-not-found": RecurringGrantNotFound,
     "refund-exceeds-credit": RefundExceedsCredit,
     "refund-exceeds-spend": RefundExceedsSpend,
+    "return-exceeds-purchase": ReturnExceedsPurchase,
     "reversal-exceeds-transfer": ReversalExceedsTransfer,
     "revocation-exceeds-grant": RevocationExceedsGrant,
     "scope-missing": ScopeMissing,

@@ -180,6 +180,20 @@ export const CALLS = {
   createCoupon: {"id": "createCoupon", "method": "POST", "path": "/v1/coupons", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a coupon. */
   coupon: {"id": "readCoupon", "method": "GET", "path": "/v1/coupons/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List packs. */
+  packs: {"id": "listPacks", "method": "GET", "path": "/v1/packs", "query": ["limit", "cursor", "ref", "currency", "on_sale", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Create a pack. */
+  createPack: {"id": "createPack", "method": "POST", "path": "/v1/packs", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a pack. */
+  pack: {"id": "readPack", "method": "GET", "path": "/v1/packs/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List purchases. */
+  purchases: {"id": "listPurchases", "method": "GET", "path": "/v1/purchases", "query": ["limit", "cursor", "holder_id", "customer", "pack", "provider", "payment", "waiting", "since", "until", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Record a purchase. */
+  recordPurchase: {"id": "recordPurchase", "method": "POST", "path": "/v1/purchases", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a purchase. */
+  purchase: {"id": "readPurchase", "method": "GET", "path": "/v1/purchases/{purchase_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Record returned money. */
+  recordReturn: {"id": "recordReturn", "method": "POST", "path": "/v1/purchases/{purchase_id}/returns", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List subscriptions. */
   subscriptions: {"id": "listSubscriptions", "method": "GET", "path": "/v1/subscriptions", "query": ["limit", "cursor", "customer", "plan", "state", "suspended", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a subscription. */

@@ -359,6 +359,12 @@ export class RefundExceedsSpend extends Problem {
   readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
 }
 
+/** The return exceeds what is left of the purchase's money. */
+export class ReturnExceedsPurchase extends Problem {
+  readonly purchase = this.fact<number>("purchase");
+  readonly returnable_minor = this.fact<number>("returnable_minor");
+}
+
 /** The reversal asks for more than the other holder still has of the transfer. */
 export class ReversalExceedsTransfer extends Problem {
   readonly sequence = this.fact<number>("sequence");
@@ -506,6 +512,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "recurring-grant-not-found": RecurringGrantNotFound,
   "refund-exceeds-credit": RefundExceedsCredit,
   "refund-exceeds-spend": RefundExceedsSpend,
+  "return-exceeds-purchase": ReturnExceedsPurchase,
   "reversal-exceeds-transfer": ReversalExceedsTransfer,
   "revocation-exceeds-grant": RevocationExceedsGrant,
   "scope-missing": ScopeMissing,

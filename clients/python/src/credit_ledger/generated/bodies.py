@@ -52,6 +52,7 @@ IntervalEnum: TypeAlias = Literal["day", "week", "month", "year"]
 LanguageEnum: TypeAlias = Literal["en", "de"]
 LotStateEnum: TypeAlias = Literal["spendable", "not_yet_effective", "expired"]
 NewCouponKindEnum: TypeAlias = Literal["amount", "percentage"]
+NewReturnKindEnum: TypeAlias = Literal["refund", "dispute", "reinstated"]
 OverCaptureEnum: TypeAlias = Literal["refuse", "if_available"]
 PerEnum: TypeAlias = Literal["subscription", "customer"]
 PriceKindEnum: TypeAlias = Literal["recurring", "usage"]
@@ -89,6 +90,9 @@ TypesEnum: TypeAlias = Literal[
     "invoice.paid",
     "invoice.void",
     "invoice.uncollectible",
+    "purchase.paid",
+    "purchase.granted",
+    "purchase.returned",
     "subscription.suspended",
     "subscription.resumed",
 ]
@@ -389,6 +393,13 @@ class CreateCouponNames(TypedDict):
     de: NotRequired[str]
 
 
+class CreatePackNames(TypedDict):
+    """The name in languages in which it differs, by their codes."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
 class CreatePlanNames(TypedDict):
     """The name in languages of documents in which it differs, by their codes."""
 
@@ -401,6 +412,14 @@ class CreditBalance(TypedDict):
 
     customer: str
     balances: list[CurrencyBalance]
+
+
+class CreditEntry(TypedDict):
+    """An entry of the ledger."""
+
+    source: str
+    sequence: int
+    amount: int
 
 
 class CreditLine(TypedDict):
@@ -1061,6 +1080,23 @@ class OwnKey(TypedDict):
     concurrent_requests: int | None
 
 
+class Pack(TypedDict):
+    """A version of a pack."""
+
+    ref: str
+    version: int
+    name: str
+    names: dict[str, str]
+    credit_type: str
+    credits: int
+    bonus: int
+    currency: str
+    price_minor: int
+    expires_days: int | None
+    valid_from: str
+    valid_until: str | None
+
+
 class PackagePrice(TypedDict):
     """A price for each started package of units beyond the free units."""
 
@@ -1197,6 +1233,43 @@ class PriceOverride(TypedDict):
 
     prices: NotRequired[Mapping[str, Mapping[str, Any]]]
     percent_off: NotRequired[Decimal | str]
+
+
+class Purchase(TypedDict):
+    """Money that came in for a pack, and what became of the credits."""
+
+    id: int
+    state: str
+    provider: str
+    payment: str
+    pack: str
+    version: int
+    holder_id: str
+    customer: str | None
+    credit_type: str
+    credits: int
+    bonus: int
+    currency: str
+    paid_minor: int
+    paid_at: str
+    reference: str
+    actor: str
+    recorded_at: str
+    granted: PurchaseGrant | None
+    returned_minor: int
+    claim_credits: int
+    claim_minor: int
+    returns: list[Return]
+    waiting: Waiting | None
+
+
+class PurchaseGrant(TypedDict):
+    """The credits that a purchase added."""
+
+    credits: int
+    bonus: int
+    entries: list[CreditEntry]
+    granted_at: str
 
 
 class QuoteBody(TypedDict):
@@ -1397,6 +1470,18 @@ class Result(TypedDict):
     problem: NotRequired[dict[str, Any]]
 
 
+class Return(TypedDict):
+    """Money of a purchase that went back, or came in again."""
+
+    kind: str
+    payment: str
+    amount_minor: int
+    returned_at: str
+    reason: str
+    actor: str
+    settled: SettledReturn | None
+
+
 class RevocationOperation(TypedDict):
     """A revocation in a batch."""
 
@@ -1449,6 +1534,17 @@ class Seller(TypedDict):
     numbers_per_customer: bool
     recorded_at: str
     recorded_by: str
+
+
+class SettledReturn(TypedDict):
+    """What a return did to the credits; below 0 where money came in again."""
+
+    credits: int
+    bonus: int
+    claim_credits: int
+    claim_minor: int
+    entries: list[CreditEntry]
+    settled_at: str
 
 
 class SpendOperation(TypedDict):
@@ -1746,6 +1842,14 @@ class VolumePriceNames(TypedDict):
 
     en: NotRequired[str]
     de: NotRequired[str]
+
+
+class Waiting(TypedDict):
+    """A step that is still to be done."""
+
+    tries: int
+    next_try_at: str
+    error: str | None
 
 
 class WebhookBody(TypedDict):

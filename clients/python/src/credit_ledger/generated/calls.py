@@ -23,6 +23,7 @@ from credit_ledger.generated.bodies import (
     Charge,
     Coupon,
     CreateCouponNames,
+    CreatePackNames,
     CreatePlanNames,
     CreditBalance,
     CreditLine,
@@ -55,9 +56,11 @@ from credit_ledger.generated.bodies import (
     NewCouponKindEnum,
     NewCredits,
     NewInterval,
+    NewReturnKindEnum,
     NewUsageEvent,
     OverCaptureEnum,
     OwnKey,
+    Pack,
     PageLink,
     PathList,
     PerEnum,
@@ -65,6 +68,7 @@ from credit_ledger.generated.bodies import (
     Price,
     PriceKindEnum,
     PriceOverride,
+    Purchase,
     QuoteBody,
     RateBody,
     RatedEvent,
@@ -73,6 +77,7 @@ from credit_ledger.generated.bodies import (
     RecordSellerPaymentTerms,
     RecurringGrantBody,
     Refusal,
+    Return,
     ScopesEnum,
     Seller,
     SourceEnum,
@@ -1584,6 +1589,9 @@ def deliveries(
         "invoice.paid",
         "invoice.void",
         "invoice.uncollectible",
+        "purchase.paid",
+        "purchase.granted",
+        "purchase.returned",
         "subscription.suspended",
         "subscription.resumed",
     ]
@@ -2452,6 +2460,219 @@ def coupon(ref: str) -> Call[Coupon]:
     return Call(
         "GET",
         path("/v1/coupons/{}", ref),
+    )
+
+
+def packs(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    ref: str | None = None,
+    currency: str | None = None,
+    on_sale: bool | None = None,
+) -> ListCall[Pack]:
+    """List packs.
+
+    Every version, newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/packs"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "ref": absent_if_none(ref),
+            "currency": absent_if_none(currency),
+            "on_sale": absent_if_none(on_sale),
+        },
+    )
+
+
+def create_pack(
+    *,
+    ref: str,
+    name: str,
+    credits: int,
+    currency: str,
+    price_minor: int,
+    names: CreatePackNames | Absent | None = ABSENT,
+    credit_type: str | None = None,
+    bonus: int | None = None,
+    expires_days: int | Absent | None = ABSENT,
+    valid_from: datetime | str | Absent | None = ABSENT,
+    valid_until: datetime | str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Pack]:
+    """Create a pack.
+
+    Creates a pack, or its next version: versions never change. The newest version that has begun is on sale, until it ends.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/packs"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "ref": ref,
+            "name": name,
+            "names": names,
+            "credit_type": absent_if_none(credit_type),
+            "credits": credits,
+            "bonus": absent_if_none(bonus),
+            "currency": currency,
+            "price_minor": price_minor,
+            "expires_days": expires_days,
+            "valid_from": valid_from,
+            "valid_until": valid_until,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def pack(ref: str, *, version: int | None = None) -> Call[Pack]:
+    """Read a pack.
+
+    The newest version, or the version that the request names.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/packs/{}", ref),
+        query={"version": absent_if_none(version)},
+    )
+
+
+def purchases(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder_id: str | None = None,
+    customer: str | None = None,
+    pack: str | None = None,
+    provider: str | None = None,
+    payment: str | None = None,
+    waiting: bool | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+) -> ListCall[Purchase]:
+    """List purchases.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/purchases"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder_id": absent_if_none(holder_id),
+            "customer": absent_if_none(customer),
+            "pack": absent_if_none(pack),
+            "provider": absent_if_none(provider),
+            "payment": absent_if_none(payment),
+            "waiting": absent_if_none(waiting),
+            "since": absent_if_none(since),
+            "until": absent_if_none(until),
+        },
+    )
+
+
+def record_purchase(
+    *,
+    pack: str,
+    holder_id: str,
+    payment: str,
+    version: int | Absent | None = ABSENT,
+    customer: str | Absent | None = ABSENT,
+    provider: str | None = None,
+    paid_minor: int | Absent | None = ABSENT,
+    paid_at: datetime | str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Purchase]:
+    """Record a purchase.
+
+    Send this when the money is in. The purchase is on record from then on, whatever happens; its credits are added right
+    after that, before the response is sent. If that fails, for example because the holder is busy, it is tried again until it
+    succeeds. The response shows the purchase as it was recorded: read it to see its credits. A payment makes one purchase,
+    also when it is sent with another Idempotency-Key.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/purchases"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "pack": pack,
+            "version": version,
+            "holder_id": holder_id,
+            "customer": customer,
+            "provider": absent_if_none(provider),
+            "payment": payment,
+            "paid_minor": paid_minor,
+            "paid_at": paid_at,
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def purchase(purchase_id: int) -> Call[Purchase]:
+    """Read a purchase.
+
+    If its credits are still to be added or revoked, this is tried first.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/purchases/{}", purchase_id),
+    )
+
+
+def record_return(
+    purchase_id: int,
+    *,
+    kind: NewReturnKindEnum,
+    payment: str,
+    amount_minor: int | Absent | None = ABSENT,
+    returned_at: datetime | str | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Return]:
+    """Record returned money.
+
+    A refund, a dispute, or a dispute that was won. It is on record from then on. The unspent credits that the money had
+    bought, in proportion, are revoked right after that; what was spent already is a claim, in credits and money. A dispute
+    that was won grants its credits again. Read the purchase to see this.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/purchases/{}/returns", purchase_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "kind": kind,
+            "payment": payment,
+            "amount_minor": amount_minor,
+            "returned_at": returned_at,
+            "reason": absent_if_none(reason),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 

@@ -1,0 +1,167 @@
+"""The forms that put a pack on sale, record a purchase that was paid by other means, and record returned money."""
+
+from dataclasses import replace
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+
+from billing.admin.cells import credits_text, money_text
+from billing.admin.order_forms.fields import REASON, OrderForm
+from billing.admin.order_forms.once import OrderPage
+from billing.models import Pack, Purchase, PurchaseReturn
+from billing.payments import reads
+from billing.payments.packs import NewPack, create_pack
+from billing.payments.purchases.recording import NewPurchase, NewReturn, record_purchase, record_return
+from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.forms.fields import Shown
+from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.pages import ReadOnlyAdmin
+
+RETURN_WORDS = {"refund": "refund", "dispute": "dispute", "reinstated": "dispute that was won"}
+
+
+class PackForm(OrderForm, RequestForm[NewPack]):
+    """A pack, or its next version."""
+
+    declared = NewPack
+    shows = {
+        "code": Shown(label="Ref", help="Your name for the pack, such as starter."),
+        "name": Shown(help="For people."),
+        "credits": Shown(label="Credits", help="In the smallest unit of their type."),
+        "bonus": Shown(label="Promotional credits", required=False, help="Beside them, without a price."),
+        "credit_type": Shown(required=False),
+        "price_minor": Shown(label="Price", help="In minor units: 2000 for 20.00 EUR."),
+        "currency": Shown(help="ISO 4217, such as EUR."),
+        "expires_days": Shown(label="Expires after days", help="From when the credits are added; empty: never."),
+        "reason": REASON,
+        "valid_from": Shown(label="On sale from", help="Empty: from now on."),
+        "valid_until": Shown(label="On sale until", help="Empty: without an end."),
+        "names": Shown(label="Called in other languages", help="A language and the name on each line."),
+    }
+    folded = ("valid_from", "valid_until", "names")
+
+
+def create_pack_view(model_admin: ReadOnlyAdmin, request: HttpRequest, **initial: Any) -> HttpResponse:
+    """Show the form of a new pack, then its effect, then write it."""
+    return OrderPage(
+        form=PackForm,
+        collection="packs",
+        pointer="/code",
+        rows=Pack,
+        write=lambda form: create_pack.execute(form.request),
+        describe=lambda pack, form: DryRun(sentences=[f"{pack}: {pack_words(pack)}.", "A written version never changes."]),
+        done=lambda pack, form: (f"Pack {pack}", pack_words(pack)),
+        initial=initial,
+        title="New pack",
+        button="Write the pack",
+        explanation="Credits on sale. The newest version that has begun is on sale, until it ends.",
+        back=reverse("admin:billing_pack_changelist"),
+    ).view(model_admin, request)
+
+
+def pack_words(pack: Pack) -> str:
+    """Return what a pack gives, and for how much."""
+    bonus = f" and {credits_text(pack.bonus, pack.credit_type)} as a bonus" if pack.bonus else ""
+    expiry = "" if pack.expires_days is None else f", for {pack.expires_days} days"
+    credits_ = credits_text(pack.credits, pack.credit_type)
+    return f"{credits_}{bonus} for {money_text(pack.price_minor, pack.currency)}{expiry}"
+
+
+class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
+    """Money that came in by other means than a provider that reports it."""
+
+    declared = NewPurchase
+    shows = {
+        "pack": Shown(help="Its ref."),
+        "holder_id": Shown(label="Holder", help="Who gets the credits."),
+        "payment": Shown(label="Payment", help="The bank's or provider's id of the payment. A payment makes one purchase."),
+        "paid_minor": Shown(label="Paid", help="In minor units; empty: the price of the pack."),
+        "customer": Shown(help="The ref of the customer who paid, if there is one."),
+        "reason": REASON,
+        "provider": Shown(required=False, help="Who took the money; manual: you have seen it in the account."),
+        "version": Shown(help="Of the pack; empty: the one on sale."),
+        "paid_at": Shown(label="Paid on", help="When the money was in; empty: now."),
+        "reference": Shown(help="What it belongs to in your books."),
+    }
+    folded = ("provider", "version", "paid_at", "reference")
+
+
+def record_purchase_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    """Show the form of a purchase, then its effect, then record it."""
+    return OrderPage(
+        form=PurchaseForm,
+        collection="purchases",
+        pointer="/payment",
+        rows=Purchase,
+        write=lambda form: record_purchase.execute(replace(form.request, actor=form.actor)),
+        describe=lambda purchase, form: DryRun(sentences=purchase_sentences(reads.purchase(purchase.pk))[:1]),
+        done=lambda purchase, form: (f"Purchase {purchase.pk}", money_text(purchase.paid_minor, purchase.currency)),
+        title="Record a purchase",
+        button="Record the purchase",
+        explanation="Record it when the money is in: its credits are added right after that.",
+        back=reverse("admin:billing_purchase_changelist"),
+    ).view(model_admin, request)
+
+
+def purchase_sentences(row: reads.PurchaseRow) -> list[str]:
+    """Return what was paid, what became of the credits, and what is claimed, in sentences."""
+    purchase = row.row
+    bonus = f" and a bonus of {credits_text(purchase.bonus, purchase.credit_type)}" if purchase.bonus else ""
+    bought = f"{credits_text(purchase.credits, purchase.credit_type)}{bonus}"
+    paid = money_text(purchase.paid_minor, purchase.currency)
+    sentences = [f"{paid} bought {bought} for {purchase.holder_id}: pack {row.pack}."]
+    if row.due is not None:
+        why = f" The last try failed: {row.due.error}." if row.due.error else ""
+        step = "The credits are still to be added." if row.grant is None else "Credits are still to be revoked."
+        sentences.append(f"{step}{why} A worker tries it again.")
+    if row.returned_minor:
+        sentences.append(f"{money_text(row.returned_minor, purchase.currency)} went back.")
+    if row.claim_minor:
+        gone = credits_text(row.claim_credits, purchase.credit_type)
+        sentences.append(
+            f"Of the returned money, {money_text(row.claim_minor, purchase.currency)} had bought {gone} that were gone."
+        )
+    return sentences
+
+
+class ReturnForm(OrderForm, RequestForm[NewReturn]):
+    """Money of a purchase that went back."""
+
+    declared = NewReturn
+    shows = {
+        "kind": Shown(label="What happened", words=RETURN_WORDS),
+        "payment": Shown(label="Its id", help="The bank's or provider's id of the refund or dispute."),
+        "amount_minor": Shown(label="Amount", help="In minor units; empty: all that was not returned yet."),
+        "reason": REASON,
+        "returned_at": Shown(label="When", help="Empty: now."),
+    }
+    folded = ("returned_at",)
+
+
+def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, purchase: Purchase) -> HttpResponse:
+    """Show the form of a return, then its effect, then record it."""
+
+    def write(form: ReturnForm) -> PurchaseReturn:
+        return record_return.execute(replace(form.request, actor=form.actor))
+
+    def describe(made: PurchaseReturn, form: ReturnForm) -> DryRun:
+        amount = money_text(made.amount_minor, purchase.currency)
+        if made.kind == PurchaseReturn.Kind.REINSTATED:
+            return DryRun(sentences=[f"{amount} came in again. The credits that the dispute took are granted again."])
+        return DryRun(sentences=[f"{amount} went back. What it had bought is revoked, as far as it is unspent."])
+
+    return OrderPage(
+        form=ReturnForm,
+        collection="purchase-returns",
+        about=purchase,
+        pointer="/payment",
+        write=write,
+        describe=describe,
+        done=lambda _, form: ("The return", f"of purchase {purchase.pk}"),
+        fixed={"purchase": purchase.pk},
+        title=f"Record a return of purchase {purchase.pk}",
+        button="Record the return",
+        explanation="It sends no money: record what you or the bank have done. Unspent credits are revoked right after that.",
+        back=row_url(Purchase, purchase.pk),
+    ).view(model_admin, request)

@@ -1,0 +1,142 @@
+"""Pages of purchases: the money, what became of the credits, and returns."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.utils.safestring import SafeString
+
+from billing.admin.cells import credits_text, customer_link, money, money_column
+from billing.admin.payments import forms
+from billing.models import Customer, DuePurchase, Pack, Purchase
+from billing.payments import reads
+from billing.payments.purchases.settling import attempt
+from billing.payments.reads import STATES, PurchaseRow, ReturnRow
+from billing.permissions import RETURN_PURCHASE
+from ledger.admin.kit import columns
+from ledger.admin.kit.bounded_reads import FilteredRows
+from ledger.admin.kit.cells import row_link
+from ledger.admin.kit.columns import Column, table_of
+from ledger.admin.kit.filters import choice, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.admin.links import entry_link, holder_link
+
+STATE_COLOURS = {STATES[0]: "warning", STATES[1]: "success", STATES[2]: "info"}
+
+
+def _customer(row: Any) -> SafeString | str:
+    return customer_link(row.customer_id, row.found.customer) if row.found.customer else ""
+
+
+@admin.register(Purchase)
+class PurchaseAdmin(ReadOnlyAdmin):
+    """The purchases, newest first."""
+
+    create_view = forms.record_purchase_view
+    number = Column("Purchase", "pk")
+    state = columns.badge("State", lambda row: row.found.state, STATE_COLOURS)
+    waits = Column("Waiting", lambda row: "yes" if row.found.due else "")
+    pack_cell = Column("Pack", lambda row: row_link(Pack, row.pack_id, str(row.found.pack)), lambda row: str(row.found.pack))
+    holder = Column("Holder", lambda row: holder_link(row.holder_id), "holder_id")
+    customer_cell = Column("Customer", _customer, lambda row: row.found.customer or "")
+    credits_cell = Column("Credits", lambda row: credits_text(row.credits, row.credit_type), "credits")
+    bonus_cell = Column("Bonus", lambda row: credits_text(row.bonus, row.credit_type) if row.bonus else "", "bonus")
+    paid = money_column("Paid", "paid_minor")
+    returned = money_column("Returned", lambda row: row.found.returned_minor)
+    claim = money_column("Claim", lambda row: row.found.claim_minor)
+    paid_on = columns.instant("Paid on", "paid_at")
+    recorded = columns.instant("Recorded", "recorded_at")
+
+    list_display = ("number", "state", "waits", "pack_cell", "holder", "customer_cell", "paid", "returned", "claim", "paid_on")
+    list_display_links = ("number",)
+    list_filter = (
+        text("holder"), text("customer"), text("pack"), text("provider"), choice("waiting", ["yes"], title="waiting"),
+    )  # fmt: skip
+    search_fields = ("payment",)
+    search_help_text = "The provider's id of the payment"
+    csv_columns = (
+        "number", "state", "waits", "pack_cell", "holder", "customer_cell", "credit_type", "credits_cell", "bonus_cell",
+        "currency", "paid", "returned", "claim", "provider", "payment", "reference", "paid_on", "recorded", "actor",
+    )  # fmt: skip
+    starts = "A purchase is money for a pack. Providers and programs record it; record here what was paid by other means."
+    actions_detail = ("record_return",)
+    fields = (("state", "holder", "customer_cell"), ("provider", "payment", "reference"), ("paid_on", "recorded", "actor"))
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Return the newest first; those of a holder or customer by their indexes."""
+        values = cl.values()
+        rows = cl.queryset
+        if "holder" in values:
+            rows = rows.filter(holder_id=values["holder"])
+        if "customer" in values:
+            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+        fits = Q(pack_id__in=Pack.objects.filter(code=values["pack"]).values("pk")) if "pack" in values else Q()
+        fits &= Q(provider=values["provider"]) if "provider" in values else Q()
+        fits &= Q(pk__in=DuePurchase.objects.values("purchase_id")) if "waiting" in values else Q()
+        return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
+
+    def searched(self, word: str) -> Q:
+        """By the provider's id of the payment."""
+        return Q(payment=word)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """Give each row what became of it."""
+        found = {each.pk: each for each in reads.purchase_rows(list(rows))}
+        for row in rows:
+            row.found = found[row.pk]
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The purchase in sentences, with its entries and returns. What is still to be done is tried first."""
+        if row.found.due is not None and attempt(row.pk, wait=False):
+            self.prepare([row])
+        return {
+            "title": f"Purchase {row.pk}",
+            "sentences": forms.purchase_sentences(row.found),
+            "parts": [("Credits added", _grants_table(row.found)), ("Returns", _returns_table(row.found))],
+        }
+
+    @operation("Record a return", icon="undo", permission=RETURN_PURCHASE, url_path="return")
+    def record_return(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Record money that went back."""
+        return forms.record_return_view(self, request, self.row_of(request, object_id))
+
+
+def _entry(row: PurchaseRow, part: dict[str, Any]) -> SafeString:
+    return entry_link(row.row.holder_id, row.row.credit_type, part["sequence"])
+
+
+def _grants_table(row: PurchaseRow) -> dict[str, Any]:
+    return table_of(
+        row.grant.entries if row.grant else [],
+        ("Entry", lambda part: _entry(row, part)),
+        ("Source", lambda part: part["source"]),
+        ("Amount", lambda part: credits_text(part["amount"], row.row.credit_type)),
+    )
+
+
+def _returns_table(row: PurchaseRow) -> dict[str, Any]:
+    def of_settled(value: Any) -> Any:
+        return lambda one: "" if one.settled is None else value(one.settled)
+
+    def credits_of(amount: int) -> str:
+        return credits_text(amount, row.row.credit_type)
+
+    def entries(one: ReturnRow) -> Any:
+        return "" if one.settled is None or not one.settled.entries else _entry(row, one.settled.entries[0])
+
+    return table_of(
+        row.returns,
+        ("What", lambda one: forms.RETURN_WORDS[one.row.kind]),
+        ("Id", lambda one: one.row.payment),
+        ("Amount", lambda one: money(one.row.amount_minor, row.row.currency)),
+        ("Credits taken back", of_settled(lambda settled: credits_of(settled.taken_credits))),
+        ("Bonus taken back", of_settled(lambda settled: credits_of(settled.taken_bonus))),
+        ("Gone already", of_settled(lambda settled: credits_of(settled.share_credits - settled.taken_credits))),
+        ("Claim", of_settled(lambda settled: money(settled.claim_minor, row.row.currency))),
+        ("Entry", entries),
+        ("Reason", lambda one: one.row.reason),
+        ("Actor", lambda one: one.row.actor),
+        columns.instant("When", lambda one: one.row.returned_at),
+    )

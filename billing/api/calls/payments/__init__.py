@@ -1,0 +1,1 @@
+"""The calls about money that comes in: packs and purchases."""

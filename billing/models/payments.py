@@ -1,0 +1,158 @@
+"""Packs, which are on sale, and purchases: money that came in, the credits that it bought, and money that went back.
+
+Note [Money first]
+    A purchase and a return are facts about money: each is committed when it is known, and never changes. What follows from it in
+    the ledger is a second row, written in one transaction with the entries. Without that row, the step is still to be done: then
+    `DuePurchase` names the purchase, and a worker tries it again.
+"""
+
+from django.db import models
+from django.db.models.functions import Now
+
+from billing.models.columns import reference, years
+from billing.permissions import PERMISSIONS
+from ledger.operators.permissions import added_to
+
+
+class Pack(models.Model):
+    """One version of a pack of credits. Never changed: a new version is a new row."""
+
+    code = models.CharField("ref", max_length=64)
+    version = models.PositiveIntegerField()
+    name = models.CharField(max_length=200)
+    names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")
+    credit_type = models.CharField(max_length=32)
+    credits = models.BigIntegerField(db_comment="purchased credits, in the smallest unit")
+    bonus = models.BigIntegerField(default=0, db_comment="promotional credits beside them")
+    currency = models.CharField(max_length=3, db_comment="ISO 4217")
+    price_minor = models.BigIntegerField()
+    expires_days = models.PositiveIntegerField(null=True, db_comment="days from when the credits are added; null: never")
+    valid_from = models.DateTimeField()
+    valid_until = models.DateTimeField(null=True, db_comment="from then on it is not on sale; null: no end")
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["code", "version"], name="billing_pack_code_version"),
+            models.CheckConstraint(
+                name="billing_pack_amounts", condition=models.Q(credits__gte=1, bonus__gte=0, price_minor__gte=1)
+            ),
+            years("billing_pack", "valid_from", "valid_until"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.code} v{self.version}"
+
+
+class Purchase(models.Model):
+    """Money that came in for a pack. Append-only; see Note [Money first]."""
+
+    provider = models.CharField(max_length=32, db_comment="who took the money; manual: booked by hand")
+    payment = models.CharField(max_length=200, db_comment="the provider's id of the payment")
+    pack = reference("Pack")
+    holder_id = models.CharField(max_length=64)
+    customer = reference("Customer", null=True, db_index=False)
+    credit_type = models.CharField(max_length=32)
+    credits = models.BigIntegerField()
+    bonus = models.BigIntegerField()
+    currency = models.CharField(max_length=3)
+    paid_minor = models.BigIntegerField()
+    paid_at = models.DateTimeField()
+    reference = models.CharField(max_length=200, blank=True, default="")
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        permissions = added_to("purchase", PERMISSIONS)
+        constraints = [
+            models.UniqueConstraint(fields=["provider", "payment"], name="billing_purchase_payment"),
+            models.CheckConstraint(
+                name="billing_purchase_amounts", condition=models.Q(credits__gte=1, bonus__gte=0, paid_minor__gte=1)
+            ),
+            years("billing_purchase", "paid_at"),
+        ]
+        indexes = [
+            models.Index(fields=["holder_id", "-id"], name="billing_purchase_holder"),
+            models.Index(
+                fields=["customer", "-id"], name="billing_purchase_customer", condition=models.Q(customer__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"purchase {self.pk}"
+
+
+class PurchaseGrant(models.Model):
+    """The credits of a purchase, added to the ledger: without what was returned before. Append-only."""
+
+    purchase = reference("Purchase", db_index=False)
+    credits = models.BigIntegerField()
+    bonus = models.BigIntegerField()
+    entries = models.JSONField(db_comment="the grants: source, sequence and amount of each")
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["purchase"], name="billing_purchasegrant_once")]
+
+
+class PurchaseReturn(models.Model):
+    """Money of a purchase that went back, or came in again after a dispute. Append-only; see Note [Money first]."""
+
+    class Kind(models.TextChoices):
+        REFUND = "refund"
+        DISPUTE = "dispute"
+        REINSTATED = "reinstated"
+
+    purchase = reference("Purchase", db_index=False)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    payment = models.CharField(max_length=200, db_comment="the provider's id of the refund or dispute")
+    amount_minor = models.BigIntegerField()
+    returned_at = models.DateTimeField()
+    reason = models.CharField(max_length=500, blank=True, default="")
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["purchase", "kind", "payment"], name="billing_purchasereturn_payment"),
+            models.CheckConstraint(name="billing_purchasereturn_amount", condition=models.Q(amount_minor__gte=1)),
+            years("billing_purchasereturn", "returned_at"),
+        ]
+
+    @property
+    def signed_minor(self) -> int:
+        """The amount; below 0 if the money came in again."""
+        return -self.amount_minor if self.kind == self.Kind.REINSTATED else self.amount_minor
+
+
+class ReturnSettlement(models.Model):
+    """What a return did to the credits. All amounts are below 0 where money came in again. Append-only."""
+
+    purchase_return = reference("PurchaseReturn", db_index=False)
+    purchase = reference("Purchase", db_index=False)
+    share_credits = models.BigIntegerField(db_comment="purchased credits that the returned money had bought")
+    share_bonus = models.BigIntegerField(db_comment="promotional credits that came with them")
+    taken_credits = models.BigIntegerField(db_comment="of these, what was revoked, or had not been added yet")
+    taken_bonus = models.BigIntegerField()
+    claim_minor = models.BigIntegerField(db_comment="the money for credits that were gone already")
+    entries = models.JSONField(db_comment="revocations or grants: source, sequence and amount of each")
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["purchase_return"], name="billing_returnsettlement_once")]
+        indexes = [models.Index(fields=["purchase", "id"], name="billing_settlement_purchase")]
+
+
+class DuePurchase(models.Model):
+    """A purchase with a step to be done; the row is deleted when there is none. Work in progress."""
+
+    purchase = reference("Purchase", db_index=False)
+    since = models.DateTimeField(db_default=Now())
+    due_at = models.DateTimeField(db_default=Now(), db_comment="when it is tried next")
+    tries = models.PositiveIntegerField(default=0)
+    error = models.CharField(max_length=500, blank=True, default="", db_comment="why the last try failed")
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["purchase"], name="billing_duepurchase_once")]
+        indexes = [models.Index(fields=["due_at", "id"], name="billing_duepurchase_due")]

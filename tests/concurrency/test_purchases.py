@@ -1,0 +1,164 @@
+"""Two processes at one purchase, and one that is killed between the money and the credits: the credits come once."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+from unittest import mock
+
+import pytest
+from django.conf import settings
+from django.db import IntegrityError, connection
+
+from billing.errors import ReturnExceedsPurchase
+from billing.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn
+from billing.payments.purchases import recording, settling
+from billing.payments.purchases.due import settle_due
+from billing.payments.purchases.recording import record_purchase, record_return
+from billing.testing import PackFactory, PurchaseFactory
+from ledger.database.transactions import outermost
+from ledger.testing import unique
+from tests.conftest import database_url
+
+COMES_WITHIN_S = 1
+"""How long a thread waits for the other at a meeting; with a lock the other cannot come. No result depends on it."""
+KILLED = """
+import os, signal, sys
+import django
+django.setup()
+from billing.payments.purchases import recording, settling
+where, pack, payment = sys.argv[1:4]
+
+def die(*arguments, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if where == "before the second step":
+    recording.attempt = die
+elif where == "after the grant":
+    settling.PurchaseGrant.objects.create = die
+elif where == "before the commit of the second step":
+    settling.DuePurchase.objects.filter = die
+recording.record_purchase(pack=pack, holder_id=payment, payment=payment)
+"""
+
+
+def grants(holder: str) -> list[int]:
+    """What was granted to a holder."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT amount FROM ledger_entry WHERE holder_id = %s AND kind = 'grant' ORDER BY sequence", [holder])
+        return [amount for (amount,) in cursor.fetchall()]
+
+
+def purchase_without_credits() -> Purchase:
+    """A committed purchase whose second step is still to be done."""
+    with mock.patch.object(recording, "attempt"):
+        return record_purchase(pack=PackFactory(bonus=0).code, holder_id=unique("holder"), payment=unique("payment"))
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+    """Stop two threads at a function until both are there, or one waits for the other elsewhere."""
+    barrier, real = threading.Barrier(2), getattr(module, name)
+
+    def together(*arguments: Any, **named: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(COMES_WITHIN_S)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(module, name, together)
+
+
+# Races -----------------------------------------------------------------------------------------------
+
+
+def test_two_workers_add_the_credits_once(committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    purchase = purchase_without_credits()
+    meet(monkeypatch, settling, "_add")
+    results = run_threads(lambda _: settling.settle(purchase.pk), 2)
+    assert results == [None, None]
+    assert grants(purchase.holder_id) == [1000]
+    assert PurchaseGrant.objects.filter(purchase_id=purchase.pk).count() == 1
+
+
+def test_control_without_the_lock_two_workers_collide_in_the_table(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purchase = purchase_without_credits()
+    monkeypatch.setattr(settling, "locked_transaction", _unlocked)
+    monkeypatch.setattr(settling.ledger, "grant_under", _another_grant)
+    meet(monkeypatch, settling, "_add")
+    results = run_threads(lambda _: settling.settle(purchase.pk), 2)
+    assert {type(each) for each in results} == {type(None), IntegrityError}
+    assert PurchaseGrant.objects.filter(purchase_id=purchase.pk).count() == 1
+
+
+def _unlocked(*names: str, **options: Any) -> Any:
+    return outermost()
+
+
+def _another_grant(*arguments: Any, **named: Any) -> Any:
+    return mock.Mock(sequence=1)
+
+
+def test_one_payment_that_arrives_twice_at_the_same_time_is_one_purchase(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, payment = PackFactory(bonus=0).code, unique("payment")
+    meet(monkeypatch, recording, "pack_on_sale")
+    first, second = run_threads(lambda _: record_purchase(pack=pack, holder_id=payment, payment=payment), 2)
+    assert first.pk == second.pk
+    assert grants(payment) == [1000]
+
+
+def test_control_without_the_lock_the_second_payment_collides_in_the_table(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack, payment = PackFactory(bonus=0).code, unique("payment")
+    monkeypatch.setattr(recording, "locked_transaction", _unlocked)
+    meet(monkeypatch, recording, "pack_on_sale")
+    results = run_threads(lambda _: record_purchase(pack=pack, holder_id=payment, payment=payment), 2)
+    assert {type(each) for each in results} == {Purchase, IntegrityError}
+    assert grants(payment) == [1000]
+
+
+@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+def test_two_refunds_at_the_same_time_return_no_more_than_was_paid(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    purchase = PurchaseFactory()
+    monkeypatch.setattr(recording, "attempt", lambda purchase_id: None)
+    if not is_locked:
+        monkeypatch.setattr(recording, "locked_transaction", _unlocked)
+    meet(monkeypatch, recording, "left_minor")
+    results = run_threads(
+        lambda number: record_return(purchase=purchase.pk, kind="refund", payment=f"r-{number}", amount_minor=1500), 2
+    )
+    expected = {PurchaseReturn, ReturnExceedsPurchase} if is_locked else {PurchaseReturn}
+    assert {type(each) for each in results} == expected
+    assert PurchaseReturn.objects.filter(purchase_id=purchase.pk).count() == (1 if is_locked else 2)
+
+
+# Kill -9 ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["before the second step", "after the grant", "before the commit of the second step"])
+def test_a_process_killed_after_the_money_was_recorded_leaves_the_credits_to_a_worker(committed_db: None, where: str) -> None:
+    pack, payment = PackFactory(bonus=0).code, unique("payment")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, where, pack, payment],
+        env={
+            "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SECRET_KEY": "only-for-tests",
+            "DATABASE_URL": database_url("application"), "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
+        },
+        cwd=settings.BASE_DIR, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    purchase = Purchase.objects.get(payment=payment)
+    assert (grants(payment), DuePurchase.objects.filter(purchase_id=purchase.pk).count()) == ([], 1)
+    settle_due()
+    assert (grants(payment), DuePurchase.objects.filter(purchase_id=purchase.pk).count()) == ([1000], 0)
+    assert record_purchase(pack=pack, holder_id=payment, payment=payment).pk == purchase.pk
+    settle_due()
+    assert grants(payment) == [1000]
