@@ -71,6 +71,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return package
 
 
+def test_the_client_verifies_signals(package: Package) -> None:
+    """As the Python client does: tests/clients/test_signals.py."""
+    assert package.test("signals.test.mjs") == 10
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Runs one scenario of tests/server.test.mjs as a holder, and sees what it left."""
