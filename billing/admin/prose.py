@@ -22,6 +22,7 @@ MEASURES: Final = {
     "last": "{what} at the end",
     "unique": "different {what}",
     "weighted_sum": "{what} on the time average",
+    "daily_level": "{what} kept for the period, by the day",
 }
 """The name of a meter's unit, by the aggregation of its events."""
 ROUNDED: Final = {Rounding.UP: "rounded up", Rounding.DOWN: "rounded down", Rounding.HALF_UP: "rounded half up"}

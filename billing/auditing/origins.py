@@ -19,7 +19,7 @@ from billing.metering.usage import Measure, measure
 from billing.models import Claim, DroppedMonth, Subscription, UsageEvent
 from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
-from billing.rating.aggregation import Aggregation, stored_usage
+from billing.rating.aggregation import KEPT, stored_usage
 from billing.rating.periods import Schedule
 from ledger.database.statements import fetch_rows
 
@@ -150,7 +150,7 @@ def _level_came_later(claim: Claim) -> bool:
     """Return whether a client may have reported later a level that held at the claim's start: its event is not in the claim."""
     _, price = plans.price_of(claim.price_id)
     return (
-        price.aggregation == Aggregation.WEIGHTED_SUM
+        price.aggregation in KEPT
         and UsageEvent.objects.filter(
             subscription_id=claim.subscription_id,
             meter=price.meter,
@@ -166,7 +166,7 @@ def _window(subscription: Subscription, claim: Claim) -> Measure:
         anchor_of(claim.snapshot) or subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval
     )
     period = schedule.period_at(claim.starts_at)
-    return Measure(price, claim.starts_at, claim.ends_at, period.start, period.end)
+    return Measure(price, claim.starts_at, claim.ends_at, period.start, period.end, schedule.zone)
 
 
 def _midnight(day: date) -> datetime:

@@ -2,20 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo
 
 from django.db import connection
 
 from billing.models import Subscription
-from billing.rating.aggregation import MICROSECOND, Aggregation, EventCharge, Filters, Usage, together
+from billing.rating.aggregation import MICROSECOND, Aggregation, Days, EventCharge, Filters, Usage, together, usage_of_levels
 from billing.rating.money import decimal_text
+from billing.rating.periods import instant_of
 from billing.rating.prices.price import Price
 from billing.rating.values import Ref, Used
 from ledger.database.statements import Loader, Statement, integer, parameter
@@ -158,12 +160,16 @@ def _outcome(
 # Measuring -------------------------------------------------------------------------------------------
 
 
+_UTC = ZoneInfo("UTC")
+
+
 @dataclass(frozen=True, slots=True)
 class Measure:
     """A measurement: a usage price over `[start, end)` of one subscription.
 
     Args:
         full_start, full_end: the full period around it, whose seconds weight a weighted sum; by default the window.
+        zone: the billing zone, whose days count for daily levels.
     """
 
     price: Price
@@ -171,6 +177,16 @@ class Measure:
     end: datetime
     full_start: datetime | None = None
     full_end: datetime | None = None
+    zone: ZoneInfo = _UTC
+
+    @property
+    def days(self) -> Days:
+        """The days of the window. The day on which it starts counts, the day on which it ends does not."""
+        first, end, full_start, full_end = (
+            instant.astimezone(self.zone).date()
+            for instant in (self.start, self.end, self.full_start or self.start, self.full_end or self.end)
+        )
+        return Days(first, end, max((full_end - full_start).days, 1), self.zone)
 
     @property
     def full_microseconds(self) -> int:
@@ -218,7 +234,7 @@ _EVENTS = f"""
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             excluded jsonb, free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric,
-            most numeric
+            most numeric, zone text, first_day date, end_day date
         )
     ), counted AS (
         SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
@@ -255,6 +271,15 @@ _UNIQUE = (
     FROM counted GROUP BY n
 """
 )
+# The level that holds when a window starts.
+_HELD_BEFORE = f"""
+            SELECT {_NUMBER} AS number
+            FROM billing_usageevent AS event
+            WHERE event.subscription_id = %(subscription)s AND event.meter = measure.meter
+                AND event.occurred_at < measure.starts_at AND {_NUMBER} IS NOT NULL AND {_PASSES} AND {_COUNTS}
+            ORDER BY event.occurred_at DESC, event.recorded_at DESC, event.idempotency_key DESC
+            LIMIT 1
+"""
 # Each value holds until the next event or the end of the window; the last event before the window gives the value at its start.
 # Ten units held for half of the period are five, even if the subscription was not active in the other half.
 _WEIGHTED_SUM = (
@@ -264,14 +289,7 @@ _WEIGHTED_SUM = (
         SELECT measure.n, measure.full_us, measure.ends_at, measure.starts_at AS at, coalesce(held.number, 0) AS number,
             '-infinity'::timestamptz AS recorded_at, '' AS idempotency_key
         FROM measure
-        LEFT JOIN LATERAL (
-            SELECT {_NUMBER} AS number
-            FROM billing_usageevent AS event
-            WHERE event.subscription_id = %(subscription)s AND event.meter = measure.meter
-                AND event.occurred_at < measure.starts_at AND {_NUMBER} IS NOT NULL AND {_PASSES} AND {_COUNTS}
-            ORDER BY event.occurred_at DESC, event.recorded_at DESC, event.idempotency_key DESC
-            LIMIT 1
-        ) AS held ON true
+        LEFT JOIN LATERAL ({_HELD_BEFORE}) AS held ON true
     ), steps AS (
         SELECT n, full_us, ends_at, at, number, recorded_at, idempotency_key FROM before
         UNION ALL
@@ -285,6 +303,32 @@ _WEIGHTED_SUM = (
         sum(number * (extract(epoch FROM span) * 1000000))::text || '/' || min(full_us),
         count(*) - 1, '0', 0
     FROM held GROUP BY n
+"""
+)
+# The days of the window begin at midnight in the zone. A day has the last level reported on it, else that of the day before.
+_DAILY_LEVEL = (
+    _EVENTS
+    + f"""
+    , changes AS (
+        SELECT DISTINCT ON (n, day) n, (occurred_at AT TIME ZONE zone)::date AS day, number
+        FROM counted WHERE number IS NOT NULL
+        ORDER BY n, day, occurred_at DESC, recorded_at DESC, idempotency_key DESC
+    ), steps AS (
+        SELECT measure.n, measure.first_day AS day, coalesce(held.number, 0) AS number
+        FROM measure
+        LEFT JOIN LATERAL ({_HELD_BEFORE}) AS held ON true
+        WHERE NOT EXISTS (SELECT FROM changes WHERE changes.n = measure.n AND changes.day = measure.first_day)
+        UNION ALL
+        SELECT n, day, number FROM changes
+    ), held AS (
+        SELECT steps.n, number, lead(day, 1, end_day) OVER (PARTITION BY steps.n ORDER BY day) - day AS days
+        FROM steps JOIN measure ON measure.n = steps.n
+    ), levels AS (
+        SELECT n, number, sum(days) AS days FROM held GROUP BY n, number
+    )
+    SELECT n, json_agg(json_build_array(number::text, days))::text,
+        (SELECT count(*) FROM changes WHERE changes.n = levels.n), '0', 0
+    FROM levels GROUP BY n
 """
 )
 # Percentages count the free part until either allowance is exceeded; the row number and running sum of each event show that. The
@@ -345,8 +389,10 @@ _BY_AGGREGATION = {
         (Aggregation.LAST, _LAST),
         (Aggregation.UNIQUE, _UNIQUE),
         (Aggregation.WEIGHTED_SUM, _WEIGHTED_SUM),
+        (Aggregation.DAILY_LEVEL, _DAILY_LEVEL),
     )
 }
+_OF_DAYS = _BY_AGGREGATION[Aggregation.DAILY_LEVEL]
 
 
 def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
@@ -362,16 +408,25 @@ def _measured(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
     for sql in {_statement(one.price) for one in measures}:
         rows = [_parameters(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
         parameters = {"measures": parameter(json.dumps(rows)), "subscription": parameter(subscription_id)}
-        found |= _usages(sql.read(parameters))
+        made = _levels_of(measures) if sql is _OF_DAYS else _usage
+        found |= {n: made(n, *facts) for n, *facts in sql.read(parameters)}
     return [one.price.converted(found.get(n, Usage(Fraction(0)))) for n, one in enumerate(measures)]
 
 
-def _usages(rows: Iterable[tuple[Any, ...]]) -> dict[int, Usage]:
-    return {n: _usage(*facts) for n, *facts in rows}
-
-
-def _usage(quantity: str, events: int, free_quantity: str, free_events: int, raised: str = "0", lowered: str = "0") -> Usage:
+def _usage(
+    n: int, quantity: str, events: int, free_quantity: str, free_events: int, raised: str = "0", lowered: str = "0"
+) -> Usage:
     return Usage(_quantity(quantity), events, Fraction(free_quantity), free_events, Fraction(raised), Fraction(lowered))
+
+
+def _levels_of(measures: Sequence[Measure]) -> Callable[..., Usage]:
+    """Return how the levels of a window become its usage."""
+
+    def made(n: int, levels: str, events: int, *_: Any) -> Usage:
+        days_by_level = [(Fraction(level), days) for level, days in json.loads(levels)]
+        return usage_of_levels(days_by_level, measures[n].days.of, events)
+
+    return made
 
 
 def _quantity(text: str) -> Fraction:
@@ -391,8 +446,7 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
     return {
         "n": n,
         "meter": one.price.meter,
-        "starts_at": one.start.isoformat(),
-        "ends_at": one.end.isoformat(),
+        **_window(one),
         "full_us": one.full_microseconds,
         "property": one.price.property,
         "filters": _filters(one.price.filters),
@@ -400,6 +454,20 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
         "free_events": one.price.free_events,
         "free_amount": None if one.price.free_amount is None else decimal_text(one.price.free_amount),
         **_charge_parameters(one.price.event_charge()),
+    }
+
+
+def _window(one: Measure) -> dict[str, str]:
+    if one.price.aggregation != Aggregation.DAILY_LEVEL:
+        return {"starts_at": one.start.isoformat(), "ends_at": one.end.isoformat()}
+    days = one.days
+    starts_at, ends_at = (instant_of(datetime.combine(day, time()), one.zone) for day in (days.first, days.end))
+    return {
+        "starts_at": starts_at.isoformat(),
+        "ends_at": ends_at.isoformat(),
+        "zone": one.zone.key,
+        "first_day": days.first.isoformat(),
+        "end_day": days.end.isoformat(),
     }
 
 

@@ -7,11 +7,12 @@ Each function takes the events of one meter and one period `[start, end)`, in an
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 MICROSECOND = timedelta(microseconds=1)
 NUMBER_PATTERN = r"^-?[0-9]{1,26}(\.[0-9]{1,12})?$"
@@ -29,6 +30,11 @@ class Aggregation(StrEnum):
     LAST = "last"
     UNIQUE = "unique"
     WEIGHTED_SUM = "weighted_sum"
+    DAILY_LEVEL = "daily_level"
+
+
+KEPT = frozenset({Aggregation.WEIGHTED_SUM, Aggregation.DAILY_LEVEL})
+"""Aggregations whose values are levels: each holds until the next one, also in later periods."""
 
 
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
@@ -64,6 +70,8 @@ class Usage:
         raised, lowered: the money that the minimum and maximum per event add to and take off the events of a percentage price.
         measured: the aggregate in the unit of the meter, if the price converts it; `quantity` is then the converted one.
         parts: of a price with buckets, the usage of each bucket and, last, of the others; the usage is their sum.
+        levels: of `daily_level`, each level of a day with its share of the days of the full period, the lowest first. Each is
+            rated by itself; the quantity is their average.
     """
 
     quantity: Fraction
@@ -74,6 +82,7 @@ class Usage:
     lowered: Fraction = Fraction(0)
     measured: Fraction | None = None
     parts: tuple["Usage", ...] = ()
+    levels: tuple[tuple[Fraction, Fraction], ...] = ()
 
     def as_stored(self) -> dict[str, Any]:
         """Return the exact data that a claim stores; `stored_usage` reads it."""
@@ -85,6 +94,7 @@ class Usage:
         }
         further = {"raised": self.raised or None, "lowered": self.lowered or None, "measured": self.measured}
         stored |= {name: str(value) for name, value in further.items() if value is not None}
+        stored |= {"levels": [[str(level), str(share)] for level, share in self.levels]} if self.levels else {}
         return stored | ({"parts": [part.as_stored() for part in self.parts]} if self.parts else {})
 
 
@@ -100,7 +110,53 @@ def stored_usage(known: Mapping[str, Any]) -> Usage:
         Fraction(known.get("lowered", 0)),
         None if measured is None else Fraction(measured),
         tuple(map(stored_usage, known.get("parts", ()))),
+        tuple((Fraction(level), Fraction(share)) for level, share in known.get("levels", ())),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """The days `[first, end)` of a part of a period in the billing zone, of the number of days of the full period."""
+
+    first: date
+    end: date
+    of: int
+    zone: ZoneInfo
+
+
+def usage_of_levels(days_by_level: Iterable[tuple[Fraction, int]], of: int, events: int) -> Usage:
+    """Return the usage of levels of days.
+
+    Args:
+        days_by_level: each level once, with its number of days.
+        of: the days of the full period.
+    """
+    levels = tuple(sorted((level, Fraction(days, of)) for level, days in days_by_level if days))
+    return Usage(sum((level * share for level, share in levels), Fraction(0)), events, levels=levels)
+
+
+def daily_usage(
+    events: Iterable[Event],
+    days: Days,
+    *,
+    property_name: str | None = None,
+    filters: Filters = (),
+    held_before: Decimal = Decimal(0),
+) -> Usage:
+    """Return the levels of the days: a day has the last level that was reported up to its end.
+
+    Args:
+        held_before: the level before the first day.
+    """
+    numbered = [(e, n) for e in ordered(events, filters) if (n := event_number(e, property_name)) is not None]
+    last_of_day = {e.occurred_at.astimezone(days.zone).date(): Fraction(n) for e, n in numbered}
+    level, days_by_level, inside = Fraction(held_before), dict[Fraction, int](), 0
+    for number in range((days.end - days.first).days):
+        day = days.first + timedelta(days=number)
+        inside += day in last_of_day
+        level = last_of_day.get(day, level)
+        days_by_level[level] = days_by_level.get(level, 0) + 1
+    return usage_of_levels(days_by_level.items(), days.of, inside)
 
 
 def together(parts: Sequence[Usage]) -> Usage:

@@ -26,6 +26,7 @@ AGGREGATIONS: Final = {
     Aggregation.LAST: "last value",
     Aggregation.UNIQUE: "number of different values",
     Aggregation.WEIGHTED_SUM: "average over time",
+    Aggregation.DAILY_LEVEL: "level of each day",
 }
 TIMINGS: Final = {Timing.ADVANCE: "in advance", Timing.ARREARS: "in arrears"}
 PRORATIONS: Final = {

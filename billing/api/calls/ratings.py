@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from billing.api.endpoints import CATALOGUE, BillingEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
-from billing.rating.aggregation import Aggregation, Event, Usage
+from billing.rating.aggregation import KEPT, Event, Usage
 from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
 from billing.rating.prices.prepaid_units import quote_covered, units_of
@@ -78,7 +78,7 @@ def _usage(fields: dict[str, Any], price: Price) -> Usage:
         return usage_of_quantity(price, fields["quantity"])
     if price.aggregation is None:
         raise InvalidRequest([FieldError("/events", "not-used", "A recurring price has no events; give quantity.")])
-    if price.aggregation == Aggregation.WEIGHTED_SUM:
+    if price.aggregation in KEPT:
         raise InvalidRequest([FieldError("/events", "needs-period", "An average over time needs its period; give quantity.")])
     events = [
         Event(one["value"], one["occurred_at"], one.get("properties", {}), sequence)

@@ -288,7 +288,10 @@ def measured_usage(subscription: SubscriptionState, target: Target) -> list[tupl
     """Return the usage to rate: the due periods, and unchanged periods whose usage differs from the billed usage."""
     looked_at = [*target.usages, *target.unchanged]
     windows = [
-        usage.Measure(one.span.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end) for one in looked_at
+        usage.Measure(
+            one.span.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end, one.span.schedule.zone
+        )
+        for one in looked_at
     ]
     measured = list(zip(looked_at, usage.measure(subscription.id, windows), strict=True))
     due, unchanged = measured[: len(target.usages)], measured[len(target.usages) :]

@@ -24,9 +24,9 @@ from billing.generator.state.subscription_state import SubscriptionState, schedu
 from billing.metering import usage
 from billing.models import Claim
 from billing.orders import plans
-from billing.rating.aggregation import stored_usage
+from billing.rating.aggregation import KEPT, stored_usage
 from ledger.database.locks import Lock
-from ledger.database.statements import Statement, decimal, instant, integer, parameter
+from ledger.database.statements import Statement, array, decimal, instant, integer, parameter
 
 CLAIMS_SQL = """
     SELECT id, item_id, kind, starts_at, ends_at, price_id, quantity::text, amount_minor, invoice_id, line_position,
@@ -65,7 +65,7 @@ LATE_SQL = """
         JOIN billing_claim AS c ON c.subscription_id = %(subscription)s AND c.released_at IS NULL AND c.kind = 2
             AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at + make_interval(secs => %(in_flight_s)s)
         JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
-        WHERE c.starts_at <= e.occurred_at OR p.definition ->> 'aggregation' = 'weighted_sum'
+        WHERE c.starts_at <= e.occurred_at OR p.definition ->> 'aggregation' = ANY(%(kept)s)
     )
     SELECT c.id, c.starts_at, c.measure_again
     FROM found JOIN billing_claim AS c USING (id)
@@ -170,6 +170,7 @@ def read_late(lock: Lock, subscription: SubscriptionState) -> dict[int, LateClai
     values = {
         "subscription": parameter(subscription.id),
         "seen_until": parameter(subscription.usage_seen_until or LONG_AGO),
+        "kept": array(sorted(KEPT)),
         "in_flight_s": parameter(int(usage.LONGEST_TRANSACTION.total_seconds())),
     }
     rows: list[LateClaim] = LATE.rows(values)

@@ -9,10 +9,22 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
-from billing.rating.aggregation import Aggregation, Event, EventCharge, Filters, Usage, aggregate, both, matches, together
+from billing.rating.aggregation import (
+    Aggregation,
+    Days,
+    Event,
+    EventCharge,
+    Filters,
+    Usage,
+    aggregate,
+    both,
+    daily_usage,
+    matches,
+    together,
+)
 from billing.rating.money import Exact, decimal_text
 from billing.rating.periods import Timing
-from billing.rating.prices.steps import Step
+from billing.rating.prices.steps import Step, added_up
 from billing.rating.prices.values import (
     BUCKET_AMOUNTS,
     FACTORS,
@@ -58,6 +70,8 @@ class Proration(StrEnum):
 
 NOT_WITH_BUCKETS = frozenset({"free_units", "free_events", "free_amount", "conversion", "credits"})
 """What a price has for its whole quantity, which buckets divide."""
+NOT_WITH_DAYS = frozenset({"bill_last_day", "conversion", "credits"})
+"""What a price of daily levels cannot have."""
 USUAL_TIMING = {PriceKind.RECURRING: Timing.ADVANCE, PriceKind.USAGE: Timing.ARREARS}
 
 
@@ -156,22 +170,29 @@ class Price(Record, ABC):
         events: Sequence[Event],
         *,
         period: tuple[datetime, datetime] | None = None,
+        days: Days | None = None,
         held_before: Decimal = Decimal(0),
     ) -> Usage:
         """Return the usage that the price measures: its events, filtered and aggregated.
 
         Args:
             period: `[start, end)` of the full period, for `weighted_sum`.
-            held_before: the value that holds when the period starts, for `weighted_sum`.
+            days: the days that count, for `daily_level`.
+            held_before: the level that holds when the period starts, for these two.
 
         Raises:
-            ValueError: the price has no aggregation, or `weighted_sum` has no period.
+            ValueError: the price has no aggregation, `weighted_sum` has no period, or `daily_level` no days.
         """
         if self.aggregation is None:
             raise ValueError(f"price {self.key!r} has no aggregation")
         if self.buckets:
-            return together([price.usage_of(events, period=period, held_before=held_before) for _, price in self.apart()])
+            known: dict[str, Any] = {"period": period, "days": days, "held_before": held_before}
+            return together([price.usage_of(events, **known) for _, price in self.apart()])
         events = self.of_bucket(events)
+        if self.aggregation == Aggregation.DAILY_LEVEL:
+            if days is None:
+                raise ValueError("daily_level needs the days that count")
+            return daily_usage(events, days, property_name=self.property, filters=self.filters, held_before=held_before)
         quantity = aggregate(
             self.aggregation,
             events,
@@ -199,10 +220,12 @@ class Price(Record, ABC):
 
     def all_steps(self, usage: Usage) -> list[Step]:
         """Return the cost of the usage step by step, bucket after bucket; steps without cost only if there are no others."""
+        if usage.levels:
+            return added_up(step.of_share(share) for level, share in usage.levels for step in self.steps(Usage(level)))
         if not usage.parts:
             return self.steps(usage)
         by_bucket = zip(self.apart(), usage.parts, strict=True)
-        steps = [replace(step, bucket=key) for (key, price), part in by_bucket for step in price.steps(part)]
+        steps = [replace(step, bucket=key) for (key, price), part in by_bucket for step in price.all_steps(part)]
         return [step for step in steps if step.units or step.flat_amount] or steps[-1:]
 
     def event_charge(self) -> EventCharge | None:
@@ -272,5 +295,10 @@ def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Itera
         yield "meter", "required", "a usage price needs a meter"
     if "aggregation" not in given:
         yield "aggregation", "meter-without-aggregation", "a meter needs an aggregation"
+    if taken.get("aggregation") == Aggregation.DAILY_LEVEL:
+        for name in (name for name in NOT_WITH_DAYS if taken.get(name)):
+            yield name, "not-with-daily-level", f"a price of daily levels has no {name}"
+        if taken.get("proration", Proration.DAY) != Proration.DAY:
+            yield "proration", "not-with-daily-level", "daily levels are prorated by days"
     if taken.get("aggregation") == Aggregation.COUNT and "property" in taken:
         yield "property", "not-used", "aggregation count does not use property"

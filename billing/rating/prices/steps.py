@@ -1,6 +1,7 @@
 """The lines of a calculation: the exact cost of stretches of a quantity. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
@@ -54,12 +55,29 @@ class Step:
         """Exact money in major units."""
         return self.units * self.unit_amount + self.flat_amount
 
+    def of_share(self, share: Fraction) -> "Step":
+        """Return the step for a share of a period."""
+        return replace(self, units=self.units * share, flat_amount=self.flat_amount * share)
+
     def as_dict(self) -> dict[str, str | None]:
         """Return the step with the names of the REST contract, numbers as decimal strings; reason and bucket if it has them."""
         numbers = {member: getattr(self, field) for member, field in STEP_MEMBERS.items()}
         texts = {member: None if number is None else decimal_text(number) for member, number in numbers.items()}
         further = {"reason": self.reason and self.reason.value, "bucket": self.bucket}
         return texts | {member: text for member, text in further.items() if text is not None}
+
+
+def added_up(steps: Iterable[Step]) -> list[Step]:
+    """Return one step for each stretch and price, with the units and amounts of all steps that begin and cost the same."""
+    found: dict[tuple[Fraction | None, Fraction], Step] = {}
+    for step in steps:
+        place = (step.lower, step.unit_amount)
+        before = found.get(place, replace(step, units=Fraction(0), flat_amount=Fraction(0)))
+        upper = max(before.upper or Fraction(0), step.upper or Fraction(0))
+        units, flat_amount = before.units + step.units, before.flat_amount + step.flat_amount
+        found[place] = replace(step, upper=upper, units=units, flat_amount=flat_amount)
+    ordered = sorted(found.values(), key=lambda step: (step.lower or Fraction(0), step.upper or Fraction(0)))
+    return [step for step in ordered if step.units or step.flat_amount] or ordered[:1]
 
 
 def units_used(usage: Usage) -> Fraction:

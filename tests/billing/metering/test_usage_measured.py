@@ -1,28 +1,30 @@
 """The SQL that measures usage agrees with the pure reference, event by event."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from billing.metering import usage
-from billing.rating.aggregation import Event, Usage
+from billing.rating.aggregation import Days, Event, Usage
 from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
 
 pytestmark = pytest.mark.django_db
 
 START, END = at(1, 1), at(2, 1)
+JANUARY = Days(START.date(), END.date(), 31, ZoneInfo("UTC"))
 
 REGION_EU = {"key": "eu", "filters": {"region": ["eu", "ap"]}, "unit_amount": "2"}
 SIZE_5 = {"key": "five", "filters": {"size": ["5", "7.5"]}, "unit_amount": "3"}
 
 PRICES = [
-    *(metered(aggregation=name) for name in ("count", "sum", "max", "last", "unique", "weighted_sum")),
+    *(metered(aggregation=name) for name in ("count", "sum", "max", "last", "unique", "weighted_sum", "daily_level")),
     *(metered(aggregation=name, property="size") for name in ("sum", "max", "last", "unique")),
     metered(filters={"region": ["eu", "us"]}),
     metered(aggregation="unique", property="region", filters={"region": "eu"}),
@@ -41,7 +43,7 @@ PRICES = [
     ),
     *(
         metered(buckets=[REGION_EU, SIZE_5], aggregation=aggregation, filters=filters, unit_amount="1")
-        for aggregation in ("sum", "count", "max", "weighted_sum")
+        for aggregation in ("sum", "count", "max", "weighted_sum", "daily_level")
         for filters in ({}, {"region": ["eu", "us"]})
     ),
     metered(
@@ -85,8 +87,29 @@ def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]
     prices = [parse_price({name: value for name, value in price.items() if value is not None}) for price in PRICES]
     measured = usage.measure(subscription.pk, [usage.Measure(price, START, END) for price in prices])
     for price, found in zip(prices, measured, strict=True):
-        expected = price.usage_of(known, period=(START, END))
+        expected = price.usage_of(known, period=(START, END), days=JANUARY)
         assert without_events(found) == without_events(expected), price
+
+
+def test_days_are_those_of_the_billing_zone_and_each_has_the_last_level_of_it() -> None:
+    subscription = SubscriptionFactory()
+    price = parse_price(metered(aggregation="daily_level"))
+    zone = ZoneInfo("America/New_York")
+    reported = {(12, 31, 12): 3, (1, 9, 23): 9, (1, 10, 4): 10, (1, 10, 12): 4, (1, 11, 4): 20, (2, 1, 4): 50, (2, 1, 6): 70}
+    known = [
+        Event(Decimal(level), at(month, day, year=2025 if month == 12 else 2026) + timedelta(hours=hour))
+        for (month, day, hour), level in reported.items()
+    ]
+    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, {}) for e in known])
+    # From noon to noon, local time: 1 January counts, 1 February does not. The events at 04:00 UTC belong to the day before.
+    window = (at(1, 1) + timedelta(hours=17), at(2, 1) + timedelta(hours=17))
+    [found] = usage.measure(subscription.pk, [usage.Measure(price, *window, *window, zone)])
+    assert {level: share * 31 for level, share in found.levels} == {3: 8, 10: 1, 20: 21, 50: 1}
+    days = Days(date(2026, 1, 1), date(2026, 2, 1), 31, zone)
+    assert without_events(price.usage_of(known, days=days, held_before=Decimal(3))) == without_events(found)
+    # The next period begins with what was reported last before its first day ended.
+    [later] = usage.measure(subscription.pk, [usage.Measure(price, window[1], window[1] + timedelta(days=28), zone=zone)])
+    assert later.levels == ((70, 1),)
 
 
 def test_what_held_before_the_period_weighs_in_it() -> None:

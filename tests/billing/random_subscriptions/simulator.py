@@ -182,13 +182,13 @@ class Simulator:
             **self._model(("unit", "graduated", "volume", "package", "flat", "percentage", "graduated_percentage")),
             **self._tax(),
         }  # fmt: skip
-        how = pick.choice(("count", "sum", "max", "last", "unique", "weighted_sum"))
+        how = pick.choice(("count", "sum", "max", "last", "unique", "weighted_sum", "daily_level"))
         if price["model"] in slow.PERCENTAGES:
             how = "sum"
         price["aggregation"] = how
         if how == "unique":
             price["property"] = "user"
-        if price["model"] in ("unit", "graduated", "volume", "package") and pick.random() < 0.3:
+        if price["model"] in ("unit", "graduated", "volume", "package") and how != "daily_level" and pick.random() < 0.3:
             price["conversion"] = pick.choice(
                 (
                     {"divide_by": "7", "rounding": "up"},

@@ -316,6 +316,40 @@ BUCKETED = [
             [*REGIONS, bill("02-01"), calls("50", "01-20", region="eu"), bill("02-02")], late(100)),
 ]  # fmt: skip
 
+SEATS = [{"up_to": 10, "unit_amount": "31.00"}, {"up_to": None, "unit_amount": "15.50", "flat_amount": "6.20"}]
+BY_DAY = metered(unit_amount="31.00", aggregation="daily_level")
+KEPT = [
+    # 31.00 a seat and month, so 1.00 a day: 5 seats from the 11th on, 21 days
+    january("levels by the day", BY_DAY, [calls("5", "01-11")], 10500),
+    # 5 for 10 days, 8 for 21: the day of a change has the new level
+    january("a level that grows", BY_DAY, [calls("5", "01-01"), calls("8", "01-11")],
+            21800),
+    # The last level of a day counts: 3
+    january("two levels on a day", BY_DAY, [calls("9", "01-31"), calls("3", "01-31")],
+            300),
+    # Ten days of 10 x 31.00, 21 days of 310.00 + 10 x 15.50 + 6.20: (3100 + 21 x 471.20) / 31
+    january("levels through tiers", tiered("graduated", SEATS) | {"aggregation": "daily_level"},
+            [calls("10", "01-01"), calls("20", "01-11")], 41920),
+    # Ten days of 10 x 31.00, 21 days of 20 x 15.50 + 6.20: (3100 + 21 x 316.20) / 31
+    january("levels by volume", tiered("volume", SEATS) | {"aggregation": "daily_level"},
+            [calls("10", "01-01"), calls("20", "01-11")], 31420),
+    # 3 of 5 seats are not free, for 21 days
+    january("levels beyond what is free", BY_DAY | {"free_units": 2}, [calls("5", "01-11")],
+            6300),
+    january("a level of last year", BY_DAY, SINCE_DECEMBER, 96100),
+    Example("a level is kept in the next period", [BY_DAY],
+            [calls("2", "01-11"), bill("02-01"), bill("03-01")], usage(6200)),
+    # 16 of 31 days
+    Example("levels in a stub", [BY_DAY], [calls("2", "01-02"), bill("02-01")],
+            usage(3200), order=STUB),
+    # 2 from the 11th on, and late 1 more from the 21st on: 11 days in January, and the whole of February
+    Example("a level that is reported late", [BY_DAY],
+            [calls("2", "01-11"), bill("02-01"), bill("03-01"), calls("3", "01-21"), bill("03-02")], late(1100, 3100)),
+    # 10 days before the pause, 11 after it
+    Example("a level in a pause", [BY_DAY],
+            [calls("1", "01-01"), amend("01-11", paused=True), amend("01-21", paused=False), bill("02-01")], usage(1000, 1100)),
+]  # fmt: skip
+
 LIMITS = [
     Example("a price's minimum", [metered(minimum="5.00")], [calls("100"), bill("02-01")],
             [*usage(200), ("minimum", "calls", 300)]),
@@ -597,6 +631,7 @@ EXAMPLES = (
     + MODELS
     + AGGREGATIONS
     + BUCKETED
+    + KEPT
     + LIMITS
     + PRORATION
     + DISCOUNTS

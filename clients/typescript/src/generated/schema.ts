@@ -2418,7 +2418,7 @@ export interface components {
             previous: string | null;
         };
         /** @enum {string} */
-        AggregationEnum: "count" | "sum" | "max" | "last" | "unique" | "weighted_sum";
+        AggregationEnum: "count" | "sum" | "max" | "last" | "unique" | "weighted_sum" | "daily_level";
         /**
          * @description When to send a signal about an account: at a low balance, or before credits expire.
          *

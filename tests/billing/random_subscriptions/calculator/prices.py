@@ -5,8 +5,9 @@ from datetime import datetime
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from tests.billing.random_subscriptions.calculator.exact import INSTANT, Time, half_up, number, to_minor
+from tests.billing.random_subscriptions.calculator.exact import INSTANT, ONE_DAY, Time, half_up, local_day, number, to_minor
 
 Price = dict[str, Any]
 PERCENTAGES = ("percentage", "graduated_percentage")
@@ -80,6 +81,8 @@ class Used:
     """The quantity before it was converted."""
     by_bucket: tuple["Used", ...] = ()
     """What each bucket of the price took, and last what no bucket took."""
+    levels: tuple[tuple[Fraction, Fraction], ...] = ()
+    """Levels that are kept, each with the share of the period for which it was."""
 
 
 def is_due_at_start(price: Price) -> bool:
@@ -106,13 +109,15 @@ def within(amount: int, least: int | None, most: int | None) -> int:
 # Usage -----------------------------------------------------------------------------------------------
 
 
-def used(price: Price, events: list[Event], time: Time, full: Time) -> Used:
+def used(price: Price, events: list[Event], time: Time, full: Time, zone: ZoneInfo) -> Used:
     """What was used in a stretch of a full period, as the price sees it."""
     if price.get("buckets"):
-        by_bucket = tuple(used(alone, events, time, full) for alone in _alone(price))
+        by_bucket = tuple(used(alone, events, time, full, zone) for alone in _alone(price))
         quantity, count = sum((one.quantity for one in by_bucket), NOTHING), sum(one.events for one in by_bucket)
         return Used(quantity, count, by_bucket=by_bucket)
     counted = sorted((event for event in events if _counts(price, event)), key=lambda event: event.occurred_at)
+    if price["aggregation"] == "daily_level":
+        return _kept(counted, time, full, zone)
     inside = [event for event in counted if time[0] <= event.occurred_at < time[1]]
     values = [event.value for event in inside]
     if price["model"] in PERCENTAGES:
@@ -171,6 +176,23 @@ def _passes(filters: dict[str, list[str]], event: Event) -> bool:
     return all(event.properties.get(name) in passing for name, passing in filters.items())
 
 
+def _kept(counted: list[Event], time: Time, full: Time, zone: ZoneInfo) -> Used:
+    """The level of each day, day by day; the day on which the stretch ends belongs to the next."""
+    first, last = local_day(time[0], zone), local_day(time[1], zone)
+    of = max((local_day(full[1], zone) - local_day(full[0], zone)).days, 1)
+    levels: dict[Fraction, Fraction] = {}
+    reported: set[Any] = set()
+    day = first
+    while day < last:
+        before = [event for event in counted if local_day(event.occurred_at, zone) <= day]
+        level = before[-1].value if before else NOTHING
+        levels[level] = levels.get(level, NOTHING) + Fraction(1, of)
+        reported |= {day} if before and local_day(before[-1].occurred_at, zone) == day else set()
+        day += ONE_DAY
+    quantity = sum((level * share for level, share in levels.items()), NOTHING)
+    return Used(quantity, len(reported), levels=tuple(sorted(levels.items())))
+
+
 def _weighted(counted: list[Event], time: Time) -> Fraction:
     """Each level times the microseconds for which it held; the level at the start is the last before it."""
     before = [event.value for event in counted if event.occurred_at < time[0]]
@@ -216,6 +238,8 @@ def cost_of_usage(price: Price, used: Used) -> Fraction:
     """What the usage of a period costs, exact."""
     if used.by_bucket:
         return sum((cost_of_usage(alone, one) for alone, one in zip(_alone(price), used.by_bucket, strict=True)), NOTHING)
+    if used.levels:
+        return sum((cost_of(price, level) * share for level, share in used.levels), NOTHING)
     if price["model"] != "percentage":
         return cost_of(price, used.quantity)
     total = max(used.quantity, NOTHING)

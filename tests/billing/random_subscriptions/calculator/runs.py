@@ -184,7 +184,7 @@ class Run:
                 self._free(known, known.start, known.gross - max(known.left, 0))
 
     def _used(self, key: str, stretch: Stretch) -> Used:
-        return used(price_of(stretch, key), self.of.events, stretch.time, stretch.full)
+        return used(price_of(stretch, key), self.of.events, stretch.time, stretch.full, self.of.zone)
 
     def _is_of_another_price(self, billed: Billed) -> bool:
         """True once usage that was billed belongs to another price, or to no price."""

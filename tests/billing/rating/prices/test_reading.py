@@ -17,6 +17,7 @@ from billing.rating.prices.tiers import Tier
 from tests.billing.rating.builders import PROPERTY
 
 BUCKET = {"key": "eu", "filters": {"region": "eu"}, "unit_amount": "2"}
+DAILY = {"unit_amount": "1", "aggregation": "daily_level"}
 UNIT = {"key": "api", "kind": "usage", "model": "unit", "meter": "calls", "aggregation": "sum", "unit_amount": "0.02"}
 SEAT = {"key": "seat", "kind": "recurring", "model": "flat", "unit_amount": "49"}
 
@@ -262,6 +263,10 @@ def test_a_fault_names_its_field_and_rule(change: dict[str, Any], expected: tupl
             {"tiers": [{"unit_amount": "1", "package_size": "2"}], "credits": {"per_unit": "1"}},
             ("credits", "credits-not-for-packages"),
         ),
+        ("unit", DAILY | {"bill_last_day": True}, ("bill_last_day", "not-with-daily-level")),
+        ("unit", DAILY | {"proration": "second"}, ("proration", "not-with-daily-level")),
+        ("unit", DAILY | {"credits": {"per_unit": "1"}}, ("credits", "not-with-daily-level")),
+        ("unit", DAILY | {"conversion": {"divide_by": "2"}}, ("conversion", "not-with-daily-level")),
         ("percentage", {"rate": "1", "event_minimum": "2", "event_maximum": "1"}, ("event_maximum", "below-minimum")),
         ("percentage", {"rate": "1", "conversion": {"divide_by": "2"}}, ("conversion", "not-used")),
     ],

@@ -10,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
-AggregationEnum: TypeAlias = Literal["count", "sum", "max", "last", "unique", "weighted_sum"]
+AggregationEnum: TypeAlias = Literal["count", "sum", "max", "last", "unique", "weighted_sum", "daily_level"]
 AlertBodyStateEnum: TypeAlias = Literal["declared", "ended"]
 ApiKeyStateEnum: TypeAlias = Literal["active", "expired", "revoked"]
 BatchModeEnum: TypeAlias = Literal["atomic", "each"]
