@@ -28,4 +28,4 @@ from billing.reads.documents import (
 )
 from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions
 from billing.reads.tax_summary import tax_summary
-from billing.reads.usage import usage_event, usage_events
+from billing.reads.usage import usage_by_day, usage_event, usage_events

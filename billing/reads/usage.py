@@ -1,7 +1,8 @@
 """Usage events: one by its idempotency key, and lists of them: all, or those of a subscription, a customer or a meter."""
 
 import json
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
@@ -28,7 +29,7 @@ WHERE k.idempotency_key = %s
 """
 
 # One meter of one subscription after the other; each gives a page of events, by the index.
-OF_SUBSCRIPTIONS: Final = """
+METERS: Final = """
 WITH RECURSIVE meters (subscription_id, meter) AS (
     SELECT s.id, (SELECT min(e.meter) FROM billing_usageevent e WHERE e.subscription_id = s.id)
     FROM unnest(%(subscription_ids)s::bigint[]) AS s (id)
@@ -43,6 +44,9 @@ WITH RECURSIVE meters (subscription_id, meter) AS (
     FROM meters
     WHERE meters.meter IS NOT NULL
 )
+"""
+OF_SUBSCRIPTIONS: Final = """
+{meters}
 SELECT {columns}
 FROM meters
 CROSS JOIN LATERAL (
@@ -62,6 +66,26 @@ JOIN billing_subscription AS s ON s.id = e.subscription_id
 WHERE %(meter)s::text IS NULL OR meters.meter = %(meter)s
 ORDER BY e.occurred_at {direction}, e.meter {direction}, e.idempotency_key {direction}
 LIMIT %(limit)s
+"""
+# The newest events of each meter, summed by day; a correction counts instead of what it corrects.
+BY_DAY: Final = f"""
+{METERS}
+SELECT meters.meter, (e.occurred_at AT TIME ZONE %(zone)s)::date AS day, sum(e.value) FILTER (WHERE e.stands), bool_or(e.is_last)
+FROM meters
+CROSS JOIN LATERAL (
+    SELECT e.occurred_at, e.value, e.counts AND NOT EXISTS (
+        SELECT FROM billing_usageevent AS later
+        WHERE later.subscription_id = e.subscription_id AND later.meter = e.meter AND later.occurred_at = e.occurred_at
+            AND later.corrects = e.idempotency_key
+    ) AS stands, row_number() OVER (ORDER BY e.occurred_at DESC) = %(limit)s AS is_last
+    FROM billing_usageevent AS e
+    WHERE e.subscription_id = meters.subscription_id AND e.meter = meters.meter AND e.occurred_at >= %(since)s
+        AND e.occurred_at < %(until)s
+    ORDER BY e.occurred_at DESC
+    LIMIT %(limit)s
+) AS e
+GROUP BY meters.meter, day
+ORDER BY meters.meter, day
 """
 # The index on meter and time gives the events of each month in order, so a page reads few more rows than it has.
 OF_METER: Final = """
@@ -115,8 +139,8 @@ ORDER BY e.occurred_at {direction}, e.meter {direction}, e.idempotency_key {dire
 def _in_both_directions(query: str) -> tuple[str, str]:
     """Return the query of older events, and that of newer ones."""
     return (
-        query.format(columns=COLUMNS, beyond="<", direction="DESC"),
-        query.format(columns=COLUMNS, beyond=">", direction="ASC"),
+        query.format(meters=METERS, columns=COLUMNS, beyond="<", direction="DESC"),
+        query.format(meters=METERS, columns=COLUMNS, beyond=">", direction="ASC"),
     )
 
 
@@ -201,6 +225,31 @@ def usage_events(
         cursor.execute(older if after is None else newer, values)
         rows = [_event(row) for row in cursor.fetchall()]
     return rows if after is None else rows[::-1]
+
+
+def usage_by_day(
+    subscription_ids: Sequence[int], *, since: datetime, until: datetime, zone: str, limit: int
+) -> tuple[dict[str, dict[date, Decimal]], bool]:
+    """Return the sums of the values of events by meter and day of the zone, of some subscriptions, and whether all were read.
+
+    Args:
+        limit: of each meter of a subscription at most so many events are read, the newest ones.
+    """
+    named: dict[str, Any] = {
+        "subscription_ids": list(subscription_ids),
+        "since": since,
+        "until": until,
+        "zone": zone,
+        "limit": limit,
+    }
+    found: dict[str, dict[date, Decimal]] = {}
+    is_whole = True
+    with connection.cursor() as cursor:
+        cursor.execute(BY_DAY, named)
+        for meter, day, used, has_last in cursor.fetchall():
+            found.setdefault(meter, {})[day] = used or Decimal(0)
+            is_whole = is_whole and not has_last
+    return found, is_whole
 
 
 def _subscriptions(subscription: str | None, customer: str | None) -> list[int]:

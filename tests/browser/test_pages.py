@@ -9,12 +9,13 @@ import pytest
 from django.contrib.admin.utils import quote
 from django.db import transaction
 
-from billing.models import Run, RunResult
+from billing.models import Customer, Plan, Run, RunResult
 from ledger import journal, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
 from ledger.totals import count_entries
+from ledger_project.demonstration import seed_demo
 from tests.billing.factories import SubscriptionFactory, at
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
@@ -311,3 +312,18 @@ def test_the_form_of_a_plan_shows_the_fields_of_the_model_and_what_an_example_co
     with site_of(operator()) as site:
         for width in (1440, 390):
             chromium.visit(f"{site.url}/admin/billing/plan/add/", build, width=width)
+
+
+def test_a_customer_shows_what_is_asked_first(show):
+    seed_demo()
+    customer = Customer.objects.get(ref="CUST-ACME")
+    shown = show("admin-customer", f"/admin/billing/customer/{customer.pk}/change/", height=1500)
+    assert "81,750 credits" in shown
+    assert re.search(r'<canvas class="chart"[^>]*style="[^"]*width: \d{3,}px', shown)
+
+
+def test_the_next_version_of_a_plan_begins_with_the_last(show):
+    seed_demo()
+    plan = Plan.objects.get(code="team")
+    shown = show("admin-plan", f"/admin/billing/plan/{plan.pk}/new-version/", height=1300)
+    assert "1,500,000 tokens: 10.00" in shown

@@ -119,6 +119,11 @@ def _how(invoice: Invoice) -> str:
     return f", {_money(invoice.credits_applied_minor, invoice.currency)} of it with credits"
 
 
+def paid_words(invoice: Invoice) -> str:
+    """Return how an invoice was paid, as far as documents say it; empty for money that somebody recorded."""
+    return _how(invoice).lstrip(",: ")
+
+
 def _due_words(due: date | None, today: date) -> str:
     if due is None:
         return "without a date"

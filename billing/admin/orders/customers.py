@@ -2,11 +2,13 @@
 
 from collections.abc import Collection, Iterable
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Count, Q, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html_join
 from django.utils.http import urlencode
@@ -18,7 +20,9 @@ from billing.admin.documents.invoices import invoices_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
-from billing.admin.orders.tables import subscriptions_table
+from billing.admin.order_forms.subscriptions import Part, first_billing
+from billing.admin.orders.overview import deeds_table, newest_subscriptions, next_due, overview, payments_table
+from billing.admin.orders.tables import subscription_rows_table
 from billing.admin.prose import coupon_words
 from billing.models import Coupon, CouponUse, CreditNote, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
@@ -37,12 +41,15 @@ from billing.reads import open_credit_of
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows, order_of
-from ledger.admin.kit.cells import contract_day, link, row_link
+from ledger.admin.kit.cells import contract_day, link, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
 from ledger.admin.links import holder_link
 from ledger.operators.permissions import VIEW_ENTRYLISTING
+from ledger.services import preview, time_of
+
+INVOICES_SHOWN = 20
 
 
 def _holder(row: Customer) -> SafeString | str:
@@ -78,6 +85,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     starts = "A customer pays invoices: create a customer, then a subscription for it."
     actions_detail = ("edit", "subscribe", {"title": "More", "icon": "more_horiz", "items": ["give_coupon", "pay_out", "erase"]})
     fields = (("holder", "language", "created"),)
+    change_form_outer_before_template = "admin/billing/customer.html"
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the newest first; those of a holder by its index."""
@@ -94,20 +102,24 @@ class CustomerAdmin(ReadOnlyAdmin):
         return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """Return the customer in sentences, with the tables about it."""
+        """Return what an operator asks first about the customer, and the tables about it."""
         may = request.user.has_perm
-        invoices = Invoice.objects.filter(customer_id=row.pk).order_by("-pk")[:MORE_ROWS]
+        invoices = Invoice.objects.filter(customer_id=row.pk).order_by("-pk")[:INVOICES_SHOWN]
+        subscriptions = newest_subscriptions(row)
         return {
-            "title": f"{row.ref}: {row.name}",
+            "title": row.name,
             "sentences": [*customer_sentences(row), *credit_sentences(row)],
+            **overview(request, row, subscriptions),
             "parts": [
-                *([("Subscriptions", _subscriptions_table(row))] if may(VIEW_SUBSCRIPTION) else []),
+                *([("Subscriptions", subscription_rows_table(subscriptions))] if may(VIEW_SUBSCRIPTION) else []),
                 *([("Latest invoices", invoices_table(invoices))] if may(VIEW_INVOICE) else []),
+                *([("Credit", credit_table(row)), ("Paid out", refunds_table(row))] if may(VIEW_CREDITNOTE) else []),
+                *([("Payments", payments_table(row))] if may(VIEW_INVOICE) else []),
                 (
                     "Coupons",
                     coupons_table(CustomerCoupon.objects.filter(customer_id=row.pk), may_take=may(CHANGE_CUSTOMERCOUPON)),
                 ),
-                *([("Credit", credit_table(row)), ("Paid out", refunds_table(row))] if may(VIEW_CREDITNOTE) else []),
+                *([("Who did what", deeds_table(row, subscriptions))] if may(VIEW_INVOICE) and may(VIEW_SUBSCRIPTION) else []),
             ],
             "links": [
                 (list_url(Invoice, customer=row.ref), "All invoices of this customer"),
@@ -158,6 +170,10 @@ class CustomerAdmin(ReadOnlyAdmin):
             return []
         return [*(["erase"] if is_erased(customer) else []), *([] if open_credit_of(customer.pk) else ["pay_out"])]
 
+    def preview(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show the next invoice, as a run would make it when it becomes due."""
+        return preview_view(self, request, self.row_of(request, str(pk)))
+
     def take_coupon(self, request: HttpRequest, pk: int, code: str) -> HttpResponse:
         """Take a coupon away from the customer."""
         return order_forms.take_coupon_view(self, request, self.row_of(request, str(pk)), code)
@@ -165,13 +181,33 @@ class CustomerAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Return the columns with the form that takes a coupon away."""
         route = "<int:pk>/coupons/<str:code>/take/"
-        own = guarded(self, route, self.take_coupon, name="billing_take_coupon", permission=CHANGE_CUSTOMERCOUPON)
-        return [own, *super().get_urls()]
+        own = [
+            guarded(self, route, self.take_coupon, name="billing_take_coupon", permission=CHANGE_CUSTOMERCOUPON),
+            guarded(self, "<int:pk>/preview/", self.preview, name="billing_customer_preview", permission=VIEW_INVOICE),
+        ]
+        return [*own, *super().get_urls()]
 
 
-def _subscriptions_table(customer: Customer) -> dict[str, Any]:
-    pks = Subscription.objects.filter(customer_id=customer.pk).order_by("-pk").values_list("pk", flat=True)[:MORE_ROWS]
-    return subscriptions_table(list(pks))
+def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Customer) -> HttpResponse:
+    """Show what the customer's next invoice will say: made, read and undone in one transaction."""
+    row = next_due(newest_subscriptions(customer))
+    sentences, parts = ["Nothing becomes due."], list[Part]()
+    if row is not None and row.due_at is not None:
+        with preview():
+            as_of = max(row.due_at, time_of(customer.holder_id))
+            sentences = [
+                f"The next invoice is that of {row.ref}.",
+                *first_billing(row.ref, as_of, parts, ZoneInfo(row.time_zone)),
+            ]
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "title": f"Next invoice of {customer.name}",
+        "sentences": sentences,
+        "parts": parts,
+        "back": row_url(Customer, customer.pk),
+    }
+    return TemplateResponse(request, "admin/billing/preview.html", context)
 
 
 def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]]:
