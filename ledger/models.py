@@ -425,6 +425,7 @@ class MonthClose(AppendOnly):
     outstanding = ExactJSON()
     paid = ExactJSON()
     ties = ExactJSON()
+    costs = ExactJSON()
     closed_at = models.DateTimeField()
 
     class Meta:

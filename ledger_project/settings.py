@@ -236,6 +236,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "Usage", "description": "Events that metered prices count."},
         {"name": "Invoices", "description": "From drafts to paid invoices and credit notes."},
         {"name": "Payments", "description": "Packs of credits on sale, purchases of them, and money that went back."},
+        {"name": "Books", "description": "What sold credits are worth: deferred revenue by month, and at an instant."},
         {"name": "Operation", "description": "Whether the process is alive and can serve requests. These calls need no key."},
         {"name": "Signals", "description": "Webhooks get what happens, signed and in order. Alerts say when an account is low."},
         {"name": "Customer's page", "description": "Links to a page on which a customer sees balance, usage and invoices."},

@@ -34,6 +34,7 @@ SUBSCRIPTIONS = "Subscriptions"
 USAGE = "Usage"
 INVOICES = "Invoices"
 PAYMENTS = "Payments"
+BOOKS = "Books"
 
 REF_PATH = OpenApiParameter(
     "ref",

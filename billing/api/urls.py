@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import catalogue, customers, ratings, sellers, subscriptions, usage
+from billing.api.calls import books, catalogue, customers, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
 from billing.api.calls.payments import packs, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
@@ -28,6 +28,13 @@ class EventKeyConverter(StringConverter):
     regex = "[!-~](?:[ -~]{0,253}[!-~])?"
 
 
+class BookMonthConverter(StringConverter):
+    """A month of the books in a path."""
+
+    regex = "[0-9]{4}-(?:0[1-9]|1[0-2])"
+
+
+register_converter(BookMonthConverter, "book_month")
 register_converter(RefConverter, "ref")
 register_converter(EventKeyConverter, "event_key")
 register_converter(InvoiceIdConverter, "invoice_id")
@@ -45,6 +52,8 @@ urlpatterns: list[URLPattern] = [
     path("tax-summary", taxes.TaxSummary.as_view()),
     path("sellers", sellers.Sellers.as_view()),
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
+    path("books/<book_month:month>", books.OneBook.as_view()),
+    path("deferred-revenue", books.DeferredRevenue.as_view()),
     path("coupons", catalogue.Coupons.as_view()),
     path("coupons/<ref:ref>", catalogue.OneCoupon.as_view()),
     path("packs", packs.Packs.as_view()),

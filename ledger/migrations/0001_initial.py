@@ -252,6 +252,7 @@ MODELS = [
             ("outstanding", ExactJSON()),
             ("paid", ExactJSON()),
             ("ties", ExactJSON()),
+            ("costs", ExactJSON()),
             ("closed_at", models.DateTimeField()),
             *composite_key("month", "credit_type"),
         ],

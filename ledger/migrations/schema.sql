@@ -188,6 +188,8 @@ CREATE INDEX ledger_entry_scheduled ON ledger_entry (effective_at) WHERE effecti
 -- which takes a third of the bytes; the reader sorts the rows of a slot.
 CREATE INDEX ledger_entry_recorded_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind <> 'refusal';
 CREATE INDEX ledger_entry_refused_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind = 'refusal';
+-- Finds the entries of a month that changed what sold credits cost, for the books. It has no row for other entries.
+CREATE INDEX ledger_entry_cost ON ledger_entry (ledger_slot(recorded_at)) WHERE cost_changes IS NOT NULL;
 -- Finds the refusals of a request by its id, for operators. Only refusals store the id of the request.
 CREATE INDEX ledger_entry_refused_request ON ledger_entry ((refusal ->> 'request_id')) WHERE kind = 'refusal';
 -- Finds the pages that may hold a reference, by a Bloom filter per 64 pages, which is made once they are full. Measured with a million
@@ -969,6 +971,7 @@ CREATE TABLE ledger_month_close (
     outstanding json             NOT NULL,
     paid        json             NOT NULL,
     ties        json             NOT NULL,
+    costs       json             NOT NULL,
     closed_at   timestamptz      NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (month, credit_type),
     CONSTRAINT ledger_month_close_first_day CHECK (extract(day FROM month) = 1)
@@ -980,6 +983,7 @@ COMMENT ON COLUMN ledger_month_close.outstanding IS 'Open and held lots, by mont
 COMMENT ON COLUMN ledger_month_close.paid        IS 'What was paid for the purchased credits of the month, by currency, in minor units.';
 
 COMMENT ON COLUMN ledger_month_close.ties        IS 'What documents say about the month''s entries, and what the entries add up to.';
+COMMENT ON COLUMN ledger_month_close.costs       IS 'What sold credits cost: [currency, month of expiry or empty, line, minor units, 1 if late], from opening to closing.';
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_month_close
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();

@@ -12,8 +12,8 @@ from ledger.entries.clocks import clock_of
 from ledger.errors import Invalid
 from ledger.rules.kinds import KINDS
 from ledger.statements.letterheads import Letterhead, letterhead_of
-from ledger.totals.closing import month_after, starts
 from ledger.totals.counting import counted_until
+from ledger.totals.months import month_after, starts
 from ledger.typesetting.languages import Language, language_of
 from ledger.typesetting.typeset import typeset
 from ledger.units import CreditUnit, plain_unit, unit_of

@@ -15,11 +15,11 @@ from django.db import connection, transaction
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.rules.kinds import left_of
+from ledger.totals.costs import CostRow, rows_of_month, untied
 from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
 from ledger.totals.expiring import LAST_BEFORE, recount_expiring
+from ledger.totals.months import BEGINNING, month_after, starts
 from ledger.totals.ties import ties
-
-BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 # A state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its
 # node. An account with nothing but refusals is not counted; its entries are.
@@ -59,8 +59,8 @@ LATE: Final = f"""
 """
 
 CLOSE: Final = """
-    INSERT INTO ledger_month_close (month, credit_type, accounts, entries, balance, held, outstanding, paid, ties)
-    VALUES (%s, %s, %s, %s, %s, %s, %s::json, %s::json, %s::json)
+    INSERT INTO ledger_month_close (month, credit_type, accounts, entries, balance, held, outstanding, paid, ties, costs)
+    VALUES (%s, %s, %s, %s, %s, %s, %s::json, %s::json, %s::json, %s::json)
 """
 
 
@@ -91,21 +91,6 @@ def close_months() -> list[date]:
     while (month := _close_next()) is not None:
         closed.append(month)
     return closed
-
-
-def month_after(month: date) -> date:
-    """Return the first day of the next month."""
-    return (month + timedelta(days=31)).replace(day=1)
-
-
-def month_before(month: date) -> date:
-    """Return the first day of the month before that of a day."""
-    return (month.replace(day=1) - timedelta(days=1)).replace(day=1)
-
-
-def starts(month: date) -> datetime:
-    """Return the first instant of a month, in UTC."""
-    return datetime(month.year, month.month, 1, tzinfo=UTC)
 
 
 def _close_next() -> date | None:
@@ -142,10 +127,12 @@ def _close(cursor: Any, month: date) -> None:
     paid: dict[str, dict[str, int]] = {}
     for credit_type, currency, minor in cursor.fetchall():
         paid.setdefault(credit_type, {})[currency] = int(minor)
-    tied = ties(start, end)
+    tied, costs = ties(start, end), rows_of_month(cursor, month, end)
+    _ensure_costs_tie(month, costs)
     for state in states:
         of_type = [tie._asdict() for tie in tied if tie.credit_type == state.credit_type]
         facts = [json.dumps(state.outstanding), json.dumps(paid.get(state.credit_type, {})), json.dumps(of_type)]
+        facts.append(json.dumps([row.stored for row in costs if row.key.credit_type == state.credit_type]))
         cursor.execute(CLOSE, [month, state.credit_type, state.accounts, state.entries, state.balance, state.held, *facts])
 
 
@@ -192,3 +179,10 @@ def _ensure_agree(month: date, counted: dict[str, dict[str, int]], states: list[
                 f"{month:%Y-%m}, {state.credit_type}: the totals come to {found[0]} entries, {found[1]} credits, "
                 f"{found[2]} held; the accounts to {state.entries}, {state.balance + state.held}, {state.held}"
             )
+
+
+def _ensure_costs_tie(month: date, rows: list[CostRow]) -> None:
+    for (credit_type, currency), minor in untied(rows).items():
+        raise TotalsDisagree(
+            f"{month:%Y-%m}, {credit_type}: opening and changes of costs are {minor} {currency} above the closing"
+        )

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from ledger.models import MonthClose
 from ledger.rules import Entry
 from ledger.totals import close_months, count_entries, month_report
-from ledger.totals.closing import month_after, starts
+from ledger.totals.months import month_after, starts
 from tests.ledger.admin.admin_site import load_history
 
 

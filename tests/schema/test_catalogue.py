@@ -61,7 +61,7 @@ def test_every_unique_index_of_a_distributed_table_contains_the_holder():
     ]
 
 
-def test_every_index_begins_with_the_holder_except_five_for_operators_and_what_is_due():
+def test_every_index_begins_with_the_holder_except_those_for_operators_and_what_is_due():
     found = rows(
         """
         SELECT i.indexrelid::regclass::text
@@ -72,9 +72,10 @@ def test_every_index_begins_with_the_holder_except_five_for_operators_and_what_i
         """,
         list(BY_HOLDER),
     )
-    # Lists over all holders: newest entries, entries by reference, newest refusals, refusals by request, grants that start, and
-    # recurring grants that are due.
+    # Over all holders: entries that changed a cost, newest entries, entries by reference, newest refusals, refusals by request,
+    # grants that start, and recurring grants that are due.
     assert found == [
+        ("ledger_entry_cost",),
         ("ledger_entry_recorded_at",),
         ("ledger_entry_reference",),
         ("ledger_entry_refused_at",),

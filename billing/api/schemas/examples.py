@@ -173,3 +173,21 @@ TAX_SUMMARY: dict[str, Any] = {
          "tax_minor": 23560},
     ],
 }  # fmt: skip
+BOOK: dict[str, Any] = {
+    "month": "2026-10", "is_closed": True, "as_of": None,
+    "sections": [
+        {
+            "credit_type": "credits", "currency": "EUR", "opening_minor": 325000,
+            "lines": {"sold": 990000, "recognised": -412050, "breakage": -1250, "revoked": -9900, "transferred": 0}, "late": {},
+            "closing_minor": 891800,
+            "by_expiry": [
+                {"expires": "2027-10", "opening_minor": 0, "closing_minor": 500000},
+                {"expires": "never", "opening_minor": 325000, "closing_minor": 391800},
+            ],
+        }
+    ],
+}  # fmt: skip
+DEFERRED: dict[str, Any] = {
+    "at": "2026-10-15T12:00:00.000000Z",
+    "results": [{"credit_type": "credits", "currency": "EUR", "expires": "never", "deferred_minor": 391800}],
+}

@@ -263,3 +263,10 @@ class UsageEventsQuery(ListQuery):
 
 
 AllQuery = TransitionsQuery = ListQuery
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeferredQuery(Record):
+    """The instant of deferred revenue."""
+
+    at: Annotated[datetime | None, Time("Now by default.")] = None

@@ -426,3 +426,76 @@ class TaxSummarySerializer(ResponseSchema):
 
     month = text()
     rows = TaxRowSerializer(many=True)
+
+
+# The books -------------------------------------------------------------------------------------------
+
+
+def _line(name: str, help_text: str = "In minor units.", *, required: bool = True) -> serializers.IntegerField:
+    """A line of the books, out of the amounts by line."""
+    return computed(serializers.IntegerField(required=required, help_text=help_text), lambda lines: lines.get(name))
+
+
+class BookLinesSerializer(ResponseSchema):
+    """Changes of deferred revenue in a month: above zero what was added, below zero what left."""
+
+    sold = _line("sold", "What was paid for credits, without tax.")
+    recognised = _line("recognised", "Revenue of credits that were used, less what refunds gave back.")
+    breakage = _line("breakage", "Revenue of credits that expired unused.")
+    revoked = _line("revoked", "Of credits that were taken back.")
+    transferred = _line("transferred", "Between holders or terms: 0 in all, unless a transfer crossed the end of a month.")
+
+
+class LateLinesSerializer(ResponseSchema):
+    """The same, of entries that appeared after the month of their time was closed; lines of 0 are left out."""
+
+    sold = _line("sold", required=False)
+    recognised = _line("recognised", required=False)
+    breakage = _line("breakage", required=False)
+    revoked = _line("revoked", required=False)
+    transferred = _line("transferred", required=False)
+
+
+class BookExpirySerializer(ResponseSchema):
+    """Deferred revenue of credits that expire in a month."""
+
+    expires = text(help_text="The month (UTC), or `never`.")
+    opening_minor = minor()
+    closing_minor = minor()
+
+
+class BookSectionSerializer(ResponseSchema):
+    """A credit type in a currency."""
+
+    credit_type = text()
+    currency = text()
+    opening_minor = minor()
+    lines = BookLinesSerializer()
+    late = LateLinesSerializer()
+    closing_minor = minor(help_text="Opening, lines and late lines add up to it.")
+    by_expiry = BookExpirySerializer(many=True)
+
+
+class BookSerializer(ResponseSchema):
+    """Deferred revenue of a month."""
+
+    month = computed(serializers.CharField(), lambda book: f"{book.month:%Y-%m}")
+    is_closed = serializers.BooleanField(help_text="A closed month never changes.")
+    as_of = time(null=True, help_text="Until when the entries are counted; null for a closed month.")
+    sections = BookSectionSerializer(many=True)
+
+
+class DeferredSerializer(ResponseSchema):
+    """Deferred revenue of credits of a type, sold in a currency, that expire in a month."""
+
+    credit_type = text()
+    currency = text()
+    expires = text(help_text="The month (UTC), or `never`.")
+    deferred_minor = minor()
+
+
+class DeferredRevenueSerializer(ResponseSchema):
+    """Deferred revenue at an instant."""
+
+    at = time()
+    results = DeferredSerializer(many=True)

@@ -1,6 +1,6 @@
 """The month-end page: the credits of each type at the start, those that came and went, and the rest with its expiry."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -21,7 +21,7 @@ from ledger.operators.permissions import VIEW_DAILYTOTAL
 from ledger.rules.kinds import LINES
 from ledger.rules.texts.credit_units import CreditUnit, plain_unit
 from ledger.totals import MonthReport, TypeReport, month_report
-from ledger.totals.closing import month_after, month_before
+from ledger.totals.months import month_after, month_before, month_of
 from ledger.units import units_of
 
 TIED = ("documents", "entries")
@@ -36,7 +36,7 @@ def url(model_admin: ReadOnlyAdmin) -> URLPattern:
 def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     """Show a month, by default the last ended one with credits; `format=csv` sends it as a file."""
     this_month = datetime.now(UTC).date().replace(day=1)
-    month = _read_month(request.GET.get("month", "")) if "month" in request.GET else month_before(this_month)
+    month = month_of(request.GET.get("month", "")) if "month" in request.GET else month_before(this_month)
     try:
         if month is None:
             raise Invalid(pointer="/month", rule="not-a-month", detail="a month is written as 2026-01")
@@ -117,10 +117,3 @@ def _file(report: MonthReport) -> HttpResponse:
     response = HttpResponse(report.as_csv(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = f'attachment; filename="credits-{report.month:%Y-%m}.csv"'
     return response
-
-
-def _read_month(text: str) -> date | None:
-    try:
-        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
-    except ValueError:
-        return None

@@ -12,7 +12,7 @@ from ledger.management.examples import CommandWithExamples
 from ledger.operators.additions import money
 from ledger.rules.kinds import LINES
 from ledger.totals import MonthReport, TypeReport, month_report
-from ledger.totals.closing import month_before
+from ledger.totals.months import month_before, month_of
 from ledger.units import CreditUnit, plain_unit, units_of
 
 WIDTH = 28
@@ -86,7 +86,7 @@ def _credits(one: TypeReport) -> Iterator[tuple[str, int]]:
 
 
 def _month(text: str) -> date:
-    try:
-        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a month such as 2026-01") from None
+    month = month_of(text)
+    if month is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a month such as 2026-01")
+    return month

@@ -20,8 +20,9 @@ from ledger.database.statements import fetch_value
 from ledger.errors import Invalid, Refused
 from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, TotalState
 from ledger.totals import close_months, count_entries, expired_credits, month_report
-from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree, month_after, starts
+from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree
 from ledger.totals.counting import ADD, COLUMNS, _add_kinds, counted_until
+from ledger.totals.months import month_after, starts
 from tests.ledger.admin.admin_site import operator
 
 TYPE = "tokens"
@@ -562,5 +563,5 @@ def test_sums_that_readers_of_json_round_are_strings_in_the_report_too(at_noon_o
     [of_type] = json.loads(capsys.readouterr().out)["types"]
     assert of_type["closing"] == sum(each for each in of_type["movements"].values() if isinstance(each, int)) == 2 * largest
     assert of_type["exact_integers"] == {"closing": str(2 * largest)}
-    assert of_type["movements"]["exact_integers"] == {"granted": str(2 * largest)}
+    assert of_type["movements"]["exact_integers"] == {"granted_purchased": str(2 * largest)}
     assert "exact_integers" not in json.loads(month_report(THREE).as_json())

@@ -174,6 +174,10 @@ export const CALLS = {
   seller: {"id": "readSeller", "method": "GET", "path": "/v1/sellers/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Record a seller. */
   recordSeller: {"id": "recordSeller", "method": "PUT", "path": "/v1/sellers/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read the books of a month. */
+  book: {"id": "readBook", "method": "GET", "path": "/v1/books/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read deferred revenue. */
+  deferredRevenue: {"id": "readDeferredRevenue", "method": "GET", "path": "/v1/deferred-revenue", "query": ["at"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List coupons. */
   coupons: {"id": "listCoupons", "method": "GET", "path": "/v1/coupons", "query": ["limit", "cursor", "kind", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a coupon. */

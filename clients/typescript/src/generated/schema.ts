@@ -1559,6 +1559,50 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/books/{month}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read the books of a month
+         * @description Deferred revenue from opening to closing, by credit type and currency: what was sold, recognised, expired and revoked. Once the month is closed, the response is the same every time; what appears later is in an open month, under `late`.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readBook"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/deferred-revenue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read deferred revenue
+         * @description What unused credits were sold for, by credit type, currency and month of expiry, at any instant that has passed. It reads the last entry of each account before the instant.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readDeferredRevenue"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/coupons": {
         parameters: {
             query?: never;
@@ -2772,6 +2816,49 @@ export interface components {
         /** @enum {string} */
         BatchModeEnum: "atomic" | "each";
         BatchOperation: components["schemas"]["GrantOperation"] | components["schemas"]["SpendOperation"] | components["schemas"]["RefundOperation"] | components["schemas"]["RevocationOperation"] | components["schemas"]["VoidOperation"] | components["schemas"]["ReissueOperation"] | components["schemas"]["HoldOperation"] | components["schemas"]["CaptureOperation"] | components["schemas"]["ReleaseOperation"] | components["schemas"]["ExtensionOperation"] | components["schemas"]["TransferOperation"];
+        /** @description Deferred revenue of a month. */
+        Book: {
+            month: string;
+            /** @description A closed month never changes. */
+            is_closed: boolean;
+            /** @description Until when the entries are counted; null for a closed month. */
+            as_of: string | null;
+            sections: components["schemas"]["BookSection"][];
+        };
+        /** @description Deferred revenue of credits that expire in a month. */
+        BookExpiry: {
+            /** @description The month (UTC), or `never`. */
+            expires: string;
+            /** @description In minor units. */
+            opening_minor: number;
+            /** @description In minor units. */
+            closing_minor: number;
+        };
+        /** @description Changes of deferred revenue in a month: above zero what was added, below zero what left. */
+        BookLines: {
+            /** @description What was paid for credits, without tax. */
+            sold: number;
+            /** @description Revenue of credits that were used, less what refunds gave back. */
+            recognised: number;
+            /** @description Revenue of credits that expired unused. */
+            breakage: number;
+            /** @description Of credits that were taken back. */
+            revoked: number;
+            /** @description Between holders or terms: 0 in all, unless a transfer crossed the end of a month. */
+            transferred: number;
+        };
+        /** @description A credit type in a currency. */
+        BookSection: {
+            credit_type: string;
+            currency: string;
+            /** @description In minor units. */
+            opening_minor: number;
+            lines: components["schemas"]["BookLines"];
+            late: components["schemas"]["LateLines"];
+            /** @description Opening, lines and late lines add up to it. */
+            closing_minor: number;
+            by_expiry: components["schemas"]["BookExpiry"][];
+        };
         /** @description A due change that the same write booked. */
         Booked: {
             /**
@@ -3359,6 +3446,20 @@ export interface components {
         };
         /** @enum {string} */
         DecisionEnum: "drawn" | "not_needed" | "not_yet_effective" | "expired" | "opened" | "joined" | "captured" | "returned" | "revoked" | "reversed" | "reissued";
+        /** @description Deferred revenue of credits of a type, sold in a currency, that expire in a month. */
+        Deferred: {
+            credit_type: string;
+            currency: string;
+            /** @description The month (UTC), or `never`. */
+            expires: string;
+            /** @description In minor units. */
+            deferred_minor: number;
+        };
+        /** @description Deferred revenue at an instant. */
+        DeferredRevenue: {
+            at: string;
+            results: components["schemas"]["Deferred"][];
+        };
         /** @description The deleted draft. */
         DeletedDraft: {
             subscription: string;
@@ -4539,6 +4640,19 @@ export interface components {
         };
         /** @enum {string} */
         LanguageEnum: "en" | "de";
+        /** @description The same, of entries that appeared after the month of their time was closed; lines of 0 are left out. */
+        LateLines: {
+            /** @description In minor units. */
+            sold?: number;
+            /** @description In minor units. */
+            recognised?: number;
+            /** @description In minor units. */
+            breakage?: number;
+            /** @description In minor units. */
+            revoked?: number;
+            /** @description In minor units. */
+            transferred?: number;
+        };
         /** @description The rest of a grant. */
         Lot: {
             /**
@@ -9369,6 +9483,10 @@ export interface components {
         ReadSellerProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         RecordSellerProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadBookProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadDeferredRevenueProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ListCouponsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -21187,6 +21305,200 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["RecordSellerProblem"];
+                };
+            };
+        };
+    };
+    readBook: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description A month (UTC). */
+                month: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The month. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Book"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadBookProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadBookProblem"];
+                };
+            };
+        };
+    };
+    readDeferredRevenue: {
+        parameters: {
+            query?: {
+                /** @description Now by default. */
+                at?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description At that instant. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeferredRevenue"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadDeferredRevenueProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadDeferredRevenueProblem"];
                 };
             };
         };

@@ -235,6 +235,45 @@ class BatchBody(TypedDict):
     results: list[Result]
 
 
+class Book(TypedDict):
+    """Deferred revenue of a month."""
+
+    month: str
+    is_closed: bool
+    as_of: str | None
+    sections: list[BookSection]
+
+
+class BookExpiry(TypedDict):
+    """Deferred revenue of credits that expire in a month."""
+
+    expires: str
+    opening_minor: int
+    closing_minor: int
+
+
+class BookLines(TypedDict):
+    """Changes of deferred revenue in a month: above zero what was added, below zero what left."""
+
+    sold: int
+    recognised: int
+    breakage: int
+    revoked: int
+    transferred: int
+
+
+class BookSection(TypedDict):
+    """A credit type in a currency."""
+
+    credit_type: str
+    currency: str
+    opening_minor: int
+    lines: BookLines
+    late: LateLines
+    closing_minor: int
+    by_expiry: list[BookExpiry]
+
+
 class Booked(TypedDict):
     """A due change that the same write booked."""
 
@@ -527,6 +566,22 @@ class CustomerCoupon(TypedDict):
     used_minor: int
     used_invoices: int
     exact_integers: NotRequired[dict[str, str]]
+
+
+class Deferred(TypedDict):
+    """Deferred revenue of credits of a type, sold in a currency, that expire in a month."""
+
+    credit_type: str
+    currency: str
+    expires: str
+    deferred_minor: int
+
+
+class DeferredRevenue(TypedDict):
+    """Deferred revenue at an instant."""
+
+    at: str
+    results: list[Deferred]
 
 
 class DeletedDraft(TypedDict):
@@ -988,6 +1043,16 @@ class InvoiceTransition(TypedDict):
     reason: str
     recorded_at: str
     draft: DeletedDraft | None
+
+
+class LateLines(TypedDict):
+    """The same, of entries that appeared after the month of their time was closed; lines of 0 are left out."""
+
+    sold: NotRequired[int]
+    recognised: NotRequired[int]
+    breakage: NotRequired[int]
+    revoked: NotRequired[int]
+    transferred: NotRequired[int]
 
 
 class Lot(TypedDict):

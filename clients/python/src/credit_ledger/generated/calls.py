@@ -17,6 +17,7 @@ from credit_ledger.generated.bodies import (
     BatchBody,
     BatchModeEnum,
     BatchOperation,
+    Book,
     BudgetBody,
     BudgetModeEnum,
     ByEnum,
@@ -31,6 +32,7 @@ from credit_ledger.generated.bodies import (
     CreditRefund,
     Customer,
     CustomerCoupon,
+    DeferredRevenue,
     DeliveryBody,
     DeliveryDetails,
     DurationEnum,
@@ -2378,6 +2380,35 @@ def record_seller(
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def book(month: str) -> Call[Book]:
+    """Read the books of a month.
+
+    Deferred revenue from opening to closing, by credit type and currency: what was sold, recognised, expired and revoked.
+    Once the month is closed, the response is the same every time; what appears later is in an open month, under `late`.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/books/{}", month),
+    )
+
+
+def deferred_revenue(*, at: datetime | str | None = None) -> Call[DeferredRevenue]:
+    """Read deferred revenue.
+
+    What unused credits were sold for, by credit type, currency and month of expiry, at any instant that has passed. It reads
+    the last entry of each account before the instant.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/deferred-revenue"),
+        query={"at": absent_if_none(at)},
     )
 
 
