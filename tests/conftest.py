@@ -102,40 +102,49 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         _lock.close()
 
 
-# The longest files, in which each worker waits for servers by turns and computes by turns. With `--no-loadscope-reorder` they are
+# The longest files, by `pytest --junitxml`, longest first. With `--no-loadscope-reorder` they are
 # the first that workers get, so that none is left alone with a long one at the end.
 LONGEST_FIRST = (
     "deployment/serving/test_serve.py",
-    "deployment/operators/test_links.py",
+    "ledger/audit/test_laws.py",
     "deployment/serving/test_postgres.py",
-    "deployment/test_nginx.py",
-    "browser/test_pages.py",
-    "embedding/test_new_project.py",
-    "billing/random_subscriptions/test_random_subscriptions.py",
-    "deployment/test_postgres_versions.py",
-    "billing/random_subscriptions/test_worked_examples.py",
-    "billing/random_subscriptions/test_day_by_day.py",
     "ledger/api/test_conformance.py",
+    "embedding/test_new_project.py",
+    "concurrency/test_invoices_races.py",
+    "concurrency/test_story_spends_over_http.py",
+    "embedding/test_testing.py",
+    "deployment/test_processes.py",
+    "concurrency/test_previews.py",
+    "test_query_parameters.py",
+    "browser/test_pages.py",
+    "deployment/operators/test_links.py",
+    "concurrency/test_joined_billing.py",
+    "deployment/test_nginx.py",
     "benchmarks/replay/test_replay.py",
-    "faults/test_faults.py",
+    "schema/test_entry_size.py",
     "embedding/test_shop.py",
-    "clients/generators/test_generators.py",
-    "billing/auditing/test_tampering.py",
-    "billing/admin/test_admin.py",
-    "embedding/test_wheel.py",
-    "deployment/test_standby.py",
-    "concurrency/test_story_invoices.py",
-    "deployment/test_hardening.py",
+    "deployment/test_postgres_versions.py",
+    "clients/test_python_client.py",
+    "deployment/test_project.py",
+    "ledger/api/test_ways.py",
     "concurrency/test_invoice_scale.py",
-    "concurrency/test_spend_races.py",
-    "billing/random_subscriptions/test_runs_in_steps.py",
-    "deployment/test_slow_clients.py",
-    "concurrency/test_signals.py",
-    "billing/admin/test_order_forms.py",
-    "billing/admin/test_lists.py",
+    "concurrency/test_story_holds_over_http.py",
+    "deployment/test_docs.py",
+    "deployment/test_hardening.py",
+    "ledger/rules/test_database.py",
     "ledger/database/test_checks.py",
-    "browser/test_jobs.py",
-    "deployment/serving/test_full_disk.py",
+    "deployment/serving/test_web.py",
+    "schema/test_models_and_file.py",
+    "deployment/serving/test_start_guard.py",
+    "ledger/rules/budgets/test_budgets.py",
+    "deployment/test_standby.py",
+    "faults/test_faults.py",
+    "embedding/test_wheel.py",
+    "deployment/test_admin_checks.py",
+    "ledger/audit/test_budgets.py",
+    "billing/admin/test_admin.py",
+    "concurrency/test_webhooks.py",
+    "ledger/api/kit/test_schema.py",
 )
 
 
@@ -547,6 +556,17 @@ def server_processes(committed_db: None, tmp_path: Path) -> Iterator[Callable[..
     """
     with web_servers(tmp_path) as start:
         yield start
+
+
+@pytest.fixture(scope="module")
+def shared_server(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebProcess]:
+    """One web server for all tests of a file that leave it as it is, on the database of the tests that commit."""
+    with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
+        with on_committed_database():
+            (web,) = start(1)
+        yield web
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,14 @@
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from pytest_django.plugin import DjangoDbBlocker
 
 from ledger import reads, services
-from tests.conftest import WebProcess, on_committed_database, web_servers
+from tests.conftest import WebProcess
 from tests.ledger.api.conftest import nothing_written
 
 Send = Callable[..., tuple[int, dict[str, Any]]]
@@ -24,21 +23,10 @@ TWICE = [
 UNDERSCORES = ["Idempotency_Key: k1", "idempotency_key: k1", "IDEMPOTENCY_KEY: k1"]
 
 
-@pytest.fixture(scope="module")
-def web(
-    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WebProcess]:
-    """One web process for all of these tests."""
-    with django_db_blocker.unblock(), web_servers(tmp_path_factory.mktemp("web")) as start:
-        with on_committed_database():
-            (web,) = start(1)
-        yield web
-
-
 @pytest.fixture
-def send(committed_db: None, web: WebProcess) -> Send:
+def send(committed_db: None, shared_server: WebProcess) -> Send:
     """Sends a grant of 5 with these header lines, byte for byte; returns the status and the body."""
-    address = urlsplit(web.url)
+    address = urlsplit(shared_server.url)
 
     def exchange(holder: str, key: str, lines: list[str]) -> tuple[int, dict[str, Any]]:
         body = b'{"amount": 5}'
@@ -77,11 +65,11 @@ def test_only_one_line_of_just_that_name_is_the_idempotency_key(send: Send, new_
 
 @pytest.mark.parametrize("chunks", [b"zz\r\n{}\r\n0\r\n\r\n", b'd\r\n{"amount": 5}XX0\r\n\r\n'])
 def test_chunks_that_are_not_well_formed_are_a_400(
-    committed_db: None, web: WebProcess, new_holder: Callable[[], str], chunks: bytes
+    committed_db: None, shared_server: WebProcess, new_holder: Callable[[], str], chunks: bytes
 ) -> None:
     holder = new_holder()
     _, key = services.create_api_key(name=holder, scopes=["ledger:grant"])
-    address = urlsplit(web.url)
+    address = urlsplit(shared_server.url)
     head = [
         f"POST /v1/holders/{holder}/grants HTTP/1.1", f"Host: {address.netloc}", f"Authorization: Bearer {key}",
         "Content-Type: application/json", "Transfer-Encoding: chunked", "Connection: close", "Idempotency-Key: k1",

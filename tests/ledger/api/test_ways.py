@@ -15,7 +15,7 @@ from rest_framework.test import APIClient
 from ledger import services
 from ledger.api.calls.credits import Spends
 from ledger.api.kit.endpoint import unknown_path
-from tests.conftest import asgi_command, runserver_command, wsgi_command
+from tests.conftest import WebProcess, asgi_command, runserver_command, wsgi_command
 from tests.ledger.api.conftest import ALL_SCOPES, ApiClient, problem_of_refusal, rows_of
 
 SPEND = "/v1/holders/customer-42/spends"
@@ -166,18 +166,21 @@ def responses(url: str, secret: str, holder: str) -> list[tuple[int, dict[str, s
 
 @pytest.mark.parametrize("way", [wsgi_command, asgi_command, runserver_command])
 def test_each_server_responds_as_the_front_does(
-    committed_db: None, new_holder: Callable[[], str], server_processes: Callable[..., list[Any]], way: Any
+    committed_db: None,
+    new_holder: Callable[[], str],
+    server_processes: Callable[..., list[Any]],
+    shared_server: WebProcess,
+    way: Any,
 ) -> None:
     holder = new_holder()
     services.grant(holder_id=holder, amount=100, idempotency_key="first")
     _, secret = services.create_api_key(name=holder, scopes=(*ALL_SCOPES, "billing:read"))
 
     (django,) = server_processes(1, way=way)
-    (front,) = server_processes(1)
     first = responses(django.url, secret, holder)
     assert (first[0][0], "idempotency-replayed" in first[0][1]) == (201, False)
 
-    through_django, through_the_front = (responses(web.url, secret, holder) for web in (django, front))
+    through_django, through_the_front = (responses(web.url, secret, holder) for web in (django, shared_server))
 
     for ours, expected in zip(through_django, through_the_front, strict=True):
         assert (ours[0], ours[2]) == (expected[0], expected[2])
