@@ -554,19 +554,22 @@ def test_pages_are_led_to_their_own_address_and_do_everything_there(serve: Calla
     assert serving.stop() == 0
 
 
-@pytest.mark.parametrize("is_for_pages", [False, True], ids=["calls", "pages"])
-def test_when_one_of_the_two_servers_dies_both_are_started_again(serve: Callable[..., Serving], is_for_pages: bool) -> None:
+def test_when_one_of_the_two_servers_dies_both_are_started_again(serve: Callable[..., Serving]) -> None:
+    """First the server of calls, then that of pages."""
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
-    before = serving.web_pids()
-    assert len(before) == 5
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     stepped_back = max(ours, pages_server.NICENESS)
-    wait_until(lambda: stepped_back in map(niceness_of, before), "pages have stepped back")
-    niceness = stepped_back if is_for_pages else ours
-    worker = next(pid for pid in before if niceness_of(pid) == niceness and _parent_pid(_parent_pid(pid)) in before)
-    os.kill(_parent_pid(worker), signal.SIGKILL)
-    wait_until(lambda: is_answering(serving) and len(serving.web_pids() - before) == 5, "both started again")
-    assert serving.web_pids() & before == set()
+    for niceness in (ours, stepped_back):
+        before = serving.web_pids()
+        assert len(before) == 5
+        wait_until(lambda before=before: stepped_back in map(niceness_of, before), "pages have stepped back")  # type: ignore[misc]
+        worker = next(pid for pid in before if niceness_of(pid) == niceness and _parent_pid(_parent_pid(pid)) in before)
+        os.kill(_parent_pid(worker), signal.SIGKILL)
+        wait_until(
+            lambda before=before: is_answering(serving) and len(serving.web_pids() - before) == 5,  # type: ignore[misc]
+            "both started again",
+        )
+        assert serving.web_pids() & before == set()
     assert serving.stop() == 0
     assert serving.pids() == set()
 
