@@ -251,7 +251,7 @@ def _lines(price: Any, quantity: str, cost: str, say: Notation, typed: Mapping[s
     """Return the line of an invoice in each language in which it differs."""
     plan_names = TranslationsField().to_python(typed.get("names"))
     unit = price.amount_on_line()
-    times = "" if unit is None else f"{say.number(quantity)} × {say.price(unit)}"
+    times = "" if unit is None else f"{say.number(quantity)} at {say.price(unit)}"
     titles: dict[str, None] = {}
     for language, texts in TITLES.items():
         plan = name_in(
