@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.documents import credit_notes, invoices, sellers
+from billing.documents.customer_credit import refunds
 from billing.documents.printing.brand import Logo
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
@@ -73,6 +74,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         invoices,
         packs,
         payment_schemas,
+        refunds,
     )
     records = {
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)
