@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import books, catalogue, customers, ratings, sellers, subscriptions, usage
+from billing.api.calls import books, catalogue, customers, previews, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
 from billing.api.calls.payments import packs, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
@@ -46,6 +46,7 @@ urlpatterns: list[URLPattern] = [
     path("customers/<ref:ref>/coupons", customers.CustomerCoupons.as_view()),
     path("customers/<ref:ref>/credit-balance", credit_notes.CreditBalance.as_view()),
     path("customers/<ref:ref>/credit-refunds", credit_notes.CreditRefunds.as_view()),
+    path("customers/<ref:ref>/preview", previews.Previews.as_view()),
     path("plans", catalogue.Plans.as_view()),
     path("plans/<ref:ref>", catalogue.OnePlan.as_view()),
     path("ratings", ratings.Ratings.as_view()),

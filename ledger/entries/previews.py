@@ -44,6 +44,10 @@ class Preview:
             if entry.idempotency_key is not None:
                 self.by_key[entry.holder_id, entry.idempotency_key] = entry
 
+    def rows_stay(self) -> None:
+        """Forget what others keep: the rows that the preview has written so far stay until it ends, and reads find them."""
+        self.kept.clear()
+
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """Forget the decisions of the block if it raises."""

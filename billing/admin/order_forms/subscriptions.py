@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from billing import reads
 from billing.admin.documents.tables import notation_in, short_table
+from billing.admin.documents.upcoming import upcoming_part
 from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import override_words
@@ -106,6 +107,7 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
     options = Options(as_of=as_of, finalize=False, dry_run=True, render=_english_invoice)
     when = instant_words(as_of, zone)
     try:
+        following = upcoming_part(ref, as_of, zone)
         made = generate.generate_in(ref=ref, options=options)
     except BillingWouldBeSuspended as refusal:
         return [f"A run at {when} would suspend its billing: {refusal.facts['reason']}."]
@@ -115,6 +117,7 @@ def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) 
     for document in made.documents:
         total = f"{notation_in(document['currency']).money(document['total_minor'])} {document['currency']}"
         parts.append((f"The invoice of a run at {when}: {total}", short_table(document, zone_of(document["customer"]))))
+    parts.append(following)
     sentences += [
         f"It would also grant {unit_of(one.credit_type).amount(one.amount)} to the customer's holder." for one in made.granted
     ]

@@ -12,6 +12,7 @@ from django.urls import URLPattern, reverse
 
 from billing import reads
 from billing.admin.cells import MORE_ROWS, customer_link, decimal, list_url, money
+from billing.admin.documents import upcoming
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.transitions import deletions_table
 from billing.admin.order_forms import subscriptions as order_forms
@@ -258,15 +259,20 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             ],
             "links": [
                 (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),
+                *(
+                    [(reverse("admin:billing_next_invoices", args=[row.pk]), "Next invoices, and why they differ")]
+                    if may_view_invoices
+                    else []
+                ),
                 (list_url(Invoice, subscription=row.ref), "All invoices of this subscription"),
             ],
         }
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the addresses of a subscription's usage events, and of the form that takes a coupon away."""
+        """Add the addresses of a subscription's usage events and next invoices, and of the form that takes a coupon away."""
         route = "<int:pk>/coupons/<str:code>/take/"
         take = guarded(self, route, self.take_coupon, name="billing_take_subscription_coupon", permission=CHANGE_CUSTOMERCOUPON)
-        return [usage.url(self), take, *super().get_urls()]
+        return [usage.url(self), upcoming.url(self), take, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------
 

@@ -191,3 +191,20 @@ DEFERRED: dict[str, Any] = {
     "at": "2026-10-15T12:00:00.000000Z",
     "results": [{"credit_type": "credits", "currency": "EUR", "expires": "never", "deferred_minor": 391800}],
 }
+PREVIEW_BODY: dict[str, Any] = {"subscription": {"plan": "basic", "started_at": "2026-02-01T00:00:00Z"}, "invoices": 1}
+PREVIEW: dict[str, Any] = {
+    "invoices": [
+        {
+            "as_of": "2026-03-01T00:00:00.000000Z", "invoice": {**INVOICE, "number": None, "state": "draft"},
+            "difference": {
+                "before": "INV-000001",
+                "lines": [
+                    {
+                        "kind": "usage", "price_key": "calls", "title": "Basic: API calls", "before_minor": 300,
+                        "after_minor": 400, "because": ["usage"],
+                    },
+                ],
+            },
+        },
+    ],
+}  # fmt: skip

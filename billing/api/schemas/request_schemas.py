@@ -8,17 +8,18 @@ from typing import Annotated, Any
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.documents.sellers import NewSeller
 from billing.generator.options import Scope
+from billing.generator.run.preview import MAX_INVOICES
 from billing.metering.corrections import EventCancellation, EventCorrection
 from billing.metering.usage import MAX_EVENTS, NewEvent
 from billing.models import Invoice
 from billing.orders.customers import CustomerChange
-from billing.orders.subscriptions import NewCharge
+from billing.orders.subscriptions import NewCharge, NewSubscription, Wish
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceValue
 from billing.rating.values import Currency, OneLine, Ref, Units, Used
 from billing.reads.subscriptions import STATES
 from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
-from ledger.records import Nested, Record, Shape, shape_of
+from ledger.records import Nested, Record, Shape, field_of, shape_of
 from ledger.values import (
     MAX_REASON_CHARACTERS,
     Amount,
@@ -26,6 +27,7 @@ from ledger.values import (
     Choice,
     Day,
     Holder,
+    Integer,
     ListOf,
     Metadata,
     Text,
@@ -48,6 +50,46 @@ class RatedEvent(Record):
     value: Annotated[Decimal, Used("The used quantity.")]
     occurred_at: Annotated[datetime, Time("When.")]
     properties: Annotated[dict[str, Any], Metadata("Properties for the filters of prices.")] = field(default_factory=dict)
+
+
+class PartOf(Nested):
+    """An object with a part of a record's fields, and further ones."""
+
+    def __init__(self, shape: Shape[Any], text: str) -> None:
+        Value.__init__(self, text)
+        self.shape = shape
+
+    def made(self, item: Any) -> Any:
+        return item
+
+
+PREVIEWED_ORDER = Shape(NewSubscription, name="PreviewedSubscription", without={"ref", "customer"})
+PREVIEWED_AMENDMENT = Shape(
+    Wish,
+    name="PreviewedAmendment",
+    text="A change of one of the customer's subscriptions from an instant on.",
+    before=[
+        field_of("subscription", Ref("The subscription."), required=True),
+        field_of("effective_at", Time("When the change takes effect."), required=True),
+    ],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewPreview(Record):
+    """What is not ordered yet: at least one of subscription, amendment and coupon."""
+
+    subscription: Annotated[dict[str, Any] | None, PartOf(PREVIEWED_ORDER, "A new subscription.")] = None
+    amendment: Annotated[dict[str, Any] | None, PartOf(PREVIEWED_AMENDMENT, "A change of a subscription.")] = None
+    coupon: Annotated[str | None, Ref("A coupon that the customer gets.")] = None
+    invoices: Annotated[int, Integer("How many invoices ahead.", least=1, most=MAX_INVOICES)] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviewQuery(Record):
+    """The query of a preview."""
+
+    invoices: Annotated[int, QueryInteger("How many invoices ahead.", least=1, most=MAX_INVOICES)] = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from billing.documents.sellers import NewSeller
+from billing.generator.run.differences import Because
+from billing.generator.run.preview import UpcomingInvoice
 from billing.models import Amendment, Customer, Plan, Seller
 from billing.orders import plans
 from billing.rating.prices.reading import price_dict
@@ -398,6 +400,51 @@ class InvoiceTransitionSerializer(ResponseSchema):
     reason = text()
     recorded_at = time()
     draft = DeletedDraftSerializer(allow_null=True)
+
+
+class LineDifferenceSerializer(ResponseSchema):
+    """The lines of a price on two invoices, after discounts and before tax."""
+
+    kind = text()
+    price_key = text(null=True)
+    title = text()
+    before_minor = minor()
+    after_minor = minor()
+    because = computed(
+        serializers.ListField(
+            child=serializers.ChoiceField(choices=list(Because)), help_text="Why it changed; the amounts may be the same."
+        ),
+        lambda line: [reason.value for reason in line.because],
+    )
+
+
+class DifferenceSerializer(ResponseSchema):
+    """How an invoice differs from the subscription's invoice before it."""
+
+    before = text(null=True, help_text="The number of that invoice; null if it is a preview too.")
+    lines = LineDifferenceSerializer(many=True)
+
+
+class UpcomingInvoiceSerializer(ResponseSchema):
+    """An invoice that a run would make."""
+
+    as_of = time(help_text="When a run would make it.")
+    invoice = InvoiceSerializer()
+    difference = DifferenceSerializer(allow_null=True)
+
+
+def upcoming_invoice(one: UpcomingInvoice) -> dict[str, Any]:
+    """Return an invoice that a run would make, with its difference from the one before it."""
+    lines = [LineDifferenceSerializer.body(line) for line in one.different]
+    return UpcomingInvoiceSerializer.body(
+        one, invoice=one.document, difference=None if one.is_first else {"before": one.before, "lines": lines}
+    )
+
+
+class PreviewSerializer(ResponseSchema):
+    """The next invoices."""
+
+    invoices = UpcomingInvoiceSerializer(many=True)
 
 
 class GeneratedInvoicesSerializer(ResponseSchema):

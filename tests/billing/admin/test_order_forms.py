@@ -534,6 +534,28 @@ def test_a_subscription_is_amended_after_its_effect_was_shown(client, subscripti
     assert "ordered Basic (solo v1), ends 1 Mar 2026, 00:00 UTC" in page
 
 
+def test_the_next_three_invoices_are_shown_beside_a_form_and_on_a_page_of_their_own(client):
+    far = {"year": 2099}
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, started_at=at(1, 1, **far))
+    typed = {"quantities": "base 2", "effective_at": "2099-02-01T00:00"}
+    before = row_counts()
+    text = text_of_response(send_first_step(client, f"{BILLING}/subscription/{subscription.pk}/change-quantities/", typed))
+    assert "The next three invoices" in text
+    assert "1 Mar 2099" in text
+    assert row_counts() == before
+    subscriptions.amend_subscription(
+        ref=subscription.ref, effective_at=at(2, 1, **far), wish=Wish(quantities={"base": Decimal(2)})
+    )
+    page = f"{BILLING}/subscription/{subscription.pk}"
+    assert f'href="{page}/next-invoices/"' in client.get(f"{page}/change/").content.decode()
+    text = text_of_response(client.get(f"{page}/next-invoices/"))
+    assert "31.00 62.00 another quantity" in text
+    assert "all lines as the invoice before" in text
+    suspension.suspend(ref=subscription.ref, reason="looks-odd")
+    assert client.get(f"{page}/next-invoices/").status_code == 200
+    assert client.get(f"{BILLING}/subscription/0/next-invoices/").status_code == 404
+
+
 def test_the_plan_of_a_subscription_is_changed_to_its_newest_version(client, subscription):
     PlanFactory(code="solo", name="Solo plus", prices=[recurring(unit_amount="12", model="unit")])
     url = f"{BILLING}/subscription/{subscription.pk}/change-plan/"
@@ -589,7 +611,7 @@ def test_only_amendments_that_change_something_are_offered(client):
 
     def offered():
         page = client.get(f"{url}/change/").content.decode()
-        return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change"}
+        return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change", "next-invoices"}
 
     always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel", "give-coupon"}
     assert offered() == always | {"pause"}

@@ -87,6 +87,13 @@ def test_a_reactivation_does_not_charge_the_skipped_time_twice():
     assert lines_of(bill(subscription, at(2, 1))) == [[("recurring", "base", 3100, "02-01", "03-01")]]
 
 
+def test_an_end_in_the_trial_charges_nothing_whatever_it_does_with_unused_time():
+    plan = PlanFactory(prices=[recurring(unit_amount="31.00")]).code
+    subscription = SubscriptionFactory(plan=plan, trial_end=at(1, 16))
+    amend(subscription, at(1, 5), sets_end=True, ends_at=at(1, 11), unused_time=UnusedTime.SKIP)
+    assert bill(subscription, at(3, 1)) == []
+
+
 def test_a_trial_is_ended_early_while_it_runs():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, trial_end=at(1, 16, **FAR))
     assert bill(subscription, at(1, 11)) == []

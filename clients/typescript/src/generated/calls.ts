@@ -158,6 +158,10 @@ export const CALLS = {
   creditRefunds: {"id": "listCreditRefunds", "method": "GET", "path": "/v1/customers/{ref}/credit-refunds", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Record that credit was paid out. */
   refundCredit: {"id": "refundCredit", "method": "POST", "path": "/v1/customers/{ref}/credit-refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Preview the next invoices. */
+  nextInvoices: {"id": "readNextInvoices", "method": "GET", "path": "/v1/customers/{ref}/preview", "query": ["invoices"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Preview what is not ordered yet. */
+  previewOrder: {"id": "previewOrder", "method": "POST", "path": "/v1/customers/{ref}/preview", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** List plans. */
   plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */

@@ -1415,6 +1415,34 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/customers/{ref}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview the next invoices
+         * @description The next invoices of all the customer's subscriptions, as runs at their due instants would make them from today's orders, usage and credits, on one snapshot; with each, how it differs from the subscription's invoice before it. Nothing is stored, and no spend of the holder waits.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readNextInvoices"];
+        put?: never;
+        /**
+         * Preview what is not ordered yet
+         * @description The same with a new subscription, an amendment of a subscription, a coupon, or several of them. Nothing is ordered, so the call needs no Idempotency-Key. A new subscription has the subscription `preview:not-ordered` on its invoices.
+         *
+         *     Scope: `billing:read`.
+         */
+        post: operations["previewOrder"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/plans": {
         parameters: {
             query?: never;
@@ -2816,6 +2844,8 @@ export interface components {
         /** @enum {string} */
         BatchModeEnum: "atomic" | "each";
         BatchOperation: components["schemas"]["GrantOperation"] | components["schemas"]["SpendOperation"] | components["schemas"]["RefundOperation"] | components["schemas"]["RevocationOperation"] | components["schemas"]["VoidOperation"] | components["schemas"]["ReissueOperation"] | components["schemas"]["HoldOperation"] | components["schemas"]["CaptureOperation"] | components["schemas"]["ReleaseOperation"] | components["schemas"]["ExtensionOperation"] | components["schemas"]["TransferOperation"];
+        /** @enum {string} */
+        BecauseEnum: "new" | "gone" | "one_off" | "correction" | "plan" | "price" | "quantity" | "usage" | "proration" | "coupon" | "tax";
         /** @description Deferred revenue of a month. */
         Book: {
             month: string;
@@ -3568,6 +3598,12 @@ export interface components {
         };
         /** @enum {string} */
         DeliveryStateEnum: "pending" | "delivered" | "given_up";
+        /** @description How an invoice differs from the subscription's invoice before it. */
+        Difference: {
+            /** @description The number of that invoice; null if it is a preview too. */
+            before: string | null;
+            lines: components["schemas"]["LineDifference"][];
+        };
         /** @description The credits that an entry took from a lot, or gave back to it. */
         Draw: {
             /**
@@ -4653,6 +4689,18 @@ export interface components {
             /** @description In minor units. */
             transferred?: number;
         };
+        /** @description The lines of a price on two invoices, after discounts and before tax. */
+        LineDifference: {
+            kind: string;
+            price_key: string | null;
+            title: string;
+            /** @description In minor units. */
+            before_minor: number;
+            /** @description In minor units. */
+            after_minor: number;
+            /** @description Why it changed; the amounts may be the same. */
+            because: components["schemas"]["BecauseEnum"][];
+        };
         /** @description The rest of a grant. */
         Lot: {
             /**
@@ -5066,6 +5114,20 @@ export interface components {
              * @description Former name of `ref`; answered until 1.0.
              */
             code?: string;
+        };
+        /** @description What is not ordered yet: at least one of subscription, amendment and coupon. */
+        NewPreview: {
+            /** @description A new subscription. */
+            subscription?: components["schemas"]["PreviewedSubscription"];
+            /** @description A change of a subscription. */
+            amendment?: components["schemas"]["PreviewedAmendment"];
+            /** @description A coupon that the customer gets. */
+            coupon?: string;
+            /**
+             * Format: int64
+             * @description How many invoices ahead. Default: `1`.
+             */
+            invoices?: number;
         };
         /** @description Money that is in for a pack. */
         NewPurchase: {
@@ -5648,6 +5710,104 @@ export interface components {
              * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description The next invoices. */
+        Preview: {
+            invoices: components["schemas"]["UpcomingInvoice"][];
+        };
+        /** @description A change of one of the customer's subscriptions from an instant on. */
+        PreviewedAmendment: {
+            /** @description The subscription. */
+            subscription: string;
+            /**
+             * Format: date-time
+             * @description When the change takes effect.
+             */
+            effective_at: string;
+            /** @description The newest version of this plan. */
+            plan?: string;
+            /** @description By price key. */
+            quantities?: {
+                [key: string]: string | number;
+            };
+            /** @description Negotiated prices, until another amendment replaces them; null withdraws them. */
+            price_override?: components["schemas"]["PriceOverride"] | null;
+            /**
+             * Format: date-time
+             * @description When the subscription ends; null withdraws a planned end. An ended subscription becomes active again from `effective_at`; billing skips the time between.
+             */
+            ends_at?: string | null;
+            /** @description True pauses the subscription, false resumes it. */
+            paused?: boolean;
+            /**
+             * Format: date-time
+             * @description A new end, earlier or later, for a trial that has not ended yet.
+             */
+            trial_ends_at?: string;
+            /**
+             * Format: date-time
+             * @description Moves the billing day: periods count from this instant. The running period ends at the first of its boundaries that does not lie before `effective_at`.
+             */
+            anchor_at?: string;
+            /**
+             * Format: int64
+             * @description Invoice this number of days later than due; null: as the customer.
+             */
+            hold_days?: number | null;
+            /** @description With `ends_at`: whether the end gives back what is charged in advance for the time after it; it does by default. */
+            unused_time?: components["schemas"]["UnusedTimeEnum"];
+            /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
+            charges_while_paused?: boolean;
+            /**
+             * Format: date-time
+             * @deprecated
+             * @description Former name of `trial_ends_at`; answered until 1.0.
+             */
+            trial_end?: string;
+        };
+        /** @description What a customer orders. */
+        PreviewedSubscription: {
+            /** @description The newest version of this plan. */
+            plan: string;
+            /**
+             * Format: date-time
+             * @description The instant from which the subscription is billed.
+             */
+            started_at: string;
+            /**
+             * Format: date-time
+             * @description The instant from which periods count; by default the start.
+             */
+            anchor_at?: string | null;
+            /** @description The zone in which days and months are counted. Default: `"UTC"`. */
+            time_zone?: string;
+            /** @description By price key; 1 by default. */
+            quantities?: {
+                [key: string]: string | number;
+            };
+            /**
+             * Format: date-time
+             * @description The end of the trial; the time before it is free.
+             */
+            trial_ends_at?: string | null;
+            /**
+             * Format: date-time
+             * @description The end; never by default.
+             */
+            ends_at?: string | null;
+            /** @description Negotiated prices, until an amendment replaces or withdraws them. */
+            price_override?: components["schemas"]["PriceOverride"] | null;
+            /**
+             * Format: int64
+             * @description Invoice this number of days later than due; by default as the customer.
+             */
+            hold_days?: number | null;
+            /**
+             * Format: date-time
+             * @deprecated
+             * @description Former name of `trial_ends_at`; answered until 1.0.
+             */
+            trial_end?: string | null;
         };
         Price: components["schemas"]["FlatPrice"] | components["schemas"]["UnitPrice"] | components["schemas"]["GraduatedPrice"] | components["schemas"]["VolumePrice"] | components["schemas"]["PackagePrice"] | components["schemas"]["PercentagePrice"] | components["schemas"]["GraduatedPercentagePrice"];
         /** @enum {string} */
@@ -6978,6 +7138,13 @@ export interface components {
              * @description When the credits expire; null: not by themselves.
              */
             expires_at: string | null;
+        };
+        /** @description An invoice that a run would make. */
+        UpcomingInvoice: {
+            /** @description When a run would make it. */
+            as_of: string;
+            invoice: components["schemas"]["Invoice"];
+            difference: components["schemas"]["Difference"] | null;
         };
         /** @description Usage events. */
         Usage: {
@@ -9467,6 +9634,10 @@ export interface components {
         ListCreditRefundsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         RefundCreditProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RefundExceedsCredit"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadNextInvoicesProblem: components["schemas"]["BillingWouldBeSuspended"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        PreviewOrderProblem: components["schemas"]["BillingWouldBeSuspended"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["CouponNotApplicable"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvoiceGenerationBusy"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ListPlansProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -20367,6 +20538,252 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["RefundCreditProblem"];
+                };
+            };
+        };
+    };
+    readNextInvoices: {
+        parameters: {
+            query?: {
+                /** @description How many invoices ahead. */
+                invoices?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The next invoices, in the order of time. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Preview"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadNextInvoicesProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description Another process is generating invoices for this subscription */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadNextInvoicesProblem"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadNextInvoicesProblem"];
+                };
+            };
+        };
+    };
+    previewOrder: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPreview"];
+            };
+        };
+        responses: {
+            /** @description The next invoices, in the order of time. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Preview"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PreviewOrderProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description Another process is generating invoices for this subscription */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PreviewOrderProblem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PreviewOrderProblem"];
                 };
             };
         };

@@ -177,9 +177,9 @@ class Order:
             if spans and spans[-1].end == start and spans[-1][:3] == span[:3]:
                 span = spans.pop()._replace(end=span.end)
             spans.append(span)
-        spans = [self._to_the_end_of_its_period(key, span, spans) for span in spans]
         charged = [span._replace(start=max(span.start, self.begins)) for span in spans]
-        return [span for span in charged if span.start < span.end]
+        charged = [span for span in charged if span.start < span.end]
+        return [self._to_the_end_of_its_period(key, span, charged) for span in charged]
 
     def _to_the_end_of_its_period(self, key: str, span: Span, spans: list[Span]) -> Span:
         """A span that an end cuts off which leaves charged what is charged in advance: up to the end of that period."""

@@ -232,7 +232,7 @@ class Subscription(Order):
     def owed_usage(self, billed: Billed) -> int:
         """What a billed stretch of usage should have cost in all, from the events that are known today alone."""
         price, stretch = billed.price, billed.stretch
-        gross = to_minor(cost_of_usage(price, used(price, self.events, stretch.time, stretch.full)), billed.currency)
+        gross = to_minor(cost_of_usage(price, used(price, self.events, stretch.time, stretch.full, self.zone)), billed.currency)
         return within(gross, *limits(price, Fraction(*self.share(price, stretch)), billed.currency))
 
 

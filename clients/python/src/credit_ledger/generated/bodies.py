@@ -14,6 +14,9 @@ AggregationEnum: TypeAlias = Literal["count", "sum", "max", "last", "unique", "w
 AlertBodyStateEnum: TypeAlias = Literal["declared", "ended"]
 ApiKeyStateEnum: TypeAlias = Literal["active", "expired", "revoked"]
 BatchModeEnum: TypeAlias = Literal["atomic", "each"]
+BecauseEnum: TypeAlias = Literal[
+    "new", "gone", "one_off", "correction", "plan", "price", "quantity", "usage", "proration", "coupon", "tax"
+]
 BudgetModeEnum: TypeAlias = Literal["hard", "soft"]
 ByEnum: TypeAlias = Literal["holder", "actor", "reference", "label"]
 DecisionEnum: TypeAlias = Literal[
@@ -623,6 +626,13 @@ class DeliveryDetails(TypedDict):
     tried: list[AttemptBody]
 
 
+class Difference(TypedDict):
+    """How an invoice differs from the subscription's invoice before it."""
+
+    before: str | None
+    lines: list[LineDifference]
+
+
 class Draw(TypedDict):
     """The credits that an entry took from a lot, or gave back to it."""
 
@@ -1055,6 +1065,17 @@ class LateLines(TypedDict):
     transferred: NotRequired[int]
 
 
+class LineDifference(TypedDict):
+    """The lines of a price on two invoices, after discounts and before tax."""
+
+    kind: str
+    price_key: str | None
+    title: str
+    before_minor: int
+    after_minor: int
+    because: list[BecauseEnum]
+
+
 class Lot(TypedDict):
     """The rest of a grant."""
 
@@ -1291,6 +1312,45 @@ class Plan(TypedDict):
     minimum: str | None
     maximum: str | None
     allowance: Allowance | None
+
+
+class Preview(TypedDict):
+    """The next invoices."""
+
+    invoices: list[UpcomingInvoice]
+
+
+class PreviewedAmendment(TypedDict):
+    """A change of one of the customer's subscriptions from an instant on."""
+
+    subscription: str
+    effective_at: datetime | str
+    plan: NotRequired[str]
+    quantities: NotRequired[Mapping[str, Decimal | str | int]]
+    price_override: NotRequired[PriceOverride | None]
+    ends_at: NotRequired[datetime | str | None]
+    paused: NotRequired[bool]
+    trial_ends_at: NotRequired[datetime | str]
+    anchor_at: NotRequired[datetime | str]
+    hold_days: NotRequired[int | None]
+    unused_time: NotRequired[UnusedTimeEnum]
+    charges_while_paused: NotRequired[bool]
+    trial_end: NotRequired[datetime | str]
+
+
+class PreviewedSubscription(TypedDict):
+    """What a customer orders."""
+
+    plan: str
+    started_at: datetime | str
+    anchor_at: NotRequired[datetime | str | None]
+    time_zone: NotRequired[str]
+    quantities: NotRequired[Mapping[str, Decimal | str | int]]
+    trial_ends_at: NotRequired[datetime | str | None]
+    ends_at: NotRequired[datetime | str | None]
+    price_override: NotRequired[PriceOverride | None]
+    hold_days: NotRequired[int | None]
+    trial_end: NotRequired[datetime | str | None]
 
 
 class PriceOverride(TypedDict):
@@ -1836,6 +1896,14 @@ class UpcomingGrant(TypedDict):
     starts_at: str
     ends_at: str
     expires_at: str | None
+
+
+class UpcomingInvoice(TypedDict):
+    """An invoice that a run would make."""
+
+    as_of: str
+    invoice: Invoice
+    difference: Difference | None
 
 
 class UsageEvent(TypedDict):

@@ -67,6 +67,9 @@ from credit_ledger.generated.bodies import (
     PathList,
     PerEnum,
     Plan,
+    Preview,
+    PreviewedAmendment,
+    PreviewedSubscription,
     Price,
     PriceKindEnum,
     PriceOverride,
@@ -2152,6 +2155,49 @@ def refund_credit(
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def next_invoices(ref: str, *, invoices: int | None = None) -> Call[Preview]:
+    """Preview the next invoices.
+
+    The next invoices of all the customer's subscriptions, as runs at their due instants would make them from today's orders,
+    usage and credits, on one snapshot; with each, how it differs from the subscription's invoice before it. Nothing is
+    stored, and no spend of the holder waits.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/customers/{}/preview", ref),
+        query={"invoices": absent_if_none(invoices)},
+    )
+
+
+def preview_order(
+    ref: str,
+    *,
+    subscription: PreviewedSubscription | None = None,
+    amendment: PreviewedAmendment | None = None,
+    coupon: str | None = None,
+    invoices: int | None = None,
+) -> Call[Preview]:
+    """Preview what is not ordered yet.
+
+    The same with a new subscription, an amendment of a subscription, a coupon, or several of them. Nothing is ordered, so the
+    call needs no Idempotency-Key. A new subscription has the subscription `preview:not-ordered` on its invoices.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "POST",
+        path("/v1/customers/{}/preview", ref),
+        body={
+            "subscription": absent_if_none(subscription),
+            "amendment": absent_if_none(amendment),
+            "coupon": absent_if_none(coupon),
+            "invoices": absent_if_none(invoices),
+        },
     )
 
 

@@ -1,0 +1,90 @@
+"""The calls that show a customer's next invoices, also with what is not ordered yet."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest
+
+from billing import reads
+from billing.api.endpoints import BUSY, NO_CUSTOMER, NO_SUBSCRIPTION, REF_PATH, SUBSCRIPTIONS, BillingEndpoint
+from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.errors import BillingWouldBeSuspended, CouponNotApplicable, NotFound
+from billing.generator.run.preview import next_invoices, subscriptions_of
+from billing.models import Customer, Subscription
+from billing.orders import coupons, subscriptions
+from billing.orders.subscriptions import NewSubscription, Wish
+from ledger.api.kit.authentication import BILLING_READ
+from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.database.lock_names import SUBSCRIPTION_INTENT
+from ledger.database.locks import lock_number
+from ledger.errors import Invalid
+from ledger.records import shape_of
+from ledger.services import preview, time_of
+
+NOT_ORDERED = "preview:not-ordered"
+"""The ref of a subscription that is not ordered, on its invoices."""
+SUSPENDED = BillingWouldBeSuspended(subscription="SUB-1234", reason="too-many-periods")
+SHOWN = ResponseBody(response_schemas.PreviewSerializer, examples.PREVIEW, "The next invoices, in the order of time.")
+
+
+class Previews(BillingEndpoint):
+    """The next invoices of a customer. They are computed as runs would make them, and nothing is stored."""
+
+    @operation(
+        "readNextInvoices", "Preview the next invoices",
+        "The next invoices of all the customer's subscriptions, as runs at their due instants would make them from today's "
+        "orders, usage and credits, on one snapshot; with each, how it differs from the subscription's invoice before it. "
+        "Nothing is stored, and no spend of the holder waits.",
+        tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH], query=request_schemas.PreviewQuery,
+        responses={200: SHOWN}, problems=[NO_CUSTOMER, BUSY, SUSPENDED],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> Response:
+        return json_response(_shown(ref, {"invoices": read_query(request_schemas.PreviewQuery, request)["invoices"]}))
+
+    @operation(
+        "previewOrder", "Preview what is not ordered yet",
+        "The same with a new subscription, an amendment of a subscription, a coupon, or several of them. Nothing is ordered, so "
+        "the call needs no Idempotency-Key. A new subscription has the subscription `preview:not-ordered` on its invoices.",
+        tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH],
+        takes=RequestBody(shape_of(request_schemas.NewPreview), {"a subscription": examples.PREVIEW_BODY}),
+        responses={200: SHOWN},
+        problems=[
+            NO_CUSTOMER, NO_SUBSCRIPTION, BUSY, SUSPENDED,
+            CouponNotApplicable(coupon="WELCOME", why="the customer has it already"),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        fields = self.body(request, shape_of(request_schemas.NewPreview))
+        if not {"subscription", "amendment", "coupon"} & fields.keys():
+            raise Invalid(pointer="", rule="required", detail="give a subscription, an amendment or a coupon")
+        return json_response(_shown(ref, fields))
+
+
+def _shown(ref: str, fields: dict[str, Any]) -> dict[str, Any]:
+    with preview(one_snapshot=True):
+        customer = reads.customer(ref)
+        _order(customer, fields)
+        made = next_invoices(subscriptions_of(customer), as_of=time_of(customer.holder_id), most=fields["invoices"])
+    return {"invoices": [response_schemas.upcoming_invoice(one) for one in made]}
+
+
+def _order(customer: Customer, fields: dict[str, Any]) -> None:
+    """Order what is not ordered yet, in the caller's preview; the locks of the subscriptions come before that of the coupons."""
+    orders: dict[str, Callable[[], object]] = {}
+    if "subscription" in fields:
+        order = shape_of(NewSubscription).make({**fields["subscription"], "ref": NOT_ORDERED, "customer": customer.ref})
+        orders[NOT_ORDERED] = lambda: subscriptions.create_subscription.execute(order)
+    if "amendment" in fields:
+        wish = dict(fields["amendment"])
+        amended, effective_at = wish.pop("subscription"), wish["effective_at"]
+        if not Subscription.objects.filter(ref=amended, customer_id=customer.pk).exists():
+            raise NotFound(resource="subscription", ref=amended)
+        orders[amended] = lambda: subscriptions.amend_subscription(ref=amended, effective_at=effective_at, wish=Wish.of(wish))
+    for ref in sorted(orders, key=lambda ref: lock_number(SUBSCRIPTION_INTENT(ref))):
+        orders[ref]()
+    if "coupon" in fields:
+        coupons.give_coupon(
+            customer_id=customer.pk, customer_ref=customer.ref, customer_currency=customer.currency, code=fields["coupon"]
+        )
