@@ -26,6 +26,7 @@ MARK_INVOICE_UNCOLLECTIBLE: Final = Permission(
 )
 DELETE_DRAFT: Final = Permission("billing.delete_draft", OPERATOR, "invoice", "Can delete a draft")
 CREDIT_INVOICE: Final = Permission("billing.credit_invoice", INVOICES, "invoice", "Can credit an invoice")
+ISSUE_INVOICE: Final = Permission("billing.issue_invoice", INVOICES, "invoice", "Can make a one-off invoice")
 REFUND_CREDIT: Final = Permission("billing.refund_credit", INVOICES, "creditnote", "Can record that credit was paid out")
 ADD_AMENDMENT: Final = Permission("billing.add_amendment", OPERATOR)
 ADD_COUPON: Final = Permission("billing.add_coupon", OPERATOR)

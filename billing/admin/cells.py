@@ -97,8 +97,9 @@ def with_customers(rows: Iterable[Any]) -> None:
         row.customer_name, row.customer_zone = (customer.name, customer.time_zone) if customer else ("", "UTC")
 
 
-def subscription_link(pk: int, ref: str) -> SafeString:
-    return row_link(Subscription, pk, ref)
+def subscription_link(pk: int | None, ref: str) -> SafeString | str:
+    """Return a link to a subscription; a one-off invoice has none."""
+    return "" if pk is None else row_link(Subscription, pk, ref)
 
 
 def document_link(invoice: Invoice | None) -> SafeString | str:

@@ -44,6 +44,7 @@ urlpatterns: list[URLPattern] = [
     path("customers/<ref:ref>", customers.OneCustomer.as_view()),
     path("customers/<ref:ref>/coupons/<ref:code>", customers.OneCustomerCoupon.as_view()),
     path("customers/<ref:ref>/coupons", customers.CustomerCoupons.as_view()),
+    path("customers/<ref:ref>/invoices", invoices.CustomerInvoices.as_view()),
     path("customers/<ref:ref>/credit-balance", credit_notes.CreditBalance.as_view()),
     path("customers/<ref:ref>/credit-refunds", credit_notes.CreditRefunds.as_view()),
     path("customers/<ref:ref>/preview", previews.Previews.as_view()),

@@ -162,7 +162,11 @@ CHECKS = {
     """,
     "orphan": """
         SELECT format('invoice %s: no subscription %s', i.id, i.subscription_id) FROM billing_invoice AS i
-        WHERE NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = i.subscription_id)
+        WHERE i.subscription_id IS NOT NULL
+            AND NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = i.subscription_id)
+        UNION ALL
+        SELECT format('invoice %s: no customer %s', i.id, i.customer_id) FROM billing_invoice AS i
+        WHERE NOT EXISTS (SELECT FROM billing_customer AS c WHERE c.id = i.customer_id)
         UNION ALL
         SELECT format('claim %s: no subscription %s', c.id, c.subscription_id) FROM billing_claim AS c
         WHERE NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = c.subscription_id)
@@ -279,7 +283,7 @@ def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
     for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS).items():
         yield name, _found(holders_time(sql, holder=HOLDER_OF_INVOICE))
     yield "digest of a document", _broken(DOCUMENTS, "{} {}")
-    yield "digest of a transition", _broken(TRANSITIONS, "subscription {}, transition {}")
+    yield "digest of a transition", _broken(TRANSITIONS, "{}, transition {}")
     yield "cursor is later than what is due", late_cursors()
     yield from origin_laws()
     yield "missing in the ledger", _missing_in_the_ledger()

@@ -38,11 +38,11 @@ _BROKEN = """
 BROKEN = f"{of_documents(_BROKEN, between=' UNION ALL ')} ORDER BY 1, 2"
 
 
-def _chained(table: str) -> str:
-    """Return the SQL of a table's rows, numbered per subscription, each with the digest that its chain expects."""
+def _chained(table: str, series: str = "subscription_id") -> str:
+    """Return the SQL of a table's rows, numbered per series, each with the digest that its chain expects."""
     return f"""
-        SELECT subscription_id, sequence, digest, billing_chained_digest(
-            lag(digest) OVER (PARTITION BY subscription_id ORDER BY sequence), billing_row_form(numbered)) AS expected
+        SELECT {series} AS series, sequence, digest, billing_chained_digest(
+            lag(digest) OVER (PARTITION BY {series} ORDER BY sequence), billing_row_form(numbered)) AS expected
         FROM {table} AS numbered
     """
 
@@ -56,31 +56,33 @@ DOCUMENTS: Final = Chain(
     broken=BROKEN,
 )
 
-# A series is a subscription: its transitions are numbered from 1 on, under its lock.
-TRANSITION_HEADS = """
-    SELECT DISTINCT ON (subscription_id::text COLLATE "C") subscription_id::text, sequence::bigint, encode(digest, 'hex')
-    FROM billing_transition ORDER BY subscription_id::text COLLATE "C", sequence DESC
+# A series is a subscription, or a customer for one-off invoices: its transitions are numbered from 1 on, under its lock.
+_SERIES = "coalesce(subscription_id::text, 'customer ' || customer_id)"
+TRANSITION_HEADS = f"""
+    SELECT DISTINCT ON ({_SERIES} COLLATE "C") {_SERIES}, sequence::bigint, encode(digest, 'hex')
+    FROM billing_transition ORDER BY {_SERIES} COLLATE "C", sequence DESC
 """
 
-TRANSITIONS_FOUND_AT = """
-    SELECT anchored.series, anchored.number, encode(transition.digest, 'hex'), (
-        SELECT max(sequence)::bigint FROM billing_transition WHERE subscription_id = anchored.series::bigint)
+_OF_SERIES = """(subscription_id = substring(anchored.series FROM '^[0-9]+$')::bigint
+        OR customer_id = substring(anchored.series FROM '^customer ([0-9]+)$')::bigint)"""
+TRANSITIONS_FOUND_AT = f"""
+    SELECT anchored.series, anchored.number,
+        (SELECT encode(digest, 'hex') FROM billing_transition WHERE {_OF_SERIES} AND sequence = anchored.number),
+        (SELECT max(sequence)::bigint FROM billing_transition WHERE {_OF_SERIES})
     FROM unnest(%s::text[], %s::bigint[]) AS anchored(series, number)
-    LEFT JOIN billing_transition AS transition
-        ON transition.subscription_id = anchored.series::bigint AND transition.sequence = anchored.number
 """
 
 TRANSITIONS_BROKEN = f"""
-    SELECT subscription_id::text, sequence::bigint, coalesce(encode(digest, 'hex'), 'none'), encode(expected, 'hex')
-    FROM ({_chained("billing_transition")}) AS chained
+    SELECT series, sequence::bigint, coalesce(encode(digest, 'hex'), 'none'), encode(expected, 'hex')
+    FROM ({_chained("billing_transition", _SERIES)}) AS chained
     WHERE digest IS DISTINCT FROM expected
-    ORDER BY subscription_id, sequence
+    ORDER BY series COLLATE "C", sequence
 """
 
 TRANSITIONS: Final = Chain(
     name="transitions",
-    law="The digest of a transition of a document is SHA-256 over the digest of the subscription's previous transition, 32 zero "
-    "bytes for the first, and its own canonical form.",
+    law="The digest of a transition of a document is SHA-256 over the digest of the previous transition of its subscription, or "
+    "of the customer for one-off invoices, 32 zero bytes for the first, and its own canonical form.",
     heads=TRANSITION_HEADS,
     found_at=TRANSITIONS_FOUND_AT,
     broken=TRANSITIONS_BROKEN,
@@ -89,12 +91,12 @@ TRANSITIONS: Final = Chain(
 # Rows of intent whose digest is not that of their content; each row is a finding in words.
 INTENT_LAWS: Final = {
     "digest of an amendment": f"""
-        SELECT format('subscription %s, amendment %s', subscription_id, sequence)
+        SELECT format('subscription %s, amendment %s', series, sequence)
         FROM ({_chained("billing_amendment")}) AS chained
         WHERE digest IS DISTINCT FROM expected
     """,
     "digest of a charge": f"""
-        SELECT format('subscription %s, charge %s', subscription_id, sequence)
+        SELECT format('subscription %s, charge %s', series, sequence)
         FROM ({_chained("billing_charge")}) AS chained
         WHERE digest IS DISTINCT FROM expected
     """,

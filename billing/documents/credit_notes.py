@@ -23,7 +23,7 @@ from billing.documents.credit_note_rules import (
     parts,
     whole_rest,
 )
-from billing.documents.invoice_locks import invoice_key, locked_invoice
+from billing.documents.invoice_locks import key_of, locked_invoice
 from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.models import (
     CREDIT_NOTE,
@@ -85,7 +85,7 @@ NOTED = """
     FROM (
         SELECT note.subscription_id, note.invoice_id, part.position, sum(part.amount_minor) AS minor
         FROM billing_creditnote AS note JOIN billing_creditnoteline AS part ON part.credit_note_id = note.id
-        WHERE note.subscription_id = %(subscription)s AND note.released_at IS NULL AND note.invoice_id = ANY(%(invoices)s)
+        WHERE note.released_at IS NULL AND note.invoice_id = ANY(%(invoices)s)
         GROUP BY note.subscription_id, note.invoice_id, part.position
     ) AS noted
     LEFT JOIN LATERAL (
@@ -203,7 +203,7 @@ def left_of(invoice: Invoice) -> tuple[int, dict[int, int]]:
 
 def _issue_under(lock: Lock, invoice: Invoice, requested: Sequence[CreditLine] | None, reason: str, actor: str) -> CreditNote:
     """Lock order: the caller has the subscription's lock; then the holder's, then the row of the series."""
-    lock.ensure_held(invoice_key(invoice.subscription_ref))
+    lock.ensure_held(key_of(invoice))
     if invoice.state not in CREDITED_STATES:
         raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted="credited")
     lines = _lines_left(invoice)
@@ -222,16 +222,16 @@ def _issue_under(lock: Lock, invoice: Invoice, requested: Sequence[CreditLine] |
 # What is left ----------------------------------------------------------------------------------------
 
 
-def noted_minor(subscription_id: int, invoice_ids: Sequence[int]) -> dict[tuple[int, int], int]:
+def noted_minor(invoice_ids: Sequence[int]) -> dict[tuple[int, int], int]:
     """Return by invoice and position what credit notes credited of lines, less what later invoices gave back."""
     with connection.cursor() as cursor:
-        cursor.execute(NOTED, {"subscription": subscription_id, "invoices": list(invoice_ids)})
+        cursor.execute(NOTED, {"invoices": list(invoice_ids)})
         return {(invoice_id, position): minor for invoice_id, position, minor in cursor.fetchall()}
 
 
 def _lines_left(invoice: Invoice) -> list[LineRest]:
     """Return the invoice's lines, each less the amounts of credit notes and later invoices."""
-    noted = noted_minor(invoice.subscription_id, [invoice.pk])
+    noted = noted_minor([invoice.pk])
     lines = list(Line.objects.filter(invoice_id=invoice.pk).order_by("position"))
     claims = _claims_of(invoice, lines)
     return [
@@ -257,7 +257,7 @@ def _is_claimed(line: Line) -> bool:
 def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
     """Return the open claims of the subscription that may bill a part of these lines, by one query."""
     claimed = [line for line in lines if _is_claimed(line)]
-    if not claimed:
+    if not claimed or invoice.subscription_id is None:
         return []
     found = Claim.objects.filter(
         subscription_id=invoice.subscription_id,

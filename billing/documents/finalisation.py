@@ -15,7 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.documents.customer_credit.rests import account_turn, has_kept_credit, set_against
-from billing.documents.invoice_locks import invoice_key
+from billing.documents.invoice_locks import document_key
 from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line
 from billing.rating.totals import credits_for
 from ledger import services as ledger
@@ -75,7 +75,7 @@ class InvoiceDraft:
     """The fields of a draft and its customer that finalisation needs."""
 
     invoice_id: int
-    subscription_id: int
+    subscription_id: int | None
     subscription_ref: str
     customer_id: int
     customer_ref: str
@@ -89,6 +89,11 @@ class InvoiceDraft:
     credit_unit_value: Decimal | None
     has_credit: bool = True
     """False if the customer has no credit in money: then the lock of its account is not needed."""
+
+    @property
+    def lock_key(self) -> str:
+        """The name of the lock under which it is finalised."""
+        return document_key(self.subscription_ref, self.customer_ref)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
     Lock order: the caller has the subscription's lock; then the customer's account, then the holder's. A caller that finalises
         several drafts settles all of them before it takes the first number, so that it never waits while it holds the series.
     """
-    lock.ensure_held(invoice_key(draft.subscription_ref))
+    lock.ensure_held(draft.lock_key)
     notes_minor = _apply_credit(draft)
     credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
     issued_at = ledger.time_of(draft.holder_id)
@@ -128,7 +133,7 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
 
 def number_under(lock: Lock, settled: Settlement) -> str:
     """Give a settled draft its number and freeze it; only COMMIT should follow. Return the number."""
-    lock.ensure_held(invoice_key(settled.draft.subscription_ref))
+    lock.ensure_held(settled.draft.lock_key)
     with connection.cursor() as cursor:
         cursor.execute(FINALIZE, _facts(settled))
         number: str
@@ -140,7 +145,7 @@ def number_under(lock: Lock, settled: Settlement) -> str:
 
 def show_settlement(lock: Lock, settled: Settlement) -> None:
     """Write the settlement into the draft of a dry run, without a number: other finalisations would wait for the series."""
-    lock.ensure_held(invoice_key(settled.draft.subscription_ref))
+    lock.ensure_held(settled.draft.lock_key)
     with connection.cursor() as cursor:
         cursor.execute(SETTLE, _facts(settled))
 

@@ -1,4 +1,4 @@
-"""The lock under which all billing of a subscription is decided."""
+"""The locks under which all billing of a subscription, and the one-off invoices of a customer, are decided."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from billing.errors import InvoiceGenerationBusy
 from billing.models import INVOICE, Invoice
 from billing.models.columns import first_of
-from ledger.database.lock_names import INVOICE_GENERATION
-from ledger.database.locks import Lock, try_advisory_lock
+from ledger.database.lock_names import CUSTOMER_INVOICES, INVOICE_GENERATION
+from ledger.database.locks import Lock, advisory_lock, try_advisory_lock
 from ledger.database.transactions import own_or_joined
 from ledger.errors import LockBusy
 
@@ -17,17 +17,34 @@ def invoice_key(subscription_ref: str) -> str:
     return INVOICE_GENERATION(subscription_ref)
 
 
+def key_of(invoice: Invoice) -> str:
+    """Return the name of the lock of an invoice: that of its subscription, or of its customer's one-off invoices."""
+    return document_key(invoice.subscription_ref, invoice.customer_ref)
+
+
+def document_key(subscription_ref: str, customer_ref: str) -> str:
+    """Return the name of the lock of documents of a subscription, or of one-off documents of a customer, without one."""
+    return invoice_key(subscription_ref) if subscription_ref else CUSTOMER_INVOICES(customer_ref)
+
+
 @contextmanager
 def locked_invoice(invoice_id: int) -> Iterator[tuple[Lock, Invoice]]:
-    """Hold the lock of an invoice's subscription. Yield the invoice as read after the lock was taken.
+    """Hold the lock of an invoice. Yield the invoice as read after the lock was taken.
+
+    The lock of a subscription is only tried; that of a customer's one-off invoices is waited for.
 
     Raises:
         NotFound: the invoice does not exist.
         InvoiceGenerationBusy: another process makes invoices of the subscription.
+        HolderBusy: another process changes one-off invoices of the customer, for longer than lock_timeout.
     """
     of_invoice = Invoice.objects.filter(pk=invoice_id)
     with own_or_joined():
-        ref = first_of(of_invoice.values_list("subscription_ref", flat=True), INVOICE.word, invoice_id)
+        ref, customer_ref = first_of(of_invoice.values_list("subscription_ref", "customer_ref"), INVOICE.word, invoice_id)
+        if not ref:
+            with advisory_lock(CUSTOMER_INVOICES(customer_ref)) as lock:
+                yield lock, first_of(of_invoice.all(), INVOICE.word, invoice_id)
+            return
         try:
             with try_advisory_lock(invoice_key(ref)) as lock:
                 yield lock, first_of(of_invoice.all(), INVOICE.word, invoice_id)

@@ -11,7 +11,7 @@ from django.utils import timezone
 from billing.documents.credits_used import covered_claims, undo
 from billing.documents.customer_credit.rests import account_turn
 from billing.documents.finalisation import finalize_under, finalizing
-from billing.documents.invoice_locks import invoice_key, locked_invoice
+from billing.documents.invoice_locks import key_of, locked_invoice
 from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded
 from billing.models import (
     Claim,
@@ -112,14 +112,14 @@ def note_draft(invoice_id: int, note: str) -> Invoice:
     with locked_invoice(invoice_id) as (lock, invoice):
         if invoice.state != State.DRAFT:
             raise InvalidTransition(invoice=invoice_id, state=invoice.state, wanted="noted")
-        note_drafts_under(lock, invoice.subscription_ref, [invoice.pk], note)
+        note_drafts_under(lock, key_of(invoice), [invoice.pk], note)
         invoice.refresh_from_db()
     return invoice
 
 
-def note_drafts_under(lock: Lock, subscription_ref: str, invoice_ids: Collection[int], note: str) -> None:
-    """Give drafts of a subscription a note."""
-    lock.ensure_held(invoice_key(subscription_ref))
+def note_drafts_under(lock: Lock, key: str, invoice_ids: Collection[int], note: str) -> None:
+    """Give drafts under the lock of this name a note."""
+    lock.ensure_held(key)
     Invoice.objects.filter(pk__in=invoice_ids).update(note=note)
 
 
@@ -207,7 +207,7 @@ def _release(lock: Lock, invoice: Invoice, *, state: str, target: str) -> None:
             or used its credit note.
         InvoiceCreditRefunded: credit from this invoice was paid out.
     """
-    lock.ensure_held(invoice_key(invoice.subscription_ref))
+    lock.ensure_held(key_of(invoice))
     # The order of locks: the customer's account, whose credit notes may end, before the holders.
     with account_turn(invoice.customer_ref):
         _refuse_if_corrected(invoice, state, target)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.db.models import Max
 
 from billing.documents import invoices
-from billing.documents.invoice_locks import invoice_key, locked_invoice
+from billing.documents.invoice_locks import key_of, locked_invoice
 from billing.models import Invoice, Transition
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.database.locks import Lock
@@ -89,7 +89,7 @@ def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "", note: 
         if kind != "void" or invoice.state != Invoice.State.VOID:
             _note(lock, invoice, kind=kind, actor=actor, reason=reason)
         if note and invoice.state == Invoice.State.DRAFT:
-            invoices.note_drafts_under(lock, invoice.subscription_ref, [invoice.pk], note)
+            invoices.note_drafts_under(lock, key_of(invoice), [invoice.pk], note)
         if kind != "void":
             return TRANSITIONS[kind](invoice_id)
         *corrections, voided = invoices.void_with_corrections(invoice_id)
@@ -112,10 +112,12 @@ def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> Transit
 
 
 def _note(lock: Lock, invoice: Invoice, *, kind: str, actor: str, reason: str, draft: dict[str, Any] | None = None) -> Transition:
-    """Record the actor and the reason of a transition, under the next number of its subscription."""
-    lock.ensure_held(invoice_key(invoice.subscription_ref))
-    last = Transition.objects.filter(subscription_id=invoice.subscription_id).aggregate(last=Max("sequence"))["last"]
+    """Record the actor and the reason of a transition, under the next number of its subscription or customer."""
+    lock.ensure_held(key_of(invoice))
+    owner = {"subscription_id": invoice.subscription_id, "customer_id": invoice.customer_id}
+    owner["customer_id" if invoice.subscription_id else "subscription_id"] = None
+    last = Transition.objects.filter(**owner).aggregate(last=Max("sequence"))["last"]
     return Transition.objects.create(
-        subscription_id=invoice.subscription_id, sequence=(last or 0) + 1, invoice_id=invoice.pk,
+        **owner, sequence=(last or 0) + 1, invoice_id=invoice.pk,
         kind=kind, actor=actor, reason=reason, draft=draft,
     )  # fmt: skip

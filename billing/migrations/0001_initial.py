@@ -339,8 +339,8 @@ class Migration(migrations.Migration):
                     ('series', models.CharField(default='INV', max_length=96)),
                     ('series_value', models.BigIntegerField(null=True)),
                     ('number', models.CharField(max_length=120, null=True, unique=True)),
-                    ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
-                    ('subscription_ref', models.CharField(max_length=64)),
+                    ('subscription', models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                    ('subscription_ref', models.CharField(blank=True, db_comment='empty: a one-off invoice, of the customer alone', max_length=64)),
                     ('customer', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
                     ('customer_ref', models.CharField(max_length=64)),
                     ('buyer', models.JSONField(db_comment='name, address, VAT id and language as they were', default=dict)),
@@ -371,7 +371,7 @@ class Migration(migrations.Migration):
                     ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/explanation/billing.md', null=True)),
                 ],
                 options={
-                    'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid'), ('void_invoice', 'Can void an invoice'), ('mark_invoice_uncollectible', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice')],
+                    'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid'), ('void_invoice', 'Can void an invoice'), ('mark_invoice_uncollectible', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice'), ('issue_invoice', 'Can make a one-off invoice')],
                     'indexes': [models.Index(fields=['subscription', '-id'], name='billing_invoice_subscription'), models.Index(fields=['customer', '-id'], name='billing_invoice_customer'), models.Index(fields=['state', '-id'], name='billing_invoice_state'), models.Index(condition=models.Q(('issue_date__isnull', False)), fields=['issue_date', 'id'], name='billing_invoice_issued'), models.Index(condition=models.Q(('amount_due_minor__gt', 0), ('state', 'open')), fields=['due_date', 'id'], name='billing_invoice_due'), models.Index(condition=models.Q(('grace_ends_at__isnull', False), ('state', 'draft')), fields=['subscription', 'grace_ends_at'], name='billing_invoice_in_grace')],
                     'constraints': [models.UniqueConstraint(fields=('series', 'series_value'), name='billing_invoice_series'), models.CheckConstraint(condition=models.Q(models.Q(('digest', None), ('number', None), ('series_value', None), ('state', 'draft')), models.Q(models.Q(('state', 'draft'), _negated=True), ('digest__isnull', False), ('number__isnull', False), ('series_value__isnull', False)), _connector='OR'), name='billing_invoice_numbered'), models.CheckConstraint(condition=models.Q(('total_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '-', models.F('discount_minor')), '+', models.F('tax_minor'))), ('amount_due_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('total_minor'), '-', models.F('credit_notes_minor')), '-', models.F('credits_applied_minor'))), ('amount_due_minor__gte', 0), ('credits_applied_minor__gte', 0), ('total_minor__gte', 0)), name='billing_invoice_adds_up'), models.CheckConstraint(condition=years('as_of'), name='billing_invoice_years')],
                 },
@@ -380,7 +380,8 @@ class Migration(migrations.Migration):
                 name='Transition',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                    ('subscription', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                    ('subscription', models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                    ('customer', models.ForeignKey(db_comment='of a one-off invoice; null: it has a subscription', db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
                     ('sequence', models.PositiveIntegerField()),
                     ('invoice_id', models.BigIntegerField()),
                     ('kind', models.CharField(db_comment='finalize, pay, void, mark_uncollectible or delete', max_length=20)),
@@ -393,7 +394,7 @@ class Migration(migrations.Migration):
                 options={
                     'default_permissions': (),
                     'indexes': [models.Index(fields=['invoice_id', 'id'], name='billing_transition_invoice')],
-                    'constraints': [models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_transition_sequence')],
+                    'constraints': [models.UniqueConstraint(fields=('subscription', 'sequence'), name='billing_transition_sequence'), models.UniqueConstraint(fields=('customer', 'sequence'), name='billing_transition_customer_sequence'), models.CheckConstraint(condition=models.Q(models.Q(('customer__isnull', False), ('subscription', None)), models.Q(('customer', None), ('subscription__isnull', False)), _connector='OR'), name='billing_transition_of_one')],
                 },
             ),
             migrations.CreateModel(
@@ -402,7 +403,7 @@ class Migration(migrations.Migration):
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                     ('invoice', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='lines', to='billing.invoice')),
                     ('position', models.PositiveIntegerField()),
-                    ('kind', models.CharField(db_comment='recurring, usage, late_usage, credit, charge, minimum or carried', max_length=20)),
+                    ('kind', models.CharField(db_comment='recurring, usage, late_usage, credit, charge, minimum, maximum, carried or one_off', max_length=20)),
                     ('item_id', models.BigIntegerField(null=True)),
                     ('price', models.ForeignKey(db_constraint=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.price')),
                     ('price_key', models.CharField(blank=True, default='', max_length=64)),

@@ -221,14 +221,19 @@ BEGIN
 END;
 $$;
 
--- Rows numbered 1, 2, 3 … per subscription: each is chained to the one before it.
+-- Rows numbered 1, 2, 3 … per subscription, or per customer without one: each is chained to the one before it.
 CREATE FUNCTION billing_chain_row() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     before bytea;
 BEGIN
-    EXECUTE format('SELECT digest FROM %I WHERE subscription_id = $1 AND sequence = $2', TG_TABLE_NAME)
-        INTO before USING NEW.subscription_id, NEW.sequence - 1;
+    IF NEW.subscription_id IS NULL THEN
+        EXECUTE format('SELECT digest FROM %I WHERE customer_id = $1 AND sequence = $2', TG_TABLE_NAME)
+            INTO before USING NEW.customer_id, NEW.sequence - 1;
+    ELSE
+        EXECUTE format('SELECT digest FROM %I WHERE subscription_id = $1 AND sequence = $2', TG_TABLE_NAME)
+            INTO before USING NEW.subscription_id, NEW.sequence - 1;
+    END IF;
     NEW.digest := billing_chained_digest(before, billing_row_form(NEW));
     RETURN NEW;
 END;
@@ -626,7 +631,7 @@ BEGIN
         SELECT wanted, 'customer/' || NEW.customer_ref, NULLIF(customer.holder_id, ''), json_build_object(
             'id', NEW.id,
             'number', NEW.number,
-            'subscription', NEW.subscription_ref,
+            'subscription', NULLIF(NEW.subscription_ref, ''),
             'customer', NEW.customer_ref,
             'currency', NEW.currency,
             'state', NEW.state,

@@ -80,8 +80,8 @@ class Invoice(models.Model):
     series = models.CharField(max_length=96, default=INVOICE.series)
     series_value = models.BigIntegerField(null=True)
     number = models.CharField(max_length=120, null=True, unique=True)
-    subscription = reference("Subscription")
-    subscription_ref = models.CharField(max_length=64)
+    subscription = reference("Subscription", null=True)
+    subscription_ref = models.CharField(max_length=64, blank=True, db_comment="empty: a one-off invoice, of the customer alone")
     customer = reference("Customer")
     customer_ref = models.CharField(max_length=64)
     buyer = models.JSONField(default=dict, db_comment="name, address, VAT id and language as they were")
@@ -152,13 +152,17 @@ class Invoice(models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.number or f"draft for {self.subscription_ref}"
+        return self.number or f"draft for {self.subscription_ref or self.customer_ref}"
 
 
 class Transition(models.Model):
-    """A transition of a document's state, or a draft's deletion; who did it, and why. Append-only, numbered per subscription."""
+    """A transition of a document's state, or a draft's deletion; who did it, and why.
 
-    subscription = reference("Subscription")
+    Append-only; numbered per subscription, and per customer for one-off invoices.
+    """
+
+    subscription = reference("Subscription", null=True)
+    customer = reference("Customer", null=True, db_comment="of a one-off invoice; null: it has a subscription")
     sequence = models.PositiveIntegerField()
     invoice_id = models.BigIntegerField()
     kind = models.CharField(max_length=20, db_comment="finalize, pay, void, mark_uncollectible or delete")
@@ -170,7 +174,15 @@ class Transition(models.Model):
 
     class Meta:
         default_permissions = ()
-        constraints = [models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_transition_sequence")]
+        constraints = [
+            models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_transition_sequence"),
+            models.UniqueConstraint(fields=["customer", "sequence"], name="billing_transition_customer_sequence"),
+            models.CheckConstraint(
+                name="billing_transition_of_one",
+                condition=models.Q(subscription=None, customer__isnull=False)
+                | models.Q(subscription__isnull=False, customer=None),
+            ),
+        ]
         indexes = [models.Index(fields=["invoice_id", "id"], name="billing_transition_invoice")]
 
 
@@ -181,7 +193,7 @@ class Line(models.Model):
     position = models.PositiveIntegerField()
     kind = models.CharField(
         max_length=20,
-        db_comment="recurring, usage, late_usage, credit, charge, minimum or carried",
+        db_comment="recurring, usage, late_usage, credit, charge, minimum, maximum, carried or one_off",
     )
     item_id = models.BigIntegerField(null=True)
     price = reference("Price", null=True)

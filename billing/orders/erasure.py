@@ -104,5 +104,5 @@ def _ensure_nothing_to_bill(customer: Customer) -> None:
     draft = Invoice.objects.filter(customer_id=customer.pk, state=Invoice.State.DRAFT).first()
     if draft is not None:
         raise CustomerStillBilled(
-            customer=customer.ref, subscription=draft.subscription_ref, why="has a draft that is not finalised"
+            customer=customer.ref, subscription=draft.subscription_ref or "none", why="has a draft that is not finalised"
         )

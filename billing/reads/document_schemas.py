@@ -75,7 +75,7 @@ class InvoiceSerializer(ResponseSchema):
 
     id = whole()
     number = text(null=True)
-    subscription = text(attrgetter("subscription_ref"))
+    subscription = text(lambda invoice: invoice.subscription_ref or None, null=True, help_text="Null on a one-off invoice.")
     customer = text(attrgetter("customer_ref"))
     currency = text()
     note = text(lambda invoice: invoice.note or None, null=True, help_text="A text that the document prints.")
@@ -118,7 +118,7 @@ class CreditNoteSerializer(ResponseSchema):
     state = text(_state_of)
     invoice = whole(attrgetter("invoice_id"))
     invoice_number = text(null=True)
-    subscription = text()
+    subscription = text(null=True)
     customer = text()
     currency = text()
     issue_date = _day()

@@ -207,7 +207,7 @@ def _credit_note_documents(rows: Sequence[CreditNote], language: str | None = No
         CreditNoteSerializer.body(
             note,
             invoice_number=invoices[note.invoice_id].number,
-            subscription=invoices[note.invoice_id].subscription_ref,
+            subscription=invoices[note.invoice_id].subscription_ref or None,
             customer=invoices[note.invoice_id].customer_ref,
             lowers_due_minor=lowered.get(note.pk, 0),
             left_minor=note_left_minor(note),

@@ -96,6 +96,11 @@ INVOICE_GENERATION: Final = LockName(
     "making, finalising, voiding and crediting a subscription's invoices",
     waits=False,
 )
+CUSTOMER_INVOICES: Final = LockName(
+    "customer_invoices",
+    "customer_invoices/{customer}",
+    "making, finalising, voiding and crediting a customer's one-off invoices",
+)
 SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspending and resuming the billing of a subscription")
 CUSTOMER_ACCOUNT: Final = LockName(
     "customer_account",

@@ -18,6 +18,7 @@ from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.documents import credit_notes, invoices, sellers
 from billing.documents.customer_credit import refunds
+from billing.documents.one_off import issuing
 from billing.documents.printing.brand import Logo
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
@@ -75,6 +76,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         packs,
         payment_schemas,
         refunds,
+        issuing,
     )
     records = {
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)

@@ -341,7 +341,7 @@ def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoi
             "amount due; of the paid part, money pays for the customer's next invoices and prepaid credits go back to the "
             "holder.",
             invoice.customer_ref,
-            invoice.subscription_ref,
+            invoice.subscription_ref or "a one-off invoice",
             money(left_minor, invoice.currency),
         ),
         back=row_url(Invoice, invoice.pk),

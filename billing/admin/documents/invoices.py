@@ -171,7 +171,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         """The invoice as a document: lines, taxes, totals."""
         paid = CreditPayment.objects.filter(invoice_id=row.pk).first()
         return {
-            "title": f"Invoice {row.number}" if row.number else f"Draft for {row.subscription_ref}",
+            "title": f"Invoice {row.number}" if row.number else f"Draft for {row.subscription_ref or row.customer_ref}",
             "sentences": invoice_sentences(row),
             "document": invoice_document(row),
             "parts": [
@@ -181,7 +181,11 @@ class InvoiceAdmin(ReadOnlyAdmin):
                 ("Credit notes about this invoice", notes_table(row)),
                 ("State changes", transitions_table(row)),
             ],
-            "links": [(list_url(Invoice, subscription=row.subscription_ref), "All invoices of this subscription")],
+            "links": [
+                (list_url(Invoice, subscription=row.subscription_ref), "All invoices of this subscription")
+                if row.subscription_ref
+                else (list_url(Invoice, customer=row.customer_ref), "All invoices of this customer")
+            ],
         }
 
     # What can be done ---------------------------------------------------------------------------------

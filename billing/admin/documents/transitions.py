@@ -12,7 +12,7 @@ from django.utils.html import format_html
 from billing.admin.cells import by_pk, money
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, came_to_nothing, note_draft
-from billing.models import Invoice, Subscription, Transition
+from billing.models import Customer, Invoice, Subscription, Transition
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url
@@ -101,12 +101,12 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
         explanation=format_html(
             "{} for {}, {} due. {}",
             invoice.customer_ref,
-            invoice.subscription_ref,
+            invoice.subscription_ref or "a one-off invoice",
             money(invoice.amount_due_minor, invoice.currency),
             words.explanation,
         ),
         back=row_url(Invoice, invoice.pk),
-        then=row_url(Subscription, invoice.subscription_id),
+        then=_owner_url(invoice),
     ).view(model_admin, request)
 
 
@@ -161,7 +161,7 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
     if kept is None:
         return None
     words = WORDS[transitions.DELETE]
-    name = f"draft for {_draft_of(kept)['subscription_ref']}"
+    name = f"draft for {_draft_of(kept)['subscription_ref'] or _draft_of(kept)['customer_ref']}"
     return TransitionPage(
         form=KeyedForm,
         invoice_id=invoice_id,
@@ -170,9 +170,16 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
         title=f"{words.title}: {name}",
         button=words.title,
         explanation=f"{kept.actor} has deleted this draft.",
-        back=row_url(Subscription, kept.subscription_id),
-        then=row_url(Subscription, kept.subscription_id),
+        back=_owner_url(kept),
+        then=_owner_url(kept),
     ).view(model_admin, request)
+
+
+def _owner_url(row: Invoice | Transition) -> str:
+    """Return the page of the subscription, or of the customer of a one-off invoice."""
+    if row.subscription_id is not None:
+        return row_url(Subscription, row.subscription_id)
+    return row_url(Customer, row.customer_id)
 
 
 ACTIONS: Final = {transitions.DELETE: "delete_draft"}

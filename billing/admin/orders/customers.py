@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_link
 from billing.admin.documents.credit_refunds import balance_minor, credit_sentences, credit_table, pay_out_view, refunds_table
 from billing.admin.documents.invoices import invoices_table
+from billing.admin.documents.one_off_invoices import one_off_view
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
@@ -32,6 +33,7 @@ from billing.permissions import (
     CHANGE_CUSTOMER,
     CHANGE_CUSTOMERCOUPON,
     ERASE_CUSTOMER,
+    ISSUE_INVOICE,
     REFUND_CREDIT,
     VIEW_CREDITNOTE,
     VIEW_INVOICE,
@@ -83,7 +85,11 @@ class CustomerAdmin(ReadOnlyAdmin):
         "credit_type", "unit_value", "created",
     )  # fmt: skip
     starts = "A customer pays invoices: create a customer, then a subscription for it."
-    actions_detail = ("edit", "subscribe", {"title": "More", "icon": "more_horiz", "items": ["give_coupon", "pay_out", "erase"]})
+    actions_detail = (
+        "edit",
+        "subscribe",
+        {"title": "More", "icon": "more_horiz", "items": ["new_invoice", "give_coupon", "pay_out", "erase"]},
+    )
     fields = (("holder", "language", "created"),)
     change_form_outer_before_template = "admin/billing/customer.html"
 
@@ -144,6 +150,11 @@ class CustomerAdmin(ReadOnlyAdmin):
         """Go to the form of a subscription, filled in with this customer."""
         query = urlencode({"customer": self.row_of(request, object_id).ref})
         return HttpResponseRedirect(f"{reverse('admin:billing_subscription_add')}?{query}")
+
+    @operation("New invoice", icon="receipt_long", permission=ISSUE_INVOICE, url_path="new-invoice")
+    def new_invoice(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make an invoice of the customer without a subscription."""
+        return one_off_view(self, request, self.row_of(request, object_id))
 
     @operation("Give a coupon", icon="percent", permission=ADD_CUSTOMERCOUPON, url_path="give-coupon")
     def give_coupon(self, request: HttpRequest, object_id: str) -> HttpResponse:

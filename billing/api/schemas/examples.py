@@ -119,6 +119,19 @@ CREDIT_NOTE: dict[str, Any] = {
     ],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
 }  # fmt: skip
+ONE_OFF_INVOICE_BODY: dict[str, Any] = {
+    "lines": [{"description": "Workshop", "quantity": "2", "unit_amount": "450.00", "tax_rate": "20"}],
+}  # fmt: skip
+ONE_OFF_INVOICE: dict[str, Any] = {
+    **INVOICE, "id": 2, "number": "INV-000002", "subscription": None, "subtotal_minor": 90000, "tax_minor": 18000,
+    "total_minor": 108000, "amount_due_minor": 108000,
+    "lines": [
+        {"position": 1, "kind": "one_off", "price_key": None, "description": "Workshop", "title": "Workshop", "period": None,
+         "quantity": "2", "unit_amount": "450", "amount_minor": 90000, "discount_minor": 0, "tax_category": "S",
+         "tax_rate": "20", "rating": {}},
+    ],
+    "taxes": [{"category": "S", "rate": "20", "base_minor": 90000, "amount_minor": 18000}],
+}  # fmt: skip
 CREDIT_BALANCE: dict[str, Any] = {
     "customer": "CUST-7",
     "balances": [

@@ -150,7 +150,7 @@ def _letter(source: DocumentSource, kind: str, facts: Sequence[tuple[str, str]])
     facts = [
         *facts,
         (texts["customer"], document["customer"]),
-        (texts["subscription"], document["subscription"]),
+        (texts["subscription"], document["subscription"] or ""),
         (texts["buyer_vat_id"], str(source.buyer.get("vat_id") or "")),
     ]
     return {

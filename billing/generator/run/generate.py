@@ -177,7 +177,7 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
             )  # fmt: skip
             steps.append(write_step(lock, read_subscription(lock, subscription.ref), again))
             for currency, invoice_id, _ in steps[-1].invoices:
-                note_drafts_under(lock, subscription.ref, [invoice_id], notes.get(currency, ""))
+                note_drafts_under(lock, invoice_key(subscription.ref), [invoice_id], notes.get(currency, ""))
         subscription = read_subscription(lock, subscription.ref)
     if options.finalize and subscription.grace_days:
         grace = timedelta(days=subscription.grace_days)
@@ -191,7 +191,7 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
         steps.append(write_step(lock, subscription, options))
     made = [invoice_id for step in steps[rated_again:] for _, invoice_id, _ in step.invoices]
     if options.note and made:
-        note_drafts_under(lock, subscription.ref, made, options.note)
+        note_drafts_under(lock, invoice_key(subscription.ref), made, options.note)
     return finish_steps(lock, steps)
 
 

@@ -140,7 +140,7 @@ def read_claims(
 def _subtract_noted(subscription: SubscriptionState, by_item: dict[int, list[OpenClaim]]) -> None:
     """Give each claim the part of its line that credit notes have given back, the latest claim of the line first."""
     invoices = {claim.invoice_id for claims in by_item.values() for claim in claims if claim.invoice_id is not None}
-    left = noted_minor(subscription.id, list(invoices))
+    left = noted_minor(list(invoices))
     if not left:
         return
     for claims in by_item.values():

@@ -145,8 +145,9 @@ def test_versions_of_an_item_that_overlap_are_refused() -> None:
     one = ItemVersion.objects.filter(subscription=subscription.pk).first()
     assert one is not None
     copy = (
-        "INSERT INTO billing_itemversion (subscription_id, item_id, plan_id, price_id, quantity, starts_at, is_termination)"
-        " SELECT subscription_id, item_id, plan_id, price_id, quantity, %s, false FROM billing_itemversion WHERE id = %s"
+        "INSERT INTO billing_itemversion (subscription_id, item_id, plan_id, price_id, quantity, starts_at, is_termination,"
+        " skips_unused) SELECT subscription_id, item_id, plan_id, price_id, quantity, %s, false, false"
+        " FROM billing_itemversion WHERE id = %s"
     )
     assert refused_with(copy, at(6, 1), one.pk) == EXCLUSION
 
@@ -175,8 +176,8 @@ def test_the_application_only_inserts_what_is_append_only(app_role_connection: p
         " WHERE c.relname LIKE 'billing\\_%' ORDER BY 1"
     ).fetchall()
     assert [name for name, *_ in rows] == [
-        "billing_amendment", "billing_charge", "billing_creditrefund", "billing_seller", "billing_transition",
-        "billing_usageevent",
+        "billing_amendment", "billing_charge", "billing_creditrefund", "billing_purchase", "billing_purchasegrant",
+        "billing_purchasereturn", "billing_returnsettlement", "billing_seller", "billing_transition", "billing_usageevent",
         "billing_usageevent_default", "billing_usagekey",
     ]  # fmt: skip
     assert {(update, delete) for _, update, delete in rows} == {(False, False)}

@@ -50,6 +50,7 @@ DEFAULT_NAMES = {
     "purchase": "purchase/{purchase}",
     "subscription_intent": "subscription_intent/{subscription}",
     "invoice_generation": "invoice_gen/{subscription}",
+    "customer_invoices": "customer_invoices/{customer}",
     "suspension": "suspension/{subscription}",
     "customer_account": "customer_account/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",

@@ -7,10 +7,21 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import BUSY, INVOICE_PATH, INVOICES, NO_INVOICE, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import (
+    BUSY,
+    INVOICE_PATH,
+    INVOICES,
+    NO_CUSTOMER,
+    NO_INVOICE,
+    REF_PATH,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, note_draft
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.errors import InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
@@ -29,6 +40,30 @@ class Invoices(BillingEndpoint):
         query=request_schemas.InvoicesQuery, shape=document_schemas.InvoiceSerializer, example=examples.INVOICE,
         rows=reads.invoices, body=dict, row_id=itemgetter("id"),
     )  # fmt: skip
+
+
+class CustomerInvoices(WriteEndpoint):
+    """One-off invoices: documents of a customer without a subscription."""
+
+    collection = "customer-invoices"
+    location = "/v1/invoices/{id}"
+
+    @operation(
+        "issueInvoice", "Issue a one-off invoice",
+        "Makes an invoice of a customer without a subscription: finalised at once, or a draft. Credit of the customer and "
+        "prepaid credits pay it as they pay every invoice.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(shape_of(NewOneOffInvoice), {"a workshop": examples.ONE_OFF_INVOICE_BODY}),
+        responses={201: ResponseBody(document_schemas.InvoiceSerializer, examples.ONE_OFF_INVOICE, "The invoice.")},
+        problems=[NO_CUSTOMER],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            lines = [OneOffLine(**line) for line in fields.pop("lines")]
+            made = issue_one_off_in(customer_ref=ref, request=NewOneOffInvoice(**fields, lines=lines))
+            return 201, reads.invoice_document(made.pk)
+
+        return self.once(request, NewOneOffInvoice, act)
 
 
 class OneInvoice(WriteEndpoint):

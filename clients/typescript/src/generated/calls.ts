@@ -152,6 +152,8 @@ export const CALLS = {
   couponsOfCustomer: {"id": "listCustomerCoupons", "method": "GET", "path": "/v1/customers/{ref}/coupons", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Give a coupon to a customer. */
   giveCoupon: {"id": "giveCoupon", "method": "POST", "path": "/v1/customers/{ref}/coupons", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Issue a one-off invoice. */
+  issueInvoice: {"id": "issueInvoice", "method": "POST", "path": "/v1/customers/{ref}/invoices", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a customer's credit balance. */
   creditBalance: {"id": "readCreditBalance", "method": "GET", "path": "/v1/customers/{ref}/credit-balance", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List the refunds of a customer's credit. */

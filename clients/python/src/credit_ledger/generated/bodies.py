@@ -480,7 +480,7 @@ class CreditNote(TypedDict):
     state: str
     invoice: int
     invoice_number: str | None
-    subscription: str
+    subscription: str | None
     customer: str
     currency: str
     issue_date: str | None
@@ -988,7 +988,7 @@ class Invoice(TypedDict):
 
     id: int
     number: str | None
-    subscription: str
+    subscription: str | None
     customer: str
     currency: str
     note: str | None
@@ -1137,6 +1137,16 @@ class NewUsageEvent(TypedDict):
     value: Decimal | str | int
     occurred_at: datetime | str
     properties: NotRequired[Mapping[str, Any]]
+
+
+class OneOffLine(TypedDict):
+    """A line of a one-off invoice."""
+
+    description: str
+    quantity: NotRequired[Decimal | str | int]
+    unit_amount: Decimal | str
+    tax_category: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
 
 
 class OpenCredit(TypedDict):

@@ -60,6 +60,7 @@ from credit_ledger.generated.bodies import (
     NewInterval,
     NewReturnKindEnum,
     NewUsageEvent,
+    OneOffLine,
     OverCaptureEnum,
     OwnKey,
     Pack,
@@ -2091,6 +2092,33 @@ def give_coupon(ref: str, *, coupon: str, dry_run: bool = False, idempotency_key
         path("/v1/customers/{}/coupons", ref),
         query={"dry_run": True if dry_run else ABSENT},
         body={"coupon": coupon},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def issue_invoice(
+    ref: str,
+    *,
+    lines: Sequence[OneOffLine],
+    currency: str | Absent | None = ABSENT,
+    finalize: bool | None = None,
+    note: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Invoice]:
+    """Issue a one-off invoice.
+
+    Makes an invoice of a customer without a subscription: finalised at once, or a draft. Credit of the customer and prepaid
+    credits pay it as they pay every invoice.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/customers/{}/invoices", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"currency": currency, "lines": lines, "finalize": absent_if_none(finalize), "note": absent_if_none(note)},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )

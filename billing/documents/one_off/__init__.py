@@ -1,0 +1,1 @@
+"""One-off invoices: documents of a customer without a subscription."""

@@ -1,0 +1,158 @@
+"""Makes a one-off invoice: lines of a customer without a subscription, as a draft or finalised at once.
+
+It is a document like those of a run: the same states, numbers, credit of the customer, prepaid credits, PDF and checks. Nothing
+is claimed, so to void it frees no period.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Annotated, Final
+
+from billing.documents.finalisation import finalizing, number_under, settle_under, show_settlement
+from billing.documents.invoice_locks import document_key
+from billing.documents.invoices import MAX_NOTE_CHARACTERS
+from billing.models import Customer, Invoice, InvoiceTax, Line
+from billing.orders.customers import customer_of
+from billing.rating.money import minor_digits, round_half_up
+from billing.rating.tax import Taxable, TaxLine, category_for, taxes, vat_status_of
+from billing.rating.values import Currency, Money, OneLine, Units
+from billing.request_keys import WriteResult, execute_once, request_digest_of
+from ledger import services as ledger
+from ledger.database.locks import Lock, advisory_lock
+from ledger.database.transactions import own_or_joined
+from ledger.entries import previews
+from ledger.errors import Invalid
+from ledger.records import Nested, Record
+from ledger.values import MAX_AMOUNT, Boolean, ListOf, Number, Text
+
+COLLECTION: Final = "one-off-invoice-forms"
+KIND: Final = "one_off"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneOffLine(Record):
+    """A line of a one-off invoice."""
+
+    description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
+    quantity: Annotated[Decimal, Units("How many.")] = Decimal(1)
+    unit_amount: Annotated[Decimal, Money("The price of one, before tax, in major units.")]
+    tax_category: Annotated[str, Text("As of a price.", most=32, least=1)] = "S"
+    tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewOneOffInvoice(Record):
+    """An invoice of a customer without a subscription."""
+
+    currency: Annotated[str | None, Currency("By default, that of the customer.", null=True)] = None
+    lines: Annotated[list[OneOffLine], ListOf(Nested(OneOffLine), "The lines, in the printed order.", least=1, most=200)]
+    finalize: Annotated[bool, Boolean("Finalise the invoice, which gives it a number; otherwise leave a draft.")] = True
+    note: Annotated[str, OneLine("The document prints it; empty for none.", most=MAX_NOTE_CHARACTERS)] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedInvoice:
+    """A one-off invoice that was made; `replayed` if an earlier request with the key made it."""
+
+    id: int
+    replayed: bool
+
+
+def issue_one_off(*, customer_ref: str, request: NewOneOffInvoice, actor: str, idempotency_key: str) -> IssuedInvoice:
+    """Make a one-off invoice as `issue_one_off_in` does, or raise, and only the refusal stays, under the key."""
+    lines = [{name: str(value) for name, value in vars(line).items()} for line in request.lines]
+    facts = {**vars(request), "lines": lines, "customer": customer_ref, "actor": actor}
+
+    def act() -> WriteResult:
+        return WriteResult(201, {"id": issue_one_off_in(customer_ref=customer_ref, request=request).pk})
+
+    result = execute_once(
+        collection=COLLECTION, idempotency_key=idempotency_key, request_digest=request_digest_of(facts), act=act
+    )
+    return IssuedInvoice(result.body["id"], result.replayed)
+
+
+def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice:
+    """Make a one-off invoice in the caller's transaction, or raise and write nothing; in a preview it gets no number.
+
+    Lock order: the lock of the customer's one-off invoices; then, to finalise, as for every invoice.
+
+    Raises:
+        NotFound: the customer does not exist.
+        Invalid: an amount is too large, or a quantity is 0.
+        HolderBusy: another request holds one of the locks for longer than lock_timeout; nothing was written.
+    """
+    with own_or_joined(), advisory_lock(document_key("", customer_ref)) as lock:
+        customer = customer_of(customer_ref)
+        currency = request.currency or customer.currency
+        lines = _lines(customer, currency, request.lines)
+        due = taxes([Taxable(line.tax_category, line.tax_rate, line.amount_minor) for line in lines])
+        invoice = _write_draft(customer, currency, lines, due, request.note)
+        if request.finalize:
+            _finalize(lock, invoice)
+        invoice.refresh_from_db()
+    return invoice
+
+
+def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine]) -> list[Line]:
+    status = vat_status_of(customer.vat_status, customer.vat_id)
+    found = []
+    for index, one in enumerate(requested):
+        if not one.quantity:
+            raise Invalid(pointer=f"/lines/{index}/quantity", rule="range", detail="must be above 0")
+        amount = round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency))
+        category, rate = category_for(status, one.tax_category, one.tax_rate)
+        found.append(
+            Line(
+                position=index + 1,
+                kind=KIND,
+                description=one.description,
+                quantity=one.quantity,
+                unit_amount=one.unit_amount,
+                amount_minor=amount,
+                tax_category=category,
+                tax_rate=rate,
+                rating={},
+            )
+        )
+        if sum(line.amount_minor for line in found) * 2 > MAX_AMOUNT:
+            detail = f"the invoice must be at most {MAX_AMOUNT // 2} in minor units"
+            raise Invalid(pointer=f"/lines/{index}/unit_amount", rule="amount-too-large", detail=detail)
+    return found
+
+
+def _write_draft(customer: Customer, currency: str, lines: Sequence[Line], due: Sequence[TaxLine], note: str) -> Invoice:
+    subtotal = sum(line.amount_minor for line in lines)
+    tax = sum(one.tax_minor for one in due)
+    invoice = Invoice.objects.create(
+        subscription_id=None,
+        subscription_ref="",
+        customer_id=customer.pk,
+        customer_ref=customer.ref,
+        buyer={name: getattr(customer, name) for name in ("name", "language", "address", "vat_id", "vat_status")},
+        currency=currency,
+        as_of=ledger.time_of(customer.holder_id),
+        subtotal_minor=subtotal,
+        tax_minor=tax,
+        total_minor=subtotal + tax,
+        amount_due_minor=subtotal + tax,
+        note=note,
+    )
+    for line in lines:
+        line.invoice = invoice
+    Line.objects.bulk_create(lines)
+    InvoiceTax.objects.bulk_create(
+        InvoiceTax(invoice=invoice, category=one.category, rate=one.rate, base_minor=one.base_minor, amount_minor=one.tax_minor)
+        for one in due
+    )
+    return invoice
+
+
+def _finalize(lock: Lock, invoice: Invoice) -> None:
+    settled = settle_under(lock, finalizing(invoice))
+    if previews.current() is not None:
+        show_settlement(lock, settled)
+    else:
+        number_under(lock, settled)
