@@ -39,7 +39,7 @@ def test_a_spend_says_what_became_of_every_lot_and_why(api: ApiClient, holder: s
     services.spend(holder_id=holder, amount=12, idempotency_key="s")
     found = explanation_of(api, holder, 6)
     assert list(found) == [
-        "sequence", "kind", "text", "before", "after", "lots", "budgets", "booked_before", "booked_after", "refers_to",
+        "sequence", "kind", "text", "before", "after", "lots", "costs", "budgets", "booked_before", "booked_after", "refers_to",
     ]  # fmt: skip
     assert (found["sequence"], found["kind"], found["refers_to"]) == (6, "spend", None)
     order = "priority, soonest expiry, promotional before purchased, oldest"

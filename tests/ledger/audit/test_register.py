@@ -90,8 +90,8 @@ def test_totals_are_held_to_the_entries(spend, change):
 def test_a_close_that_is_not_what_the_entries_come_to_is_found(spend):
     with connection.cursor() as cursor:
         cursor.execute("""
-            INSERT INTO ledger_month_close (month, credit_type, accounts, entries, balance, held, outstanding, paid, ties)
-            VALUES ('2026-01-01', 'credits', 0, 1, 0, 0, '[]', '{}', '[]')
+            INSERT INTO ledger_month_close (month, credit_type, accounts, entries, balance, held, outstanding, paid, ties, costs)
+            VALUES ('2026-01-01', 'credits', 0, 1, 0, 0, '[]', '{}', '[]', '[]')
         """)
     assert findings() == [("totals", None, "credits", "close of 2026-01: entries 1")]
 
