@@ -15,9 +15,15 @@ from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_link
-from billing.admin.documents.credit_refunds import balance_minor, credit_sentences, credit_table, pay_out_view, refunds_table
 from billing.admin.documents.invoices import invoices_table
-from billing.admin.documents.one_off_invoices import one_off_view
+from billing.admin.documents.of_customers.credit_refunds import (
+    balance_minor,
+    credit_sentences,
+    credit_table,
+    pay_out_view,
+    refunds_table,
+)
+from billing.admin.documents.of_customers.one_off_invoices import one_off_view
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
