@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db
 
 PARTS = {
     "holder:holder": "customer-42", "sequence:sequence": "1", "month:month": "2026-01", "rate:code": "gpt", "ref:ref": "NONE",
+    "book_month:month": "2026-01",
     "ref:code": "NONE", "event_key:key": "none", "invoice_id:invoice_id": "999999", "invoice_id:credit_note_id": "999999",
     "invoice_id:purchase_id": "999999",
     "slug:slug": "not-found", "budget:budget": "daily", "credit_type:credit_type": "credits", "sequence:webhook": "1",

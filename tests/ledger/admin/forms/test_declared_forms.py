@@ -49,10 +49,10 @@ CASES = [
 
 def test_all_forms_about_requests_are_tested():
     assert {form.__name__ for form in FORMS} == {
-        "AlertForm", "AmendmentForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "ClockForm", "CouponForm",
+        "AlertForm", "AmendmentForm", "AnchorForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "ClockForm", "CouponForm",
         "CustomerChangeForm", "CustomerForm", "EndAlertForm", "EndBudgetForm", "EndRecurringGrantForm", "FreezeForm",
-        "GiveCouponForm", "GrantForm", "IncomingTransfersForm",
-        "OverdraftForm", "PlanForm", "RecurringGrantForm",
+        "GiveCouponForm", "GrantForm", "HoldForm", "IncomingTransfersForm",
+        "OverdraftForm", "OverrideForm", "PauseForm", "PlanForm", "RecurringGrantForm",
         "PublishForm", "QuantitiesForm", "RefundForm", "ReissueForm", "ReleaseForm", "ReversalForm", "RevokeForm",
         "SubscriptionForm", "TransferForm", "TrialForm", "VoidForm",
     }  # fmt: skip
