@@ -627,9 +627,15 @@ class MapOf(Value):
             field_errors.append(FieldError(pointer, "too-many-keys", f"This must have at most {self.max_keys} keys."))
             return None
         detail = f"A key must be 1 to {self.key_length} characters."
-        misfits = [key for key in value if not 1 <= len(key) <= self.key_length]
-        field_errors.extend(FieldError(pointer + pointer_part(key), "too-long", detail) for key in misfits)
-        return {key: self.child.take(item, pointer + pointer_part(key), field_errors) for key, item in value.items()}
+        taken: dict[str, Any] = {}
+        for key, item in value.items():
+            at = pointer + pointer_part(key)
+            if 1 <= len(key) <= self.key_length:
+                taken[key] = self.child.take(item, at, field_errors)
+            else:
+                # One fault for one member: its value is not judged under a key that nobody can have.
+                field_errors.append(FieldError(at, "too-long", detail))
+        return taken
 
     def check(self, value: Any) -> Any:
         return {key: _checked_at(self.child, item, pointer_part(key)) for key, item in value.items()}

@@ -22,6 +22,7 @@ from billing.documents.one_off import issuing
 from billing.documents.printing.brand import Logo
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
+from billing.orders.overrides import Amounts
 from billing.payments import packs
 from billing.rating.names import Names
 from billing.rating.prices.price import Price
@@ -143,6 +144,8 @@ def good(value: Value) -> Any:
             return "k" * 64 + ":" + "v" * 500
         case FeedPlace():
             return "2026-01-31T09:30:00.123456+02:00"
+        case Amounts():
+            return {"unit_amount": "1"}
         case Logo():
             return base64.b64encode(b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 1"/>').decode()
         case sellers.Iban():
@@ -240,6 +243,9 @@ def cases(value: Value) -> Iterator[Case]:
                 yield from [("eur", "", "pattern"), ("XXX", "", "unknown-currency")]
             if isinstance(value, Zone):
                 yield from [("Mars/Olympus", "", "unknown-time-zone"), ("localtime", "", "unknown-time-zone")]
+        case Amounts():
+            yield from [(5, "", "not-an-object"), ({}, "", "not-an-object"), ({"unit_amount": "1"}, "", "")]
+            yield {"key": "seats"}, "/key", "unknown-field"
         case Metadata():
             yield from [(each, "", "not-an-object") for each in (5, "x", [])]
             yield from [({str(n): n for n in range(50)}, "", ""), ({str(n): n for n in range(51)}, "", "too-many-keys")]

@@ -4,7 +4,7 @@ import io
 import os
 import uuid
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
@@ -12,17 +12,20 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.documents.invoice_locks import invoice_key
+from billing.documents.sellers import NewSeller, record
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.generator.run.outcomes import Outcome, bill_one
 from billing.models import Invoice, Line
+from billing.models.invoices import DEFAULT_SELLER
 from billing.orders import customers, plans, subscriptions
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.database.locks import lock_number
+from ledger.records import shape_of
 from tests.benchmarks.measuring import ROUNDS, Result, interleaved, result, seconds
 from tests.benchmarks.server import BenchmarkServer
 
-SUBSCRIPTIONS = 1_500
+SUBSCRIPTIONS = int(os.environ.get("BENCH_SUBSCRIPTIONS", "1500"))
 SKIPS = 200
 DIGESTED = 100
 NO_DIGEST = """
@@ -34,12 +37,24 @@ STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def run(server: BenchmarkServer) -> list[Result]:
     """A new plan for every run, so that each finds the same work."""
-    found = interleaved({"four": lambda: _rate(workers=4), "one": lambda: _rate(workers=1)}, rounds=3)
+    found = interleaved(
+        {
+            "four": lambda: _rate(workers=4),
+            "one": lambda: _rate(workers=1),
+            "series": lambda: _rate(workers=4, series=4),
+            "together": lambda: _rate(workers=4, customers_of=1),
+        },
+        rounds=3,
+    )
     return [
         result("invoices", "generate_invoices, 4 workers, 2 lines", "1 worker", found["four"], found["one"], aim=">= 1.6",
                context=f"{median(found['four']):.0f} invoices/s beside {median(found['one']):.0f}"),
         Result("invoices", "generate_invoices, 4 workers", "invoices a second", median(found["four"]), ">= 100", unit="/s",
                rounds=found["four"]),
+        result("invoices", "generate_invoices, 4 workers, one number series", "four series", found["four"], found["series"],
+               context=f"{median(found['four']):.0f} invoices/s beside {median(found['series']):.0f}"),
+        result("invoices", "generate_invoices, 4 workers, one customer", "a customer each", found["together"], found["four"],
+               context=f"{median(found['together']):.0f} invoices/s beside {median(found['four']):.0f}"),
         _busy_skip(server),
         _digests(server),
     ]  # fmt: skip
@@ -94,10 +109,15 @@ def _server_s() -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _rate(*, workers: int) -> float:
-    """Invoices a second of a run with this many workers."""
+def _rate(*, workers: int, series: int = 1, customers_of: int | None = None) -> float:
+    """Invoices a second of a run with this many workers.
+
+    Args:
+        series: how many sellers there are, each with a series of numbers.
+        customers_of: how many customers there are; None: one for each subscription.
+    """
     code = f"bench-{uuid.uuid4().hex[:12]}"
-    _subscriptions(code, SUBSCRIPTIONS)
+    _subscriptions(code, SUBSCRIPTIONS, series=series, customers_of=customers_of)
     output = io.StringIO()
     took = seconds(
         lambda: call_command(
@@ -111,8 +131,8 @@ def _rate(*, workers: int) -> float:
     return made / took
 
 
-def _subscriptions(code: str, count: int) -> list[str]:
-    """New subscriptions to a new plan with two prices, each of a new customer."""
+def _subscriptions(code: str, count: int, *, series: int = 1, customers_of: int | None = None) -> list[str]:
+    """New subscriptions to a new plan with two prices, each of a new customer, or of a few."""
     plans.create_plan(
         code=code, name="Bench", currency="EUR", interval=Interval(IntervalUnit.MONTH),
         prices=[
@@ -121,7 +141,18 @@ def _subscriptions(code: str, count: int) -> list[str]:
         ],
     )  # fmt: skip
     refs = [f"{code}-{number}" for number in range(count)]
-    for ref in refs:
-        customers.create_customer(ref=ref, name="Ada Lovelace", currency="EUR")
-        subscriptions.create_subscription(ref=ref, customer=ref, plan=code, started_at=STARTED_AT)
+    sellers = [DEFAULT_SELLER] if series == 1 else [_seller(f"seller-{number}") for number in range(series)]
+    buyers = refs[:customers_of]
+    for ref, seller in zip(buyers, cycle(sellers), strict=False):
+        customers.create_customer(ref=ref, name="Ada Lovelace", currency="EUR", seller=seller)
+    for ref, buyer in zip(refs, cycle(buyers), strict=False):
+        subscriptions.create_subscription(ref=ref, customer=buyer, plan=code, started_at=STARTED_AT)
     return refs
+
+
+def _seller(ref: str) -> str:
+    """A seller with a series of its own."""
+    details = {"name": ref, "line1": "Way 1", "city": "Bern", "country": "CH", "invoice_prefix": ref.upper(),
+               "credit_note_prefix": f"{ref.upper()}-CN"}  # fmt: skip
+    record(shape_of(NewSeller).make(details | {"ref": ref}), actor="bench")
+    return ref
