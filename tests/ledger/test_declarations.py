@@ -166,6 +166,8 @@ def good(value: Value) -> Any:
             return body(value.shape)
         case PriceValue():
             return PRICE
+        case Amounts():
+            return {"unit_amount": "9.00"}
     return {}
 
 
@@ -255,6 +257,8 @@ def cases(value: Value) -> Iterator[Case]:
             yield from [(5, "", "not-an-object"), ({}, "", ""), ({"en": "Seats", "de": "Plätze"}, "", "")]
             yield {"x/~": "Seats"}, "/x~1~0", "unknown-language"
             yield from [({"de": each}, f"/de{at}", code) for each, at, code in [*cases(value.child), (None, "", "not-a-string")]]
+        case Amounts():
+            yield from [(5, "", "not-an-object"), ({}, "", "not-an-object"), ({"tax_rate": "1"}, "/tax_rate", "unknown-field")]
         case MapOf():
             yield from [(5, "", "not-an-object"), ([], "", "not-an-object")]
             yield {f"k{n}": good(value.child) for n in range(value.max_keys + 1)}, "", "too-many-keys"
