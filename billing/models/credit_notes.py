@@ -61,6 +61,7 @@ class CreditNote(models.Model):
                     amount_minor=models.F("subtotal_minor") + models.F("tax_minor"),
                     amount_minor__gt=0,
                     invoice_id__isnull=False,
+                    reference="",
                 )
                 | models.Q(
                     kind="deposit", number=None, series_value=None, credits_returned_minor=0, invoice_id=None, amount_minor__gt=0
