@@ -45,7 +45,7 @@ class BillingConfig(AppConfig):
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
-        from billing.reads.month_end import payments, usage
+        from billing.reads.months.month_end import payments, usage
         from ledger import conf
         from ledger.audit.chains import register, register_table
         from ledger.customer_page import parts

@@ -34,7 +34,7 @@ PARTS = {
     "budget:alert": "low", "budget:recurring_grant": "monthly", "sequence:key_id": "1",
     "uuid:signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
 }  # fmt: skip
-NOT_WRITES = {"/v1/quotes", "/v1/ratings", "/v1/holders/<holder:holder>/page-links"}
+NOT_WRITES = {"/v1/quotes", "/v1/ratings", "/v1/customers/<ref:ref>/preview", "/v1/holders/<holder:holder>/page-links"}
 """What is posted there is only looked at: nothing is written, so there is nothing to try."""
 
 

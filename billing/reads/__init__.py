@@ -27,5 +27,5 @@ from billing.reads.documents import (
     transitions,
 )
 from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions
-from billing.reads.tax_summary import tax_summary
+from billing.reads.months.tax_summary import tax_summary
 from billing.reads.usage import usage_by_day, usage_event, usage_events

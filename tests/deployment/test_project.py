@@ -112,6 +112,8 @@ def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
 
 
 MODULES_LIMIT = 9
+FLAT = "management/commands"
+"""Django finds commands only flat in this folder."""
 
 
 def modules_by_folder(root: Path) -> dict[str, int]:
@@ -122,7 +124,7 @@ def modules_by_folder(root: Path) -> dict[str, int]:
 
 def test_no_folder_has_more_modules_than_a_reader_takes_in_at_once() -> None:
     counts = modules_by_folder(ROOT)
-    assert {folder: count for folder, count in counts.items() if count > MODULES_LIMIT} == {}
+    assert {folder: count for folder, count in counts.items() if count > MODULES_LIMIT and not folder.endswith(FLAT)} == {}
 
 
 def test_a_tenth_module_is_found(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class NewOneOffInvoice(Record):
     """An invoice of a customer without a subscription."""
 
     currency: Annotated[str | None, Currency("By default, that of the customer.", null=True)] = None
-    lines: Annotated[list[OneOffLine], ListOf(Nested(OneOffLine), "The lines, in the printed order.", least=1, most=200)]
+    lines: Annotated[list[OneOffLine], ListOf(Nested(OneOffLine), "The lines, in the printed order.", least=1, most=90)]
     finalize: Annotated[bool, Boolean("Finalise the invoice, which gives it a number; otherwise leave a draft.")] = True
     note: Annotated[str, OneLine("The document prints it; empty for none.", most=MAX_NOTE_CHARACTERS)] = ""
 

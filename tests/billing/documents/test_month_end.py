@@ -7,7 +7,7 @@ from django.db import connection
 
 from billing.documents import invoices
 from billing.models import Invoice
-from billing.reads.month_end import NAME_OF_USAGE, usage
+from billing.reads.months.month_end import NAME_OF_USAGE, usage
 from ledger import services
 from ledger.totals.ties import Tie, ties
 from tests.billing.factories import at, use

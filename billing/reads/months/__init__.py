@@ -1,0 +1,1 @@
+"""What finance reads of a month: payments and usage in credits, and taxes."""
