@@ -26,6 +26,6 @@ from billing.reads.documents import (
     open_credit_of,
     transitions,
 )
-from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions
 from billing.reads.months.tax_summary import tax_summary
+from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions
 from billing.reads.usage import usage_by_day, usage_event, usage_events
