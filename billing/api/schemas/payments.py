@@ -97,6 +97,7 @@ class SettledReturnSerializer(ResponseSchema):
 class ReturnSerializer(ResponseSchema):
     """Money of a purchase that went back, or came in again."""
 
+    purchase = whole(attrgetter("row.purchase_id"))
     kind = text(attrgetter("row.kind"))
     payment = text(attrgetter("row.payment"))
     amount_minor = minor(attrgetter("row.amount_minor"))
@@ -164,7 +165,7 @@ PURCHASE: dict[str, Any] = {
 }  # fmt: skip
 RETURN_EXAMPLE_BODY: dict[str, Any] = {"kind": "refund", "payment": "REF-3", "amount_minor": 500, "reason": "Not as agreed"}
 RETURN: dict[str, Any] = {
-    **RETURN_EXAMPLE_BODY, "returned_at": "2026-01-20T08:00:00.000000Z", "actor": "key:shop", "settled": None,
+    "purchase": 1, **RETURN_EXAMPLE_BODY, "returned_at": "2026-01-20T08:00:00.000000Z", "actor": "key:shop", "settled": None,
 }  # fmt: skip
 SETTLED: dict[str, Any] = {
     "credits": 200, "bonus": 25, "claim_credits": 50, "claim_minor": 100,

@@ -6,6 +6,7 @@ responses with their statuses of them when the document is made.
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -160,8 +161,9 @@ def _request_examples(takes: RequestBody | None) -> list[OpenApiExample]:
     return [OpenApiExample(name, value, request_only=True) for name, value in takes.examples.items()] if takes else []
 
 
+@cache
 def page_of(shape: type[serializers.Serializer]) -> type[serializers.Serializer]:
-    """Return the shape of a page of a list."""
+    """Return the shape of a page of a list; the same for two lists of the same rows."""
     link = "The URL of that page; null at the end of the list."
     return type(
         f"{shape.__name__.removesuffix('Serializer')}PageSerializer",

@@ -372,6 +372,7 @@ EXPLANATION: dict[str, Any] = {
             "text": "The account has used 13 of 100 a day; before, 10.",
         }
     ],
+    "costs": [],
     "booked_before": [],
     "booked_after": [],
     "refers_to": None,

@@ -75,6 +75,7 @@ class PurchaseReturns(WriteEndpoint):
     """Money of a purchase that went back, or came in again."""
 
     collection = "purchase-returns"
+    location = "/v1/purchases/{purchase}"
 
     @operation(
         "recordReturn", "Record returned money",

@@ -6547,6 +6547,7 @@ export interface components {
         };
         /** @description Money of a purchase that went back, or came in again. */
         Return: {
+            purchase: number;
             kind: string;
             payment: string;
             /** @description In minor units. */
@@ -23297,6 +23298,8 @@ export interface operations {
                     "X-Request-Id"?: string;
                     /** @description Present when the server repeats the first response. */
                     "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
                     [name: string]: unknown;
                 };
                 content: {

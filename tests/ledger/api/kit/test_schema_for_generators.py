@@ -22,6 +22,7 @@ IN_PATHS = {
     "ref": "NONE",
     "code": "NONE",
     "invoice_id": "999999",
+    "purchase_id": "999999",
     "key_id": "999999",
     "webhook": "999999",
     "alert": "low",

@@ -1608,6 +1608,7 @@ class Result(TypedDict):
 class Return(TypedDict):
     """Money of a purchase that went back, or came in again."""
 
+    purchase: int
     kind: str
     payment: str
     amount_minor: int
