@@ -73,8 +73,11 @@ class UsageEvents(WriteEndpoint):
             shape_of(request_schemas.Usage),
             {"one event": examples.USAGE_BODY, "a correction and a cancellation": examples.CORRECTIONS_BODY},
             {
-                cloud_events.EVENT: cloud_events.SCHEMA,
-                cloud_events.BATCH: {"type": "array", "items": cloud_events.SCHEMA, "minItems": 1, "maxItems": usage.MAX_EVENTS},
+                cloud_events.EVENT: (cloud_events.SCHEMA, examples.CLOUD_EVENT),
+                cloud_events.BATCH: (
+                    {"type": "array", "items": cloud_events.SCHEMA, "minItems": 1, "maxItems": usage.MAX_EVENTS},
+                    [examples.CLOUD_EVENT],
+                ),
             },
         ),
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,

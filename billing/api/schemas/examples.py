@@ -76,6 +76,10 @@ COUPON: dict[str, Any] = {
 GIVEN_COUPON: dict[str, Any] = {
     "customer": "CUST-7", "subscription": None, "coupon": "WELCOME", "given_at": "2026-01-14T09:30:00.123456Z",
 }  # fmt: skip
+CLOUD_EVENT: dict[str, Any] = {
+    "specversion": "1.0", "id": "8812", "source": "/api/eu-1", "type": "calls", "subject": "SUB-1234",
+    "time": "2026-01-10T12:00:00Z", "data": {"value": 7, "region": "eu"},
+}  # fmt: skip
 USAGE_BODY: dict[str, Any] = {
     "events": [
         {"idempotency_key": "call-1", "subscription": "SUB-1234", "meter": "calls", "value": "200",

@@ -72,7 +72,7 @@ class ResponseBody(NamedTuple):
 
 
 class RequestBody(NamedTuple):
-    """A body that a call takes; `examples` by name, and the bodies of other media types than JSON's, as shapes or schemas."""
+    """A body that a call takes; `examples` by name, and the bodies of other media types than JSON's: a schema and an example."""
 
     shape: Shape[Any]
     examples: Mapping[str, Any]
@@ -144,6 +144,7 @@ def operation(
     def declare(handler: Handler) -> Handler:
         handler.former_names = former_names  # type: ignore[attr-defined]
         handler.other_bodies = takes.others if takes else {}  # type: ignore[attr-defined]
+        handler.needs_body = takes is not None and any(each.required for each in takes.shape.fields)  # type: ignore[attr-defined]
         return requires(scope, takes_query=query is not None)(document(handler))
 
     return declare
@@ -297,9 +298,11 @@ class CallSchema(AutoSchema):
         view: Any = self.view
         body = super()._get_request_body(direction)
         if body is not None:
-            body["required"] = not view.takes_nothing
-            for media_type, schema in getattr(view, self.method.lower()).other_bodies.items():
-                body["content"][media_type] = {"schema": _with_references(self, schema, direction)}
+            handler = getattr(view, self.method.lower())
+            body["required"] = handler.needs_body or not view.takes_nothing
+            for media_type, (schema, example) in handler.other_bodies.items():
+                examples = {"an example": {"value": example}}
+                body["content"][media_type] = {"schema": _with_references(self, schema, direction), "examples": examples}
             if self.method == "PATCH":
                 body["content"][MERGE_PATCH] = body["content"]["application/json"]
         return body

@@ -25947,7 +25947,7 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: {
+        requestBody: {
             content: {
                 "application/json": components["schemas"]["PatchedDraftNote"];
                 "application/merge-patch+json": components["schemas"]["PatchedDraftNote"];

@@ -61,7 +61,12 @@ def test_what_cannot_be_printed_is_a_problem(invoice):
 def test_a_carried_credit_note_is_no_document(invoice):
     add_seller()
     carried = CreditNote.objects.create(
-        subscription_id=invoice.subscription_id, invoice_id=invoice.pk, currency="EUR", amount_minor=100
+        customer_id=invoice.customer_id,
+        subscription_id=invoice.subscription_id,
+        invoice_id=invoice.pk,
+        left_minor=100,
+        currency="EUR",
+        amount_minor=100,
     )
     assert api_with().get(f"/v1/credit-notes/{carried.pk}.pdf").status_code == 404
     assert "PDF" not in operator().get(f"/admin/billing/creditnote/{carried.pk}/change/").content.decode()
