@@ -462,8 +462,8 @@ def test_an_issued_credit_note_is_frozen(note_of_four, sql):
 def test_a_credit_note_cannot_be_created_with_a_number():
     with pytest.raises(DatabaseError) as refused, transaction.atomic():
         CreditNote.objects.create(
-            kind="requested", customer_id=1, subscription_id=1, invoice_id=1, currency="EUR", subtotal_minor=1, tax_minor=0, amount_minor=1,
-            number="CN-X", series="CN", series_value=1,
+            kind="requested", customer_id=1, subscription_id=1, invoice_id=1, currency="EUR", subtotal_minor=1, tax_minor=0,
+            amount_minor=1, left_minor=1, number="CN-X", series="CN", series_value=1,
         )  # fmt: skip
     assert sqlstate(refused.value) == "LG001"
 
