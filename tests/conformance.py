@@ -25,9 +25,9 @@ CHECKS = (
 
 PATHS = {
     "ledger": r"^/(v1(/(holders|entries|balances|batches|rates|quotes|keys?|webhooks|alerts)\b|$)|healthz|readyz)",
-    "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers)\b",
+    "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|packs|purchases)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
-    "documents": r"^/v1/(invoices|credit-notes)\b",
+    "documents": r"^/v1/(invoices|credit-notes|tax-summary|books|deferred-revenue)\b",
 }
 """The calls that one run is about. Each path of the document is in one of them."""
 

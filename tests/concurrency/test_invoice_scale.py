@@ -48,9 +48,9 @@ COPY = """
         RETURNING id, subscription_id, price_key
     ), versions AS (
         INSERT INTO billing_itemversion (subscription_id, item_id, plan_id, price_id, quantity, starts_at, ends_at,
-            is_termination, amendment)
+            is_termination, skips_unused, amendment)
         SELECT items.subscription_id, items.id, v.plan_id, v.price_id, v.quantity, v.starts_at, v.ends_at, v.is_termination,
-            v.amendment
+            v.skips_unused, v.amendment
         FROM items
         JOIN billing_item AS item ON item.subscription_id = %(id)s AND item.price_key = items.price_key
         JOIN billing_itemversion AS v ON v.item_id = item.id AND v.superseded_at IS NULL

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
@@ -18,7 +19,10 @@ from django.contrib import admin
 from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
-from billing.models import Run, RunResult, SuspendedBilling
+from billing.documents.customer_credit.refunds import deposit_in
+from billing.models import Customer, Run, RunResult, SuspendedBilling
+from billing.orders.coupons import create_coupon, give_subscription_coupon
+from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.testing import PurchaseFactory
 from ledger import services
@@ -46,7 +50,7 @@ MOST_PAGES = 300
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
 """What a page shows where somebody forgot to write a value for people."""
-WITHOUT_LINK = {"autocomplete", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
+WITHOUT_LINK = {"autocomplete", "billing_plan_examples", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
 """Views that are called by scripts, or lead somewhere else."""
 WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock"}
 """Rows without a page of their own, and what only a deployment for tests links to."""
@@ -226,6 +230,11 @@ def billing_of_everything() -> list[str]:
     )
     paused = SubscriptionFactory(ref="PAUSED-1", customer="C-7", plan="team", started_at=now - day)
     amend_subscription(ref=paused.ref, effective_at=now, wish=Wish(paused=True))
+    owner = Customer.objects.get(ref="C-7")
+    deposit_in(customer_id=owner.pk, currency=owner.currency, amount_minor=500, reference="payment 17", actor="key:shop")
+    amend_subscription(ref=trial.ref, effective_at=now, wish=Wish(price_override=PriceOverride(percent_off=Decimal(10))))
+    create_coupon(code="ONLY-ONE", kind="percentage", value=Decimal(10), duration="forever")
+    give_subscription_coupon(ref=trial.ref, code="ONLY-ONE")
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
     RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")

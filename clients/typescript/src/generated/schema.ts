@@ -25348,31 +25348,6 @@ export interface operations {
                 } & {
                     [key: string]: unknown;
                 };
-                "application/cloudevents-batch+json": ({
-                    /**
-                     * @description The version of CloudEvents.
-                     * @enum {string}
-                     */
-                    specversion: "1.0";
-                    /** @description With the source, the key of the event. */
-                    id: string;
-                    /** @description What produced the event. */
-                    source: string;
-                    /** @description The meter that counts it. */
-                    type: string;
-                    /** @description The subscription that used it. */
-                    subject: string;
-                    /** @description When; digits beyond microseconds are cut off. */
-                    time: string;
-                    /** @description JSON, which is the default. */
-                    datacontenttype?: string;
-                    /** @description `value`, by default 1, and the properties of the event. */
-                    data?: {
-                        [key: string]: unknown;
-                    };
-                } & {
-                    [key: string]: unknown;
-                })[];
             };
         };
         responses: {

@@ -3,13 +3,10 @@
 from decimal import Decimal
 
 import pytest
-from django.db import connection
 
-from billing.documents.invoice_locks import invoice_key
 from billing.models import Amendment, CustomerCoupon, Subscription
 from billing.orders import coupons, suspension
 from ledger import services
-from ledger.database.locks import lock_number
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.random_subscriptions.test_dry_runs import rows
@@ -151,7 +148,3 @@ def test_subscriptions_of_others_busy_and_suspended_ones_and_unknown_customers_a
     assert api.get(f"{path}?invoices=13").status_code == 400
     suspension.suspend(ref=monthly.ref, reason="looks-odd")
     assert api.get(path).status_code == 409
-    assert lock_number(invoice_key(monthly.ref))
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()")
-        assert cursor.fetchone() == (0,)

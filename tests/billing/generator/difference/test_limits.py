@@ -137,7 +137,7 @@ def test_a_credit_is_worth_more_than_nothing_and_no_fortune(api: ApiClient, unit
 
 DATED = {
     "billing_subscription": ["started_at", "anchor_at", "trial_end"],
-    "billing_itemversion": ["starts_at", "ends_at"],
+    "billing_itemversion": ["starts_at", "ends_at", "anchor_at"],
     "billing_amendment": ["effective_at"],
     "billing_usageevent": ["occurred_at"],
     "billing_invoice": ["as_of"],
