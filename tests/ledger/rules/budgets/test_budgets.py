@@ -78,14 +78,20 @@ class Model:
 
 
 class BudgetHistory:
-    """Random spends, holds, captures and releases of a ledger with budgets, each compared with the model."""
+    """Random requests of a ledger with budgets, each compared with the model.
+
+    Spends, holds and transfers count; captures and releases close a share; refunds, reversals of transfers and reissues of lots
+    give nothing back.
+    """
 
     def __init__(self, seed: int, start: datetime) -> None:
         self.chance = random.Random(seed)
         self.ledger, self.model = RulesLedger(), Model()
         self.ledger.now_us = to_us(start)
         self.holds: dict[int, tuple[Use, int, int]] = {}
-        self.keys = 0
+        self.returnable: list[tuple[type[rules.Request], int, int]] = []
+        """Spends and transfers as (what takes them back, sequence, how much is left of them)."""
+        self.keys = self.returned = 0
         self.refused = self.accepted = 0
         self.run(rules.GrantRequest, amount=10**9)
         for settings in SETTINGS:
@@ -110,8 +116,25 @@ class BudgetHistory:
             use.amount -= held
         if self.holds and chance.random() < 0.4:
             self.close(chance.choice(list(self.holds)))
+        elif self.returnable and chance.random() < 0.2:
+            self.take_back(chance.randrange(len(self.returnable)))
+        elif chance.random() < 0.05:
+            lot = chance.choice(self.ledger.account("ada").lots)
+            self.run(rules.ReissueRequest, lot=lot.grant, priority=lot.priority + 1)
         else:
-            self.use(chance.choice((rules.SpendRequest, rules.HoldRequest)))
+            self.use(chance.choice((rules.SpendRequest, rules.HoldRequest, rules.TransferRequest)))
+
+    def take_back(self, place: int) -> None:
+        """Refund a spend or reverse a transfer, in part or whole: the model forgets none of its use."""
+        kind, sequence, left = self.returnable.pop(place)
+        amount = self.chance.randint(1, left)
+        if kind is rules.RefundRequest:
+            self.run(kind, spend=sequence, amount=amount)
+        else:
+            self.run(kind, transfer=sequence, to="bob", amount=amount)
+        self.returned += 1
+        if amount < left:
+            self.returnable.append((kind, sequence, left - amount))
 
     def use(self, kind: type[rules.Request]) -> None:
         chance, now_us = self.chance, self.ledger.now_us
@@ -120,6 +143,8 @@ class BudgetHistory:
         more: dict[str, Any] = {}
         if kind is rules.HoldRequest:
             more["expires_at"] = from_us(now_us + chance.choice((HOUR_US, 40 * HOUR_US)))
+        if kind is rules.TransferRequest:
+            more["to"] = "bob"
         asked = {
             "amount": use.amount, "actor": use.actor, "reference": use.reference,
             "metadata": {"member": member} if member else {},
@@ -137,6 +162,9 @@ class BudgetHistory:
         self.model.uses.append(use)
         if kind is rules.HoldRequest:
             self.holds[entry.sequence] = (use, use.amount, to_us(more["expires_at"]))
+        else:
+            taken_back_by = rules.RefundRequest if kind is rules.SpendRequest else rules.ReversalRequest
+            self.returnable.append((taken_back_by, entry.sequence, use.amount))
 
     def close(self, sequence: int) -> None:
         use, held, expires_us = self.holds.pop(sequence)
@@ -174,6 +202,7 @@ def test_random_requests_never_exceed_a_budget_and_are_refused_for_no_other_reas
         assert decode_budgets(encode_budgets(state)) == state
     assert history.refused > 30
     assert history.accepted > 100
+    assert history.returned > 20
 
 
 # One by one ------------------------------------------------------------------------------------------
