@@ -2,7 +2,7 @@
 -- accounts in which a lot was sold are read. What a refund brings is compared in refunds.sql.
 --
 -- A lot that credits leave keeps its basis: what is left of them costs (paid - fraction) * credits / of, rounded up to minor units. Credits
--- that come bring their cost. Then the basis stays if it gives the new cost; otherwise it begins anew, with the rounding so far as its fraction.
+-- that come bring their cost. Then the basis stays if it gives the new cost; otherwise a new basis begins, with the rounding so far as its fraction.
 WITH named AS (
     SELECT e.holder_id, e.credit_type, e.sequence
     FROM ledger_entry e
