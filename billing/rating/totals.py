@@ -88,13 +88,16 @@ class CouponTerms:
         """The order of coupons: 0 limited to prices, 1 to plans, 2 general."""
         return 0 if self.prices else 1 if self.plans else 2
 
+    def is_for(self, price_key: str, plan: str) -> bool:
+        """Return whether the limits of the coupon admit a price of a plan."""
+        return (not self.prices or price_key in self.prices) and (not self.plans or plan in self.plans)
+
     def covers(self, line: FeeLine) -> bool:
         """Return whether the coupon may reduce the line."""
         return (
             line.discountable
             and line.amount_minor > 0
-            and (not self.prices or line.price_key in self.prices)
-            and (not self.plans or line.plan in self.plans)
+            and self.is_for(line.price_key, line.plan)
             and (self.positions is None or line.position in self.positions)
         )
 

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -15,13 +14,11 @@ from django.utils import timezone
 from billing.errors import NotFound
 from billing.models import Amendment, Charge, Customer, Subscription
 from billing.models.columns import first_of
-from billing.rating.money import to_minor
-from billing.rating.periods import Interval, IntervalUnit, Period, Schedule, months_of
-from billing.rating.prices.price import Price as PriceTerms
-from billing.rating.prices.pricing import quote
-from billing.rating.prices.reading import parse_price
+from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
+from billing.reads.recurring.history import Item, minor_now
 from ledger import conf
+from ledger.database.statements import fetch_rows
 from ledger.services import time_of
 
 STATES: Final = ("scheduled", "active", "paused", "ended")
@@ -113,15 +110,25 @@ ORDER BY v.starts_at, i.id
 """
 
 
+# Of a customer with an amount per period of the customer also the other subscriptions: the oldest gets it.
 RECURRING: Final = """
-SELECT v.subscription_id, p.id, p.definition, v.quantity
-FROM billing_itemversion AS v
+WITH wanted AS (
+    SELECT unnest(%(ids)s::bigint[]) AS id
+    UNION
+    SELECT other.id
+    FROM billing_subscription AS own
+    JOIN billing_customercoupon AS held ON held.customer_id = own.customer_id AND held.subscription_id IS NULL
+    JOIN billing_coupon AS coupon ON coupon.id = held.coupon_id AND coupon.per = 'customer' AND coupon.kind = 'amount'
+    JOIN billing_subscription AS other ON other.customer_id = own.customer_id
+    WHERE own.id = ANY(%(ids)s)
+)
+SELECT s.customer_id, v.subscription_id, v.plan_id, v.price_id, v.quantity
+FROM wanted
+JOIN billing_itemversion AS v ON v.subscription_id = wanted.id AND v.superseded_at IS NULL
 JOIN billing_subscription AS s ON s.id = v.subscription_id
 JOIN billing_customer AS c ON c.id = s.customer_id
 JOIN billing_price AS p ON p.id = v.price_id AND p.kind = 'recurring'
-WHERE v.subscription_id = ANY(%(ids)s) AND v.superseded_at IS NULL
-    AND v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s)
-    AND (s.trial_end IS NULL OR s.trial_end <= %(now)s)
+WHERE v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AND (s.trial_end IS NULL OR s.trial_end <= %(now)s)
 """
 
 
@@ -240,23 +247,13 @@ def _rows(now: datetime, filters: Mapping[str, Any], limit: int) -> list[Subscri
 def monthly_minor(rows: Iterable[SubscriptionRow]) -> dict[int, int]:
     """Return what each subscription brings a month: its MRR in minor units of its currency, by its id.
 
-    That is the amount of its recurring prices for a full period at the present quantities, with their minimum and maximum,
-    divided by the months of the interval; without usage, one-off charges, coupons and tax. A subscription that is scheduled,
-    in its trial, paused or ended brings 0. See docs/explanation/billing.md.
+    That is the amount of its recurring prices for a full period at the present quantities, with their minimum and maximum and
+    less the coupons that last, divided by the months of the interval; without usage, one-off charges and tax. A subscription
+    that is not charged now brings 0. See docs/explanation/billing.md.
     """
-    known = {row.id: row for row in rows}
-    exact: dict[int, Fraction] = {}
-    prices: dict[int, PriceTerms] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(_by_clocks(RECURRING), {"ids": list(known), "now": timezone.now()})
-        items = cursor.fetchall()
-    for pk, price_id, definition, quantity in items:
-        row = known[pk]
-        if row.state == "active":
-            price = prices.setdefault(price_id, parse_price(json.loads(definition)))
-            interval = Interval(IntervalUnit(row.interval_unit), row.interval_count)
-            exact[pk] = exact.get(pk, Fraction(0)) + quote(price, quantity, row.currency).exact / months_of(interval)
-    return {pk: to_minor(exact.get(pk, 0), row.currency) for pk, row in known.items()}
+    ids, now = [row.id for row in rows], timezone.now()
+    found = minor_now(fetch_rows(Item, _by_clocks(RECURRING), {"ids": ids, "now": now}), now=now)
+    return {pk: found.get(pk, 0) for pk in ids}
 
 
 def amendments(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Amendment]:
