@@ -84,7 +84,8 @@ class CustomerChangeForm(CustomerFields[CustomerChange]):
 
     def body(self) -> dict[str, Any]:
         """Return the JSON with the emptied fields."""
-        return {"vat_id": "", "address": {}, "seller": NewCustomer.seller} | super().body()
+        emptied = {"vat_id": "", "address": {}, "seller": NewCustomer.seller, "hold_days": NewCustomer.hold_days}
+        return emptied | super().body()
 
 
 class CustomerForm(CustomerFields[NewCustomer], CreditAmountsForm[NewCustomer]):

@@ -216,7 +216,9 @@ def example_of(form: PlanForm, index: int) -> Example | None:
     try:
         for name in (prices.name_of(index, each) for each in (*prices.FIELDS, prices.EXAMPLE)):
             field = form.fields[name]
-            named[name] = field.to_python(field.widget.value_from_datadict(typed, {}, name))
+            typed_value = field.widget.value_from_datadict(typed, {}, name)
+            # What a price lacks, and what does not fit, its declaration says; nothing declares the quantity of an example.
+            named[name] = (field.clean if name.endswith(f"_{prices.EXAMPLE}") else field.to_python)(typed_value)
         price = parse_price(prices.price_typed(index, named))
     except ValidationError as invalid:
         return Example(sentence=f"No example yet: {invalid.messages[0]}")
@@ -361,7 +363,7 @@ def _described(plan: Plan, form: PlanForm) -> DryRun:
 
 def _typed_of(plan: Plan) -> dict[str, Any]:
     """Return the form's initial values for the next version."""
-    found = list(Price.objects.filter(plan_id=plan.pk).order_by("position"))
+    found = list(Price.objects.filter(plan_id=plan.pk, subscription=None).order_by("position"))
     typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "names", "currency")}
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
     typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum")}

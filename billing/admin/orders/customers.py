@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Count, Q, QuerySet, Sum
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 from django.utils.html import format_html_join
@@ -45,6 +45,7 @@ from billing.permissions import (
     VIEW_INVOICE,
     VIEW_SUBSCRIPTION,
 )
+from billing.rating.money import MINOR_DIGITS
 from billing.reads import open_credit_of
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
@@ -173,6 +174,8 @@ class CustomerAdmin(ReadOnlyAdmin):
         customer = self.row_of(request, object_id)
         held = [note.currency for note in open_credit_of(customer.pk)]
         currency = request.GET.get("currency", customer.currency if customer.currency in held or not held else held[0])
+        if currency not in MINOR_DIGITS:
+            raise Http404
         return pay_out_view(self, request, customer, currency, balance_minor(customer, currency))
 
     @operation("Erase personal data", icon="person_remove", permission=ERASE_CUSTOMER)

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from billing.admin.order_forms.fields import OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.documents.printing.brand import Logo, logo_url
+from billing.documents.printing.brand import MAX_LOGO_BYTES, Logo, logo_url
 from billing.documents.printing.pages import seller_lines
 from billing.documents.printing.printed import letterhead_picture
 from billing.documents.sellers import NewSeller, current_sellers, prefixes_of, record
@@ -30,6 +30,7 @@ from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.typesetting.typeset import IS_INSTALLED
+from ledger.values import InvalidValue
 
 
 class LogoInput(forms.Widget):
@@ -40,7 +41,8 @@ class LogoInput(forms.Widget):
     def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
         """Return the file in base64; without a file, the kept one, unless the operator removes it."""
         if f"{name}_file" in files:
-            return base64.b64encode(files[f"{name}_file"].read()).decode()
+            # A byte too many is enough to refuse it.
+            return base64.b64encode(files[f"{name}_file"].read(MAX_LOGO_BYTES + 1)).decode()
         return "" if data.get(f"{name}_removed") else data.get(name, "")
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
@@ -58,7 +60,7 @@ def logo_of(encoded: Any) -> SafeString | str:
     """Return a logo as a picture; empty without one that can be shown."""
     try:
         address = logo_url({"logo": encoded})
-    except ValueError:
+    except InvalidValue:
         address = ""
     return format_html('<img class="paper-logo" src="{}" alt="The present logo">', address) if address else ""
 

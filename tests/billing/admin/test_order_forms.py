@@ -20,13 +20,14 @@ from billing.models import (
     Subscription,
 )
 from billing.orders import coupons, subscriptions, suspension
+from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.reading import parse_price, price_dict
 from ledger.models import CreditType, StaffEvent
 from ledger.testing import api_key
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique
 from tests.billing.rating.prices.test_models import BUCKETED, EXAMPLES, USAGE
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -168,6 +169,17 @@ def test_a_customer_is_changed_with_before_and_after(client):
     customer.refresh_from_db()
     assert (customer.name, customer.address) == ("Ada King", {"line1": "New St", "floor": "2", "city": "Berlin"})
     assert "The form changes nothing." in text_of_response(send_first_step(client, url, values))
+
+
+def test_a_customer_whose_days_held_back_are_emptied_is_invoiced_when_due(client):
+    customer = CustomerFactory(ref="C-7", hold_days=5)
+    url = f"{BILLING}/customer/{customer.pk}/edit/"
+    assert send_both_steps(client, url, CUSTOMER | {"hold_days": "7"}).status_code == 302
+    customer.refresh_from_db()
+    assert customer.hold_days == 7
+    assert send_both_steps(client, url, CUSTOMER | {"hold_days": ""}).status_code == 302
+    customer.refresh_from_db()
+    assert customer.hold_days == 0
 
 
 def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
@@ -340,6 +352,20 @@ def test_the_next_version_of_a_plan_begins_with_the_last(client):
         for number in (1, 2)
     ]
     assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("way", ["new-version", "copy"])
+def test_negotiated_prices_of_a_subscription_are_not_those_of_the_next_version_or_a_copy(client, way):
+    plan = PlanFactory(prices=[recurring("seats", "10.00")])
+    amend(SubscriptionFactory(plan=plan.code), at(2), price_override=PriceOverride(percent_off=Decimal(20)))
+    form = client.get(f"{BILLING}/plan/{plan.pk}/{way}/").context_data["form"]
+    assert (form.initial["price_count"], form.initial["price_0_unit_amount"]) == (1, "10")
+
+
+def test_values_in_the_address_that_no_field_can_have_are_no_error(client):
+    for name in ("price_0_tiers", "price_0_buckets", "price_0_example", "price_0_free_events", "price_count", "names", "grants"):
+        for value in ("abc", "NaN", "[1]", "{}"):
+            assert client.get(f"{BILLING}/plan/add/?{name}={value}").status_code == 200, (name, value)
 
 
 def test_a_coupon_is_created_given_and_taken_away(client):
@@ -737,6 +763,12 @@ EXAMPLE_PRICES = [
     ),
     ({"kind": "usage", "model": "unit"}, "No example yet: model unit needs unit_amount."),
     ({"kind": "recurring", "model": "flat", "unit_amount": "x"}, "No example yet: Enter a number."),
+    ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "NaN"}, "No example yet: Enter a number."),
+    ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "Infinity"}, "No example yet: Enter a number."),
+    ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "1e9999"}, "No example yet: Ensure this value is less"),
+    ({"kind": "usage", "model": "unit", "unit_amount": "1", "example": "-1"}, "No example yet: Ensure this value is greater"),
+    ({"kind": "usage", "model": "unit", "unit_amount": "NaN"}, "No example yet: must be a plain decimal number"),
+    ({"kind": "usage", "model": "unit", "unit_amount": "1e9999"}, "No example yet: Enter a number."),
 ]  # fmt: skip
 
 

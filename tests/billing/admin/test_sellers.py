@@ -52,6 +52,15 @@ def test_a_bad_logo_is_shown_at_its_field_and_nothing_recorded(client):
     assert not Seller.objects.exists()
 
 
+@pytest.mark.parametrize("logo", ["!!!", "A", "ä", "PHN2Zz4="])
+def test_a_logo_that_no_browser_sends_is_refused_at_its_field(client, logo):
+    assert client.get(f"{ADD}?logo={logo}").status_code == 200
+    refused = send(client, logo=logo)
+    assert refused.status_code == 422
+    assert refused.context_data["form"].errors["logo"]
+    assert not Seller.objects.exists()
+
+
 def test_an_edit_keeps_the_logo_or_removes_it_and_the_list_has_the_current_version(client):
     send_both = hidden_values(send(client, logo_file=SimpleUploadedFile("logo.svg", LOGO.encode())))
     client.post(ADD, send_both | {"confirmed": "yes"})

@@ -251,6 +251,14 @@ def test_credit_is_paid_out_in_the_admin():
     assert lefts(customer) == [("carried", 0)]
 
 
+def test_a_currency_in_the_address_that_billing_does_not_know_is_not_found():
+    customer = CustomerFactory()
+    client = operator("billing.refund_credit", "billing.view_customer")
+    for currency in ("XXX", "eur", "", "\x00"):
+        assert client.get(f"/admin/billing/customer/{customer.pk}/pay-out/?currency={currency}").status_code == 404, currency
+    assert client.get(f"/admin/billing/customer/{customer.pk}/pay-out/?currency=JPY").status_code == 200
+
+
 # In the database -------------------------------------------------------------------------------------
 
 
