@@ -16,6 +16,7 @@ from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.models import Customer, Invoice, InvoiceTax, Line
 from billing.orders.customers import customer_of
 from billing.rating.money import minor_digits, round_half_up
+from billing.rating.prices.price import TAX_CATEGORY, UNTAXED_CATEGORIES
 from billing.rating.tax import Taxable, TaxLine, category_for, taxes, vat_status_of
 from billing.rating.values import Currency, Money, OneLine, Units
 from billing.request_keys import WriteResult, execute_once, request_digest_of
@@ -38,7 +39,7 @@ class OneOffLine(Record):
     description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
     quantity: Annotated[Decimal, Units("How many.")] = Decimal(1)
     unit_amount: Annotated[Decimal, Money("The price of one, before tax, in major units.")]
-    tax_category: Annotated[str, Text("As of a price.", most=32, least=1)] = "S"
+    tax_category: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CATEGORY)] = "S"
     tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
 
 
@@ -81,7 +82,7 @@ def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice
 
     Raises:
         NotFound: the customer does not exist.
-        Invalid: an amount is too large, or a quantity is 0.
+        Invalid: an amount is too large, a quantity is 0, or a category that bears no tax has a rate.
         HolderBusy: another request holds one of the locks for longer than lock_timeout; nothing was written.
     """
     with own_or_joined(), advisory_lock(document_key("", customer_ref)) as lock:
@@ -102,6 +103,9 @@ def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine]) -
     for index, one in enumerate(requested):
         if not one.quantity:
             raise Invalid(pointer=f"/lines/{index}/quantity", rule="range", detail="must be above 0")
+        if one.tax_category in UNTAXED_CATEGORIES and one.tax_rate:
+            detail = f"category {one.tax_category} needs a rate of 0"
+            raise Invalid(pointer=f"/lines/{index}/tax_rate", rule="rate-not-for-category", detail=detail)
         amount = round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency))
         category, rate = category_for(status, one.tax_category, one.tax_rate)
         found.append(

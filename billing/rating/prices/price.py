@@ -47,6 +47,7 @@ from ledger.values import Boolean
 # UNTDID 5305: zero rated, exempt, reverse charge, intra-community, export, outside the scope of tax.
 UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
 KEY = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
+TAX_CATEGORY = r"[A-Za-z][A-Za-z0-9_-]{0,31}"
 
 Misfit = tuple[str, str, str]
 """The field that does not fit the others, the rule's code, and the sentence."""
@@ -104,7 +105,7 @@ class Price(Record, ABC):
     bill_last_day: Annotated[
         bool, Worded(Boolean("Whether the day on which a subscription ends is charged."), "type", "must be true or false")
     ] = False
-    tax_category: Annotated[str, name(r"[A-Za-z][A-Za-z0-9_-]{0,31}", "UNTDID 5305.", most=32)] = "S"
+    tax_category: Annotated[str, name(TAX_CATEGORY, "UNTDID 5305.", most=32)] = "S"
     tax_rate: Annotated[Decimal, Money("Percent, 0 to 100.")] = Decimal(0)
     name: Annotated[str | None, human_name("What documents call it, after the plan's name; by default, the key in words.")] = None
     names: Annotated[tuple[tuple[str, str], ...], PriceNames("The name in languages in which it differs, by their codes.")] = ()

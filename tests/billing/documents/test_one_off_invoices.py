@@ -135,6 +135,9 @@ def test_the_vat_status_of_the_customer_applies() -> None:
         ({"lines": [WORKSHOP | {"quantity": "0"}]}, "/lines/0/quantity"),
         ({"lines": [WORKSHOP | {"quantity": "1000000000000000000"}]}, "/lines/0/unit_amount"),
         ({"lines": [WORKSHOP], "currency": "XXX"}, "/currency"),
+        ({"lines": [TRAVEL, WORKSHOP | {"tax_category": "E"}]}, "/lines/1/tax_rate"),
+        ({"lines": [WORKSHOP | {"tax_category": "S\n"}]}, "/lines/0/tax_category"),
+        ({"lines": [WORKSHOP | {"tax_category": "<b>"}]}, "/lines/0/tax_category"),
     ],
 )
 def test_what_is_wrong_is_named_and_nothing_is_written(api: ApiClient, body: dict[str, Any], pointer: str) -> None:
