@@ -10,13 +10,14 @@ from zoneinfo import ZoneInfo
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from billing.generator.state.open_claims import anchor_of
 from billing.metering import usage
 from billing.metering.corrections import stored_event
 from billing.metering.partitions import month_after
 from billing.metering.usage import Measure, measure
-from billing.models import Claim, DroppedMonth, Subscription, UsageEvent
+from billing.models import Claim, Cursor, DroppedMonth, Subscription, UsageEvent
 from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import KEPT, stored_usage
@@ -36,6 +37,12 @@ EVENTS = """
     SELECT event.idempotency_key, subscription.ref, event.meter, event.value, event.occurred_at, event.properties,
         event.corrects, event.counts, key.content_digest, (event.subscription_id, event.occurred_at, event.recorded_at)
             IS NOT DISTINCT FROM (key.subscription_id, key.occurred_at, key.recorded_at)
+            -- The key of a correction does not say its meter, which is that of the event that it corrects.
+            AND (event.corrects IS NULL OR EXISTS (
+                SELECT FROM billing_usageevent AS corrected
+                WHERE corrected.subscription_id = event.subscription_id AND corrected.meter = event.meter
+                    AND corrected.occurred_at = event.occurred_at AND corrected.idempotency_key = event.corrects
+                    AND corrected.counts))
     FROM billing_usageevent AS event
     LEFT JOIN billing_subscription AS subscription ON subscription.id = event.subscription_id
     LEFT JOIN billing_usagekey AS key ON key.idempotency_key = event.idempotency_key
@@ -127,37 +134,36 @@ def _remeasured() -> Iterator[str]:
             billed = stored_usage(claim.snapshot["usage"])
             is_other = found.events == billed.events and found != billed
             is_wrong = found.events < billed.events or (is_other and not _level_came_later(claim))
-            if is_wrong and not _corrected_later(claim):
+            if is_wrong and not _is_corrected(claim):
                 yield (
                     f"claim {claim.pk} of {subscription.ref}: {billed.events} events, quantity {billed.quantity} were "
                     f"billed; {found.events} events, quantity {found.quantity} are there"
                 )
 
 
-def _corrected_later(claim: Claim) -> bool:
-    """Return whether an event of the period was corrected or cancelled after the claim: the next run bills the difference."""
+def _is_corrected(claim: Claim) -> bool:
+    """Return whether an event of the claim was corrected or cancelled: the next run bills the difference."""
     _, price = plans.price_of(claim.price_id)
-    return UsageEvent.objects.filter(
-        subscription_id=claim.subscription_id,
-        meter=price.meter,
-        occurred_at__lt=claim.ends_at,
-        corrects__isnull=False,
-        recorded_at__gte=claim.created_at - usage.LONGEST_TRANSACTION,
-    ).exists()
+    since = {} if price.aggregation in KEPT else {"occurred_at__gte": claim.starts_at}
+    return _not_compared(claim).filter(occurred_at__lt=claim.ends_at, corrects__isnull=False, **since).exists()
 
 
 def _level_came_later(claim: Claim) -> bool:
     """Return whether a client may have reported later a level that held at the claim's start: its event is not in the claim."""
     _, price = plans.price_of(claim.price_id)
-    return (
-        price.aggregation in KEPT
-        and UsageEvent.objects.filter(
-            subscription_id=claim.subscription_id,
-            meter=price.meter,
-            occurred_at__lt=claim.starts_at,
-            recorded_at__gte=claim.created_at - usage.LONGEST_TRANSACTION,
-        ).exists()
+    return price.aggregation in KEPT and _not_compared(claim).filter(occurred_at__lt=claim.starts_at).exists()
+
+
+def _not_compared(claim: Claim) -> QuerySet[UsageEvent]:
+    """Return the events of the claim's meter that no run has compared with the claim: it was made before they came, or while
+    they did, and no later run has looked at them; or a run has left out what they change.
+    """
+    _, price = plans.price_of(claim.price_id)
+    later = UsageEvent.objects.filter(
+        subscription_id=claim.subscription_id, meter=price.meter, recorded_at__gte=claim.created_at - usage.LONGEST_TRANSACTION
     )
+    seen_until = Cursor.objects.filter(pk=claim.subscription_id).values_list("usage_seen_until", flat=True).first()
+    return later if seen_until is None or claim.measure_again else later.filter(recorded_at__gt=seen_until)
 
 
 def _window(subscription: Subscription, claim: Claim) -> Measure:

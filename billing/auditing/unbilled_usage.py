@@ -74,7 +74,8 @@ NOT_COUNTED = f"""
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 
-# Events recorded after the claim of their period, and whether a run can or may still bill them.
+# Events recorded after the claim of their period, and whether a run can or may still bill them. A cancellation has the value 0, and
+# no properties: it may cancel an event of every price of the meter.
 AFTER_THE_CLAIM = f"""
     SELECT s.id, s.ref, coalesce((c.snapshot ->> 'anchor_at')::timestamptz, s.anchor_at), s.time_zone, c.item_id,
         c.starts_at, c.price_id, p.meter,
@@ -88,7 +89,8 @@ AFTER_THE_CLAIM = f"""
     JOIN billing_claim AS c ON c.subscription_id = e.subscription_id AND c.kind = 2 AND c.released_at IS NULL
         AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND c.created_at < e.recorded_at
     JOIN billing_price AS p ON p.id = c.price_id AND p.meter = e.meter
-    WHERE {_IN_SCOPE} AND {_COUNTS} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")}
+    WHERE {_IN_SCOPE} AND (NOT e.counts
+        OR {_COUNTS} AND {PASSES.format(event="e", filters="coalesce(p.definition -> 'filters', '{}')")})
     GROUP BY s.id, c.id, p.meter
 """
 BILLED_STARTS = """

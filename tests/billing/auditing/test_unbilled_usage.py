@@ -15,11 +15,12 @@ from billing.generator.run.due import DueFilter, DueWalk
 from billing.generator.run.generate import generate_in
 from billing.management.commands import generate_invoices
 from billing.metering import partitions, usage
+from billing.metering.corrections import EventCancellation, take_in_all
 from billing.models import Customer, Invoice, Line, Subscription
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from billing.rating.aggregation import Usage
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique, use
 
 pytestmark = pytest.mark.django_db
 
@@ -174,6 +175,19 @@ def test_what_a_run_leaves_out_is_named_until_a_run_looks_so_far_back() -> None:
     assert explained_usage(subscription) == left_out
     # 100.5 + 20 at 0.02 = 2.01 + 0.40
     assert bill_and_count_late_usage(subscription, at(6, 1)) == 241
+    assert explained_usage(subscription) == []
+
+
+def test_a_cancellation_that_a_run_leaves_out_is_named() -> None:
+    subscription = subscribed()
+    key = use(subscription, "100", at(1, 15)).idempotency_key
+    for month in range(2, 6):
+        bill_and_count_late_usage(subscription, at(month, 1))
+    take_in_all([EventCancellation(idempotency_key=unique("fix"), subscription=subscription.ref, cancels=str(key))])
+    assert explained_usage(subscription) == []
+    assert bill_and_count_late_usage(subscription, at(5, 2), 2) == 0
+    assert explained_usage(subscription) == [("too-late", "calls", 1, "0")]
+    assert bill_and_count_late_usage(subscription, at(6, 1)) == -200
     assert explained_usage(subscription) == []
 
 

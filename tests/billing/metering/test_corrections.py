@@ -1,10 +1,13 @@
 """Corrections and cancellations of usage events: what then counts, what is refused, and what a run bills of it."""
 
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.db import connection
 
+from billing.generator.difference import due_drafts
 from billing.metering import usage
 from billing.metering.corrections import EventCancellation, EventCorrection, take_in_all
 from billing.metering.usage import EventStatus, NewEvent
@@ -13,6 +16,7 @@ from billing.rating.aggregation import Usage
 from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
 from tests.billing.findings import findings_of
+from tests.billing.generator.run.test_generate import bill
 from tests.ledger.api.conftest import ApiClient
 
 START, END = at(1, 1), at(2, 1)
@@ -159,3 +163,47 @@ def test_a_cancellation_after_the_bill_is_billed_as_a_difference_and_the_check_a
     assert findings_of("usage") == []
     assert api.post(path, {"as_of": "2026-02-02T00:00:00Z"}).json()["invoices"][0]["lines"][0]["amount_minor"] == -200
     assert findings_of("usage") == []
+
+
+@pytest.mark.django_db
+def test_a_correction_of_another_period_excuses_no_claim() -> None:
+    subscription = SubscriptionFactory()
+    january, february = sent(subscription, "100"), unique("e")
+    take_in_all([NewEvent(february, subscription.ref, "calls", Decimal(50), at(2, 10), {})])
+    bill(subscription, at(3, 1))
+    take_in_all([cancellation(subscription, january)])
+    assert findings_of("usage") == []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE billing_claim SET snapshot = jsonb_set(snapshot, '{usage,events}', '2') WHERE subscription_id = %s "
+            "AND kind = 2 AND starts_at = '2026-02-01 00:00:00+00'", [subscription.pk]
+        )  # fmt: skip
+        assert cursor.rowcount == 1
+    assert len(findings_of("usage differs")) == 1
+
+
+@pytest.mark.django_db
+def test_what_a_run_has_compared_since_excuses_no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    subscription = SubscriptionFactory()
+    key = sent(subscription, "100")
+    bill(subscription, at(2, 1))
+    take_in_all([cancellation(subscription, key)])
+    # The generator fails to see it, and says that it has looked.
+    monkeypatch.setattr(usage, "LONGEST_TRANSACTION", timedelta(0))
+    with monkeypatch.context() as blind:
+        blind.setattr(due_drafts, "read_late", lambda *_: {})
+        bill(subscription, at(3, 1))
+    assert len(findings_of("usage differs")) == 1
+
+
+@pytest.mark.django_db
+def test_a_correction_that_was_moved_to_another_meter_is_found() -> None:
+    subscription = SubscriptionFactory()
+    fixed = correction(subscription, sent(subscription, "100"))
+    take_in_all([fixed])
+    assert findings_of("usage event differs") == []
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE billing_usageevent DISABLE TRIGGER USER")
+        cursor.execute("UPDATE billing_usageevent SET meter = 'other' WHERE idempotency_key = %s", [fixed.idempotency_key])
+        cursor.execute("ALTER TABLE billing_usageevent ENABLE TRIGGER USER")
+    assert len(findings_of("usage event differs")) == 1
