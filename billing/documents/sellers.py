@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from django.db.models import Max, QuerySet
 
 from billing.documents.printing.brand import Colour, Logo
-from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, Seller
+from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
 from billing.orders.customers import ADDRESS_LINES
 from billing.rating.names import Names
 from billing.rating.values import OneLine, Ref, VatId
@@ -125,11 +125,15 @@ def record(seller: NewSeller, *, actor: str) -> Seller:
 
 def _ensure_own_prefixes(seller: NewSeller) -> None:
     """Return if no other seller has or had one of the prefixes: a series has the documents of one seller."""
-    used = {INVOICE.series: DEFAULT_SELLER, CREDIT_NOTE.series: DEFAULT_SELLER}
-    if Seller.objects.filter(ref=DEFAULT_SELLER).exists() or seller.ref == DEFAULT_SELLER:
-        used = {}
-    for ref, details in Seller.objects.values_list("ref", "details"):
-        used |= dict.fromkeys(prefixes_of(details), ref)
+    usual = {INVOICE.series, CREDIT_NOTE.series}
+    if Seller.objects.filter(ref=DEFAULT_SELLER).exists():
+        # Documents that were issued before a seller was recorded are those of the default one.
+        usual = set(NumberSeries.objects.filter(name__in=usual).values_list("name", flat=True))
+    used = dict.fromkeys(usual, DEFAULT_SELLER)
+    # Without the logos, of which each version has one.
+    prefixes = Seller.objects.values_list("ref", "details__invoice_prefix", "details__credit_note_prefix").distinct()
+    for ref, invoice_prefix, credit_note_prefix in prefixes:
+        used |= {invoice_prefix or INVOICE.series: ref, credit_note_prefix or CREDIT_NOTE.series: ref}
     own = {"invoice_prefix": seller.invoice_prefix, "credit_note_prefix": seller.credit_note_prefix}
     for name, prefix in own.items():
         if used.get(prefix, seller.ref) != seller.ref:

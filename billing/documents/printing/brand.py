@@ -24,7 +24,9 @@ READABLE_CONTRAST: Final = 4.5
 """The least contrast of text with white. Source: WCAG 2.2, 1.4.3."""
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
-_CHANNELS: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_INDEXED: Final = 3
+_LAST_FILTER: Final = 4
+_CHANNELS: Final = {0: 1, 2: 3, _INDEXED: 1, 4: 2, 6: 4}
 _DEPTHS: Final = {0: {1, 2, 4, 8, 16}, 2: {8, 16}, 3: {1, 2, 4, 8}, 4: {8, 16}, 6: {8, 16}}
 _SVG: Final = "{http://www.w3.org/2000/svg}"
 _SHAPES: Final = {
@@ -34,7 +36,9 @@ _SHAPES: Final = {
 _MAX_SHAPES: Final = 2_000
 _MAX_USES: Final = 100
 _LENGTH: Final = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:px|pt|mm|cm|in|pc)?\s*")
-_REFERENCE: Final = re.compile(r"url\(\s*[\"']?\s*(?!#)|@import|expression\(|\\", re.IGNORECASE)
+# Possessive, so that a quote before # is never left for the look-ahead.
+_REFERENCE: Final = re.compile(r"url\(\s*+[\"']?+\s*+(?!#)|image-set\(|@import|expression\(|\\", re.IGNORECASE)
+_INSTRUCTION: Final = re.compile(r"<\?(?!xml\s)", re.IGNORECASE)
 
 
 class Logo(Text):
@@ -93,7 +97,7 @@ def is_png(content: bytes) -> bool:
 def _png_size(content: bytes) -> tuple[float, float]:
     """Return the size of a whole PNG, whose sums of bytes are right and whose pixels are all there."""
     damaged = InvalidValue("damaged", "This PNG is damaged or not finished.")
-    at, pixels, header, ended = len(_PNG), b"", b"", False
+    at, pixels, header, palette, ended = len(_PNG), b"", b"", b"", False
     while at < len(content) and not ended:
         if len(content) - at < 12:
             raise damaged
@@ -101,8 +105,12 @@ def _png_size(content: bytes) -> tuple[float, float]:
         body, crc = content[at + 8 : at + 8 + length], content[at + 8 + length : at + 12 + length]
         if len(crc) != 4 or struct.unpack(">I", crc)[0] != zlib.crc32(kind + body):
             raise damaged
+        if (kind == b"IHDR") != (at == len(_PNG)):
+            raise damaged
         if kind == b"IHDR":
             header = body
+        elif kind == b"PLTE":
+            palette = body
         elif kind == b"IDAT":
             pixels += body
         ended = kind == b"IEND"
@@ -112,16 +120,18 @@ def _png_size(content: bytes) -> tuple[float, float]:
     width, height, depth, colours, packing, filters, lacing = struct.unpack(">IIBBBBB", header)
     if not (0 < width <= MAX_LOGO_PIXELS and 0 < height <= MAX_LOGO_PIXELS):
         raise InvalidValue("too-large", f"A logo must be at most {MAX_LOGO_PIXELS:,} pixels wide and high.")
-    if depth not in _DEPTHS.get(colours, ()) or packing or filters:
+    if depth not in _DEPTHS.get(colours, ()) or packing or filters or (colours == _INDEXED and not palette):
         raise damaged
     if lacing:
         raise InvalidValue("interlaced", "Save this PNG without interlacing.")
     row_bytes = 1 + -(-width * depth * _CHANNELS[colours] // 8)
     try:
-        found = zlib.decompressobj().decompress(pixels, row_bytes * height + 1)
+        packed = zlib.decompressobj()
+        found = packed.decompress(pixels, row_bytes * height + 1)
     except zlib.error:
         raise damaged from None
-    if len(found) != row_bytes * height:
+    # Each row begins with the number of its filter.
+    if not packed.eof or len(found) != row_bytes * height or max(found[::row_bytes]) > _LAST_FILTER:
         raise damaged
     return float(width), float(height)
 
@@ -134,8 +144,11 @@ def _svg_size(content: bytes) -> tuple[float, float]:
     if b"<!DOCTYPE" in content or b"<!ENTITY" in content:
         raise InvalidValue("forbidden-content", "A logo may not have a DOCTYPE or entities.")
     try:
+        text = content.decode("utf-8-sig")
+        if _INSTRUCTION.search(text):
+            raise InvalidValue("forbidden-content", "A logo may not have instructions, such as the address of a style.")
         # Without a DOCTYPE there are no entities to expand.
-        root = ET.fromstring(content.decode("utf-8-sig"))  # noqa: S314
+        root = ET.fromstring(text)  # noqa: S314
     except (ET.ParseError, UnicodeDecodeError, ValueError) as error:
         raise InvalidValue("not-an-image", "A logo must be a PNG, or an SVG in UTF-8.") from error
     if root.tag != f"{_SVG}svg":

@@ -36,11 +36,15 @@ def chunk(kind: bytes, body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
-def png(width: int = 40, height: int = 20, *, rows: int | None = None, lacing: int = 0) -> bytes:
-    """A green PNG; with `rows`, of fewer rows than it says."""
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, lacing))
-    line = b"\0" + bytes((11, 110, 79)) * width
-    data = chunk(b"IDAT", zlib.compress(line * (height if rows is None else rows)))
+def png(
+    width: int = 40, height: int = 20, *, rows: int | None = None, lacing: int = 0, colours: int = 2, line_filter: int = 0,
+    unfinished: int = 0,
+) -> bytes:  # fmt: skip
+    """A green PNG; with `rows`, of fewer rows than it says; with `unfinished`, without the last bytes of its pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, lacing))
+    line = bytes((line_filter,)) + bytes((11, 110, 79)[: 1 if colours == 3 else 3]) * width
+    packed = zlib.compress(line * (height if rows is None else rows))
+    data = chunk(b"IDAT", packed[: len(packed) - unfinished])
     return b"\x89PNG\r\n\x1a\n" + header + data + chunk(b"IEND", b"")
 
 
@@ -67,6 +71,9 @@ def encoded(content: bytes | str) -> str:
         (SVG.format('<rect fill="url(https://example.org/x)"/>'), "forbidden-content"),
         (SVG.format("<style>@import 'x.css';</style>"), "forbidden-content"),
         (SVG.format("<style>rect { fill: url( 'x.svg#a') }</style>"), "forbidden-content"),
+        (SVG.format("<style>rect { fill: url( ' x.svg#a') }</style>"), "forbidden-content"),
+        (SVG.format('<style>rect { fill: image-set("x.png" 1x) }</style>'), "forbidden-content"),
+        ('<?xml version="1.0"?><?xml-stylesheet href="https://example.org/x.css"?>' + SVG.format(SHAPE), "forbidden-content"),
         ('<svg xmlns="http://www.w3.org/2000/svg"/>', "no-size"),
         ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 0 60"/>', "no-size"),
         ('<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="9"/>', "no-size"),
@@ -78,6 +85,10 @@ def encoded(content: bytes | str) -> str:
         (png(rows=21), "damaged"),
         (png(2001, 1), "too-large"),
         (png(lacing=1), "interlaced"),
+        (png(colours=3), "damaged"),
+        (png(line_filter=5), "damaged"),
+        (png(unfinished=4), "damaged"),
+        (b"\x89PNG\r\n\x1a\n" + chunk(b"tEXt", b"a\0b") + png()[8:], "damaged"),
     ],
 )
 def test_a_logo_that_is_damaged_or_could_run_or_load_something_is_refused(content, rule):
@@ -90,6 +101,8 @@ def test_logos_of_shapes_and_whole_pictures_are_accepted():
     assert check_logo(png()) == (40, 20)
     gradient = '<defs><linearGradient id="a"><stop offset="0"/></linearGradient></defs><rect fill="url(#a)"/><use href="#a"/>'
     assert check_logo(SVG.format(gradient).encode()) == (240, 60)
+    quoted = gradient.replace("url(#a)", "url( &quot;#a&quot; )") + "<style>rect { fill: url('#a') }</style>"
+    assert check_logo(b'<?xml version="1.0" encoding="UTF-8"?>' + SVG.format(quoted).encode()) == (240, 60)
     assert check_logo(b'<svg xmlns="http://www.w3.org/2000/svg" width="30mm" height="10mm"/>') == (30, 10)
 
 

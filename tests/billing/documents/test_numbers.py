@@ -118,6 +118,18 @@ def test_a_prefix_that_a_seller_had_stays_its_own():
     assert current_seller("us") is None
 
 
+def test_a_series_from_before_the_first_seller_stays_that_of_the_default_one():
+    assert invoice_of().number == "INV-000001"
+    record_seller({**SELLER, "invoice_prefix": "ACME", "credit_note_prefix": "ACMEC"}, actor="test")
+    with pytest.raises(Invalid) as refused:
+        record_seller({**SELLER, "ref": "us", "credit_note_prefix": "USC"}, actor="test")
+    assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == ("/invoice_prefix", "taken-by-another-seller")
+    assert not Seller.objects.filter(ref="us").exists()
+    record_seller({**SELLER, "ref": "us", "invoice_prefix": "US"}, actor="test")
+    assert [invoice_of(seller).number for seller in ("default", "us")] == ["ACME-000001", "US-000001"]
+    assert auditing.check() == []
+
+
 def test_a_customer_of_an_unknown_seller_is_refused_and_nothing_written():
     with pytest.raises(Invalid) as refused:
         CustomerFactory(seller="us")
