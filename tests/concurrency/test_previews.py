@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import pytest
 from django.db import connection, connections, transaction
 
+from billing.api.calls import previews as calls_of_previews
 from billing.documents.invoice_locks import invoice_key
+from billing.errors import InvoiceGenerationBusy
 from billing.generator.options import Options
 from billing.generator.run import generate as generator
 from billing.generator.run import runs, steps
@@ -21,11 +24,12 @@ from billing.models import Customer, Invoice, Subscription
 from billing.orders import coupons
 from billing.orders.customers import NewCredits
 from ledger import services
-from ledger.database.locks import holder_key, lock_number, try_advisory_lock, waits_bounded
+from ledger.database.lock_names import SUBSCRIPTION_INTENT
+from ledger.database.locks import advisory_lock, holder_key, lock_number, try_advisory_lock, waits_bounded
 from ledger.entries import previews
-from ledger.errors import HolderBusy, LockBusy
+from ledger.errors import HolderBusy, LockBusy, SequenceTaken
 from tests import nodes
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 
 HANGS_S = 60
 AS_OF = at(2)
@@ -34,6 +38,7 @@ ADVISORY_LOCKS = """
     FROM pg_locks JOIN pg_database AS here ON here.oid = database
     WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND here.datname = current_database()
 """
+OF_SESSION = f"{ADVISORY_LOCKS} AND pid = %s"
 
 
 class Sharing:
@@ -81,7 +86,7 @@ class StoppedDryRun:
 
     def __init__(self, sharing: Sharing) -> None:
         self._stands, self._go = threading.Event(), threading.Event()
-        self._calls = 0
+        self._calls = self.session = 0
         self._real = steps.finish_steps
         self._sharing = sharing
 
@@ -91,6 +96,7 @@ class StoppedDryRun:
         if threading.current_thread() is not threading.main_thread():
             self._calls += 1
             if self._calls == 2:
+                self.session = connection.connection.info.backend_pid
                 self._stands.set()
                 assert self._go.wait(HANGS_S)
         return done
@@ -117,14 +123,14 @@ class StoppedDryRun:
             running.result(HANGS_S)
 
 
-def locks_held() -> set[int]:
-    """The numbers of all advisory locks that are held now, on all nodes."""
-    query = ADVISORY_LOCKS
-    if nodes.cluster:
+def locks_held(session: int | None = None) -> set[int]:
+    """The numbers of all advisory locks that are held now, on all nodes; of a session, only its own at this one."""
+    query, values = (ADVISORY_LOCKS, []) if session is None else (OF_SESSION, [session])
+    if nodes.cluster and session is None:
         of_a_node = f"SELECT string_agg(number::text, ',') FROM ({ADVISORY_LOCKS}) AS held (number)"
         query = f"SELECT unnest(string_to_array(result, ','))::bigint FROM run_command_on_all_nodes($${of_a_node}$$)"
     with connection.cursor() as cursor:
-        cursor.execute(query)
+        cursor.execute(query, values)
         return {number - 2**64 if number >= 2**63 else number for (number,) in cursor.fetchall()}
 
 
@@ -143,12 +149,13 @@ def spend_at_once(holder: str) -> None:
 
 def test_spends_pass_a_dry_run_of_the_holders_subscriptions(committed_db: None) -> None:
     sharing = Sharing(4)
-    with StoppedDryRun(sharing).standing() as running:
+    dry_run = StoppedDryRun(sharing)
+    with dry_run.standing() as running:
         spend_at_once(sharing.holder)
+        # Only that of the subscription that is worked out now; the first one can be billed.
+        assert locks_held(dry_run.session) == {lock_number(invoice_key(sharing.refs[1]))}
         held = locks_held()
         assert lock_number(holder_key(sharing.holder)) not in held
-        # Only of the subscription that is worked out now; the first one can be billed.
-        assert lock_number(invoice_key(sharing.refs[1])) in held
         assert not {lock_number(invoice_key(ref)) for ref in (sharing.refs[0], *sharing.refs[2:])} & held
         with pytest.raises(LockBusy), transaction.atomic(), try_advisory_lock(invoice_key(sharing.refs[1])):
             pass
@@ -161,10 +168,13 @@ def test_spends_pass_a_dry_run_of_the_holders_subscriptions(committed_db: None) 
 def test_a_dry_run_that_took_the_holders_lock_would_refuse_them(committed_db: None) -> None:
     """The control: the same spend beside a preview that takes the locks which a run takes."""
     sharing = Sharing(4)
-    with mock.patch.object(previews, "previewing", nullcontext), StoppedDryRun(sharing).standing():
+    dry_run = StoppedDryRun(sharing)
+    with mock.patch.object(previews, "previewing", nullcontext), dry_run.standing():
         with pytest.raises(HolderBusy):
             spend_at_once(sharing.holder)
         assert lock_number(holder_key(sharing.holder)) in locks_held()
+        if not nodes.cluster:
+            assert len(locks_held(dry_run.session)) > 1
     assert entries_of(sharing.holder) == [("grant", 1_000)]
 
 
@@ -245,3 +255,113 @@ def test_no_spend_is_refused_beside_a_dry_run_of_a_thousand(run_threads: Callabl
     spends, seconds = spends_beside_a_dry_run(1_000, run_threads)
     print(f"{spends} spends, none refused, in {seconds:.1f} s beside a dry run of 1,000 subscriptions")
     assert spends >= 1_000
+
+
+# The preview of the next invoices --------------------------------------------------------------------
+
+
+def elsewhere(act: Callable[[], Any]) -> Any:
+    """Act in another session, and return what it returns."""
+
+    def apart() -> Any:
+        try:
+            return act()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(apart).result(HANGS_S)
+
+
+@contextmanager
+def once_the_snapshot_is_taken(act: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Another session acts once, after the first preview in the block has read its customer. Yields the reads."""
+    real, calls = calls_of_previews.reads.customer, list[Any]()
+
+    def read(ref: str) -> Customer:
+        customer = real(ref)
+        calls.append(ref)
+        if len(calls) == 1:
+            elsewhere(act)
+        return customer
+
+    with mock.patch.object(calls_of_previews.reads, "customer", read):
+        yield calls
+
+
+def monthly() -> Subscription:
+    """A subscription of 10.00 a month from January on."""
+    return SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
+
+
+def two_units(subscription: Subscription) -> dict[str, Any]:
+    """The body of a preview: another quantity."""
+    wish = {"subscription": subscription.ref, "effective_at": at(1), "quantities": {"base": Decimal(2)}}
+    return {"amendment": wish, "invoices": 1}
+
+
+def test_a_preview_whose_amendment_was_overtaken_is_computed_again(committed_db: None) -> None:
+    subscription = monthly()
+    end = partial(amend, subscription, at(2), sets_end=True, ends_at=at(3))
+    with once_the_snapshot_is_taken(end) as computed:
+        shown = calls_of_previews._shown(subscription.customer.ref, two_units(subscription))
+    # 20.00 for January and for February, with the end that came in between.
+    assert [one["invoice"]["subtotal_minor"] for one in shown["invoices"]] == [4000]
+    assert len(computed) == 2
+
+
+def test_without_another_try_the_number_of_the_amendment_is_taken(committed_db: None) -> None:
+    """The control."""
+    subscription = monthly()
+    with (
+        mock.patch.object(calls_of_previews, "TRIES", 1),
+        once_the_snapshot_is_taken(partial(amend, subscription, at(2), paused=True)),
+        pytest.raises(SequenceTaken),
+    ):
+        calls_of_previews._shown(subscription.customer.ref, two_units(subscription))
+
+
+def test_a_subscription_that_is_billed_beside_the_preview_is_busy(committed_db: None) -> None:
+    subscription = monthly()
+    bill = partial(generator.generate, ref=subscription.ref, options=Options(as_of=AS_OF))
+    with once_the_snapshot_is_taken(bill), pytest.raises(InvoiceGenerationBusy):
+        calls_of_previews._shown(subscription.customer.ref, {"invoices": 1})
+    assert calls_of_previews._shown(subscription.customer.ref, {"invoices": 1})["invoices"]
+
+
+@contextmanager
+def ordered_in_another_preview(own: str) -> Iterator[None]:
+    """A preview that stands has ordered a subscription of this ref."""
+    names = (SUBSCRIPTION_INTENT(own), invoice_key(own))
+    with transaction.atomic(), advisory_lock(*names):
+        yield
+
+
+def new_order() -> tuple[str, dict[str, Any]]:
+    """A customer, and the body of a preview of an order."""
+    order = {"plan": PlanFactory(prices=[recurring()]).code, "started_at": at(1)}
+    return CustomerFactory().ref, {"subscription": order, "invoices": 1}
+
+
+def test_two_previews_of_orders_do_not_wait_for_each_other(committed_db: None) -> None:
+    customer, body = new_order()
+    with ordered_in_another_preview(calls_of_previews.NOT_ORDERED), waits_bounded(0.3):
+        shown = elsewhere(lambda: calls_of_previews._shown(customer, body))
+    assert [one["invoice"]["subscription"] for one in shown["invoices"]] == [calls_of_previews.NOT_ORDERED]
+
+
+def test_with_one_name_for_all_they_would_wait(committed_db: None) -> None:
+    """The control."""
+    customer, body = new_order()
+
+    def shown() -> Any:
+        with waits_bounded(0.3):
+            return calls_of_previews._shown(customer, body)
+
+    same = mock.Mock(hex="same")
+    with (
+        mock.patch.object(calls_of_previews, "uuid4", return_value=same),
+        ordered_in_another_preview(f"{calls_of_previews.NOT_ORDERED}:same"),
+        pytest.raises(HolderBusy),
+    ):
+        elsewhere(shown)

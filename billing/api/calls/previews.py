@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
+from django.db import Error
 from django.http import HttpRequest
 
 from billing import reads
 from billing.api.endpoints import BUSY, NO_CUSTOMER, NO_SUBSCRIPTION, REF_PATH, SUBSCRIPTIONS, BillingEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import BillingWouldBeSuspended, CouponNotApplicable, NotFound
-from billing.generator.run.preview import next_invoices, subscriptions_of
+from billing.generator.run.preview import UpcomingInvoice, next_invoices, subscriptions_of
 from billing.models import Customer, Subscription
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import NewSubscription, Wish
@@ -18,8 +20,9 @@ from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
-from ledger.database.locks import lock_number
-from ledger.errors import Invalid
+from ledger.database.locks import lock_number, sqlstate
+from ledger.database.transactions import COLLIDED, TRIES
+from ledger.errors import Invalid, SequenceTaken
 from ledger.records import shape_of
 from ledger.services import preview, time_of
 
@@ -63,19 +66,49 @@ class Previews(BillingEndpoint):
 
 
 def _shown(ref: str, fields: dict[str, Any]) -> dict[str, Any]:
-    with preview(one_snapshot=True):
-        customer = reads.customer(ref)
-        _order(customer, fields)
-        made = next_invoices(subscriptions_of(customer), as_of=time_of(customer.holder_id), most=fields["invoices"])
-    return {"invoices": [response_schemas.upcoming_invoice(one) for one in made]}
+    """Return the next invoices, on a new snapshot if another request has ordered since the snapshot what the preview orders.
+
+    Raises:
+        SequenceTaken: that happened three times in a row.
+    """
+    for _ in range(TRIES):
+        try:
+            return {"invoices": [response_schemas.upcoming_invoice(one) for one in _next_invoices(ref, fields)]}
+        except Error as error:
+            if sqlstate(error) not in COLLIDED:
+                raise
+            overtaken = error
+    raise SequenceTaken from overtaken
 
 
-def _order(customer: Customer, fields: dict[str, Any]) -> None:
-    """Order what is not ordered yet, in the caller's preview; the locks of the subscriptions come before that of the coupons."""
+def _next_invoices(ref: str, fields: dict[str, Any]) -> list[UpcomingInvoice]:
+    # Each preview has its own, so that two of them wait for each other at no name.
+    own = f"{NOT_ORDERED}:{uuid4().hex}"
+    try:
+        with preview(one_snapshot=True):
+            customer = reads.customer(ref)
+            _order(customer, own, fields)
+            made = next_invoices(subscriptions_of(customer), as_of=time_of(customer.holder_id), most=fields["invoices"])
+    except BillingWouldBeSuspended as refusal:
+        if refusal.facts["subscription"] != own:
+            raise
+        raise BillingWouldBeSuspended(**{**refusal.facts, "subscription": NOT_ORDERED}) from refusal
+    for one in made:
+        if one.document["subscription"] == own:
+            one.document["subscription"] = NOT_ORDERED
+    return made
+
+
+def _order(customer: Customer, own: str, fields: dict[str, Any]) -> None:
+    """Order what is not ordered yet, in the caller's preview; the locks of the subscriptions come before that of the coupons.
+
+    Args:
+        own: the ref of the new subscription.
+    """
     orders: dict[str, Callable[[], object]] = {}
     if "subscription" in fields:
-        order = shape_of(NewSubscription).make({**fields["subscription"], "ref": NOT_ORDERED, "customer": customer.ref})
-        orders[NOT_ORDERED] = lambda: subscriptions.create_subscription.execute(order)
+        order = shape_of(NewSubscription).make({**fields["subscription"], "ref": own, "customer": customer.ref})
+        orders[own] = lambda: subscriptions.create_subscription.execute(order)
     if "amendment" in fields:
         wish = dict(fields["amendment"])
         amended, effective_at = wish.pop("subscription"), wish["effective_at"]

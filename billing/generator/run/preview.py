@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from billing import reads
 from billing.documents.invoice_locks import invoice_key
-from billing.errors import BillingWouldBeSuspended, InvoiceGenerationBusy
+from billing.errors import BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options
 from billing.generator.run.differences import LineDifference, differences
@@ -76,7 +76,8 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
         most: how many invoices, 1 to MAX_INVOICES.
 
     Raises:
-        InvoiceGenerationBusy: another process makes invoices of one of the subscriptions.
+        InvoiceGenerationBusy: another process makes invoices of one of the subscriptions, or has made one since the preview's
+            snapshot.
         BillingSuspended, BillingWouldBeSuspended: no run would bill one of them.
     """
     shown = previews.current()
@@ -86,6 +87,8 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
     due = list(refs)
     for _ in range(MAX_STEPS):
         for ref in due:
+            if len(found) >= most:
+                break
             for document in _made(ref, as_of):
                 before = latest[ref]
                 different = differences(before, document) if before is not None else ()
@@ -125,6 +128,8 @@ def _made(ref: str, as_of: datetime) -> list[dict[str, Any]]:
             made = generate_under(lock, ref=ref, options=options)
     except LockBusy as busy:
         raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    except PeriodAlreadyBilled as billed:
+        raise InvoiceGenerationBusy(key=invoice_key(ref), subscription=ref) from billed
     except OutOfBounds as out_of_bounds:
         raise BillingWouldBeSuspended(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts) from None
     return [document for one, document in zip(made.invoices, made.documents, strict=True) if not one.is_draft]
