@@ -23,6 +23,7 @@ from ledger.api.kit.reading.queries import DryRunQuery, query_parameters, read_q
 from ledger.api.kit.request_errors import NotFound as NoSuchPath
 from ledger.api.kit.schema import ResponseBody, operation, page_example, page_of
 from ledger.api.kit.writing.rendering import Response, in_key_order, json_response, write_response
+from ledger.database.locks import waits_bounded
 from ledger.errors import LedgerError, Refused
 from ledger.records import Record, Shape, shape_of
 from ledger.values import HOLDER_ID
@@ -106,7 +107,7 @@ class WriteEndpoint(BillingEndpoint):
         shows_effect: bool = False,
         on_refusal: Callable[[Refused], None] | None = None,
         raw: dict[str, Any] | None = None,
-        default_key: str | None = None,
+        is_keyed: bool = True,
     ) -> Response:
         """Read the body, execute it at most once, and respond; a dry run is rolled back, and stores neither a result nor a key.
 
@@ -116,15 +117,17 @@ class WriteEndpoint(BillingEndpoint):
             shows_effect: a dry run does not show the response but something else, so it ignores stored responses.
             on_refusal: writes what must stay although the refusal rolls the act back.
             raw: the body, if it was read already.
-            default_key: the key of a request without one; None: it must have one.
+            is_keyed: False: a request needs no key; without one its response is not stored, because a repetition of the act
+                changes nothing.
         """
         if dry_run is None:
             dry_run = read_query(DryRunQuery, request)["dry_run"]
         if dry_run:
             key = dry_run_key(request)
+        elif is_keyed or "HTTP_IDEMPOTENCY_KEY" in request.META:
+            key = idempotency_key(request)
         else:
-            has_default = default_key is not None and "HTTP_IDEMPOTENCY_KEY" not in request.META
-            key = str(default_key) if has_default else idempotency_key(request)
+            key = ""
         fields = read(shape if isinstance(shape, Shape) else shape_of(shape), self._raw(request) if raw is None else raw)
         arguments: dict[str, Any] = {
             "collection": self.collection,
@@ -140,6 +143,10 @@ class WriteEndpoint(BillingEndpoint):
         if dry_run or fields.get("dry_run"):
             shown = dry_run_once(**arguments, act=execute, replays=not shows_effect)
             return write_response(in_key_order(shown.body), replayed=shown.replayed, status=200)
+        if not key:
+            with waits_bounded():
+                done = execute()
+            return write_response(in_key_order(done.body), replayed=False, status=done.status, location=self.location)
         result = execute_once(**arguments, act=execute, request_id=self.request_id, on_refusal=on_refusal)
         body = in_key_order(result.body)
         return write_response(body, replayed=result.replayed, status=result.status, location=self.location)

@@ -1,6 +1,5 @@
 """Calls about usage events."""
 
-import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,10 +82,9 @@ class UsageEvents(WriteEndpoint):
         if envelope is None:
             return self.once(request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"], OWN)}))
         events = cloud_events.events_in(request, envelope)
-        digest = hashlib.sha256(request.raw_body).hexdigest()  # type: ignore[attr-defined]
         return self.once(
             request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"], ENVELOPES)}),
-            raw={"events": events}, default_key=f"cloudevents/{digest}",
+            raw={"events": events}, is_keyed=False,
         )  # fmt: skip
 
 

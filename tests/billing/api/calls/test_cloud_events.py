@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from billing.metering import usage
-from billing.models import RequestKey, UsageEvent
+from billing.models import RequestKey, Subscription, UsageEvent
 from billing.rating.prices.reading import parse_price
 from ledger_project.api.documents import openapi_document
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
@@ -71,13 +71,26 @@ def test_without_a_value_or_data_an_event_counts_one(api: ApiClient) -> None:
 def test_the_same_event_again_is_a_duplicate_and_with_other_content_a_conflict(api: ApiClient) -> None:
     subscription = SubscriptionFactory()
     sent = envelope(subscription)
-    first = send(api, sent)
-    # The same body is the same request; the same event in another body is a duplicate.
-    assert results(send(api, sent)) == results(first) == [("accepted", "")]
+    assert [results(send(api, sent)) for _ in range(2)] == [[("accepted", "")], [("duplicate", "")]]
+    assert not RequestKey.objects.exists()
     changed = sent | {"data": {"value": 8}}
     again = send(api, [sent, changed, envelope(subscription, id=sent["id"], source="/api/eu-2")], MANY)
     assert [result for result, _ in results(again)] == ["duplicate", "conflict", "accepted"]
     assert UsageEvent.objects.filter(subscription_id=subscription.pk).count() == 2
+
+
+def test_an_event_that_came_too_early_is_accepted_when_it_is_sent_again(api: ApiClient) -> None:
+    ref = unique("SUB")
+    sent = envelope(Subscription(ref=ref))
+    assert results(send(api, sent)) == [("invalid", f"there is no subscription {ref!r}")]
+    SubscriptionFactory(ref=ref)
+    assert results(send(api, sent)) == [("accepted", "")]
+
+
+def test_with_an_idempotency_key_it_is_answered_as_every_write(api: ApiClient) -> None:
+    body = json.dumps(envelope(SubscriptionFactory())).encode()
+    first, again = (api.post("/v1/usage-events", raw=body, key="one", **{"Content-Type": ONE}) for _ in range(2))
+    assert results(first) == results(again) == [("accepted", "")]
 
 
 def test_source_and_id_are_one_key_in_one_way_only(api: ApiClient) -> None:
