@@ -74,8 +74,8 @@ NOT_COUNTED = f"""
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 
-# Events recorded after the claim of their period, and whether a run can or may still bill them. A cancellation has the value 0, and
-# no properties: it may cancel an event of every price of the meter.
+# Events recorded after the claim of their period, and whether a run can or may still bill them. A cancellation has the value 0
+# and no properties: it may cancel an event of every price of the meter.
 AFTER_THE_CLAIM = f"""
     SELECT s.id, s.ref, coalesce((c.snapshot ->> 'anchor_at')::timestamptz, s.anchor_at), s.time_zone, c.item_id,
         c.starts_at, c.price_id, p.meter,

@@ -158,7 +158,7 @@ class TiersInput(forms.Widget):
             }
             for field in shape_of(Tier).fields
         ]
-        tiers: list[Mapping[str, Any]] = _tiers_of(value) if isinstance(value, str) else list(value or [])
+        tiers: list[Mapping[str, Any]] = [*(_tiers_of(value) if isinstance(value, str) else value or [])]
         tiers += [{}] * max(LEAST_ROWS - len(tiers), 1)
         rows = [
             [column | {"value": "" if tier.get(column["name"]) is None else tier[column["name"]]} for column in columns]
