@@ -9,7 +9,7 @@ import binascii
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
@@ -33,11 +33,15 @@ _SHAPES: Final = {
     "svg", "g", "defs", "symbol", "use", "title", "desc", "metadata", "path", "rect", "circle", "ellipse", "line", "polyline",
     "polygon", "clipPath", "mask", "pattern", "linearGradient", "radialGradient", "stop", "style",
 }  # fmt: skip
+_GRADIENTS: Final = {f"{_SVG}linearGradient", f"{_SVG}radialGradient"}
 _MAX_SHAPES: Final = 2_000
-_MAX_USES: Final = 100
+"""How many shapes a logo draws, each as often as it is used: parts that use parts double with each level."""
+_MAX_DEPTH: Final = 100
 _LENGTH: Final = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,6})?)(?:px|pt|mm|cm|in|pc)?\s*")
 # Possessive, so that a quote before # is never left for the look-ahead.
 _REFERENCE: Final = re.compile(r"url\(\s*+[\"']?+\s*+(?!#)|image-set\(|@import|expression\(|\\", re.IGNORECASE)
+_PART: Final = re.compile(r"url\(\s*[\"']?\s*#([^\"')\s]+)", re.IGNORECASE)
+_RULE: Final = re.compile(r"([^{}]*)\{([^{}]*)\}")
 _INSTRUCTION: Final = re.compile(r"<\?(?!xml\s)", re.IGNORECASE)
 
 
@@ -154,11 +158,13 @@ def _svg_size(content: bytes) -> tuple[float, float]:
     if root.tag != f"{_SVG}svg":
         raise InvalidValue("not-an-image", "A logo must be a PNG, or an SVG in UTF-8.")
     found = list(root.iter())
-    if len(found) > _MAX_SHAPES or sum(each.tag == f"{_SVG}use" for each in found) > _MAX_USES:
-        detail = f"A logo must have at most {_MAX_SHAPES:,} shapes, and use {_MAX_USES} of them again."
-        raise InvalidValue("too-large", detail)
+    too_large = InvalidValue("too-large", f"A logo must draw at most {_MAX_SHAPES:,} shapes, those that it uses again included.")
+    if len(found) > _MAX_SHAPES:
+        raise too_large
     for each in found:
         _ensure_shape(each)
+    if _drawn(root, found) > _MAX_SHAPES:
+        raise too_large
     return _size_of(root)
 
 
@@ -178,6 +184,43 @@ def _ensure_shape(element: ET.Element) -> None:
             raise InvalidValue("forbidden-content", detail)
     if name == "style" and _REFERENCE.search("".join(element.itertext())):
         raise InvalidValue("forbidden-content", "The style of a logo may not load something.")
+
+
+def _drawn(root: ET.Element, found: Sequence[ET.Element]) -> int:
+    """Return how many shapes an SVG draws, each as often as another one uses it. Gradients draw nothing."""
+    parts = {each.attrib["id"]: each for each in found if "id" in each.attrib and each.tag not in _GRADIENTS}
+    styled = _named_by_style(found)
+    counted: dict[ET.Element, int] = {}
+
+    def count(element: ET.Element, path: tuple[ET.Element, ...]) -> int:
+        if element in path:
+            raise InvalidValue("forbidden-content", "A part of a logo may not use itself.")
+        if element not in counted:
+            if len(path) >= _MAX_DEPTH:
+                raise InvalidValue("too-large", f"A logo must have at most {_MAX_DEPTH} levels.")
+            used = [parts[name] for name in _named_by(element, styled) if name in parts]
+            counted[element] = 1 + sum(count(each, (*path, element)) for each in (*element, *used))
+        return counted[element]
+
+    return count(root, ())
+
+
+def _named_by(element: ET.Element, styled: Mapping[str, set[str]]) -> set[str]:
+    """Return the parts that an element uses, as its own attributes and the style of its classes name them."""
+    values = element.attrib.items()
+    named = {name for _, value in values for name in _PART.findall(value)}
+    named |= {value.strip()[1:] for name, value in values if name.rpartition("}")[2] == "href"}
+    return named.union(*(styled.get(each, set()) for each in ("", *element.get("class", "").split())))
+
+
+def _named_by_style(found: Iterable[ET.Element]) -> dict[str, set[str]]:
+    """Return the parts that rules of a style name, by class; by an empty one what rules without a class name for all elements."""
+    named: dict[str, set[str]] = {}
+    for style in (each for each in found if each.tag == f"{_SVG}style"):
+        for selector, body in _RULE.findall("".join(style.itertext())):
+            for each in re.findall(r"\.([\w-]+)", selector) or [""]:
+                named.setdefault(each, set()).update(_PART.findall(body))
+    return named
 
 
 def _size_of(root: ET.Element) -> tuple[float, float]:

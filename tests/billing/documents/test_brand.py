@@ -53,9 +53,24 @@ def encoded(content: bytes | str) -> str:
     return base64.b64encode(content.encode() if isinstance(content, str) else content).decode()
 
 
+def doubled(levels: int, part: str, reference: str) -> str:
+    """An SVG of a part that draws the part below it twice, that many levels deep."""
+    twice = f"<rect {reference}/><rect {reference}/>" if "url" in reference else f"<use {reference}/><use {reference}/>"
+    made = [f'<{part} id="p0"><rect/></{part}>']
+    made += [f'<{part} id="p{level}">{twice.format(level - 1, level - 1)}</{part}>' for level in range(1, levels)]
+    return SVG.format(f"<defs>{''.join(made)}</defs>")
+
+
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
+        (doubled(10, "g", 'href="#p{}"'), "too-large"),
+        (doubled(50, "g", 'href="#p{}"'), "too-large"),
+        (doubled(50, "pattern", 'fill="url(#p{})"'), "too-large"),
+        (doubled(50, "mask", 'style="mask:url(&quot;#p{}&quot;)"'), "too-large"),
+        (SVG.format('<style>.a{mask:url(#a)}</style><mask id="a"><rect class="a"/></mask>'), "forbidden-content"),
+        (SVG.format('<g id="a"><use href="#a"/></g>'), "forbidden-content"),
+        (SVG.format("<g>" * 200 + "</g>" * 200), "too-large"),
         (b"GIF89a", "not-an-image"),
         ("<svg", "not-an-image"),
         ("<html/>", "not-an-image"),
@@ -101,6 +116,9 @@ def test_logos_of_shapes_and_whole_pictures_are_accepted():
     assert check_logo(png()) == (40, 20)
     gradient = '<defs><linearGradient id="a"><stop offset="0"/></linearGradient></defs><rect fill="url(#a)"/><use href="#a"/>'
     assert check_logo(SVG.format(gradient).encode()) == (240, 60)
+    clipped = '<style>.a{clip-path:url(#b)} .c{fill:url(#d)}</style><clipPath id="b"><rect class="c"/></clipPath><g class="a"/>'
+    assert check_logo(SVG.format(clipped + '<rect id="e"/>' + '<use href="#e"/>' * 150).encode()) == (240, 60)
+    assert check_logo(doubled(8, "g", 'href="#p{}"').encode()) == (240, 60)
     quoted = gradient.replace("url(#a)", "url( &quot;#a&quot; )") + "<style>rect { fill: url('#a') }</style>"
     assert check_logo(b'<?xml version="1.0" encoding="UTF-8"?>' + SVG.format(quoted).encode()) == (240, 60)
     assert check_logo(b'<svg xmlns="http://www.w3.org/2000/svg" width="30mm" height="10mm"/>') == (30, 10)
