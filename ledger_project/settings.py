@@ -67,6 +67,8 @@ MIDDLEWARE = [
 ROOT_URLCONF = "ledger_project.urls"
 ASGI_APPLICATION = "ledger_project.asgi.application"
 APPEND_SLASH = False
+# The form of a plan with 100 prices, as a browser without scripts sends it, has some 4,000 fields.
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000
 # For an operator who opens /admin/login/ itself: the form has its own way back only if another page led to it.
 LOGIN_REDIRECT_URL = "admin:index"
 

@@ -150,7 +150,7 @@ DOCUMENT_LAWS = {
         FROM billing_couponuse AS u
         JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id
         JOIN billing_invoice AS i ON i.id = u.invoice_id
-        WHERE given.customer_id <> i.customer_id OR given.subscription_id <> i.subscription_id
+        WHERE given.customer_id <> i.customer_id OR i.subscription_id IS NULL OR given.subscription_id <> i.subscription_id
     """,
     "credit payment differs from the ledger": """
         SELECT format('payment of invoice %s: %s credits, the ledger has %s for %s', p.invoice_id, p.credits, -e.amount,

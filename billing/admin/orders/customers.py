@@ -31,6 +31,7 @@ from billing.admin.order_forms.subscriptions import Part, first_billing
 from billing.admin.orders.overview import deeds_table, newest_subscriptions, next_due, overview, payments_table
 from billing.admin.orders.tables import subscription_rows_table
 from billing.admin.prose import coupon_words
+from billing.errors import InvoiceGenerationBusy
 from billing.models import Coupon, CouponUse, CreditNote, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
 from billing.permissions import (
@@ -53,7 +54,7 @@ from ledger.admin.kit.bounded_reads import FilteredRows, order_of
 from ledger.admin.kit.cells import contract_day, link, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
-from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, describe, guarded, operation
 from ledger.admin.links import holder_link
 from ledger.operators.permissions import VIEW_ENTRYLISTING
 from ledger.services import preview, time_of
@@ -213,12 +214,13 @@ def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cus
     row = next_due(newest_subscriptions(customer))
     sentences, parts = ["Nothing becomes due."], list[Part]()
     if row is not None and row.due_at is not None:
-        with preview():
-            as_of = max(row.due_at, time_of(customer.holder_id))
-            sentences = [
-                f"The next invoice is that of {row.ref}.",
-                *first_billing(row.ref, as_of, parts, ZoneInfo(row.time_zone)),
-            ]
+        as_of = max(row.due_at, time_of(customer.holder_id))
+        sentences = [f"The next invoice is that of {row.ref}."]
+        try:
+            with preview():
+                sentences += first_billing(row.ref, as_of, parts, ZoneInfo(row.time_zone))
+        except InvoiceGenerationBusy as busy:
+            sentences = [f"{describe(busy)}."]
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,

@@ -13,6 +13,7 @@ from django.utils import timezone
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
 from billing.generator.options import Options
+from billing.generator.run import preview
 from billing.generator.run.generate import generate_in
 from billing.metering import usage
 from billing.metering.corrections import EventCancellation, EventCorrection, take_in_all
@@ -21,6 +22,7 @@ from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
 from ledger import services
 from ledger.database.statements import fetch_value
+from ledger.errors import LockBusy
 from ledger.models import CreditType
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, metered, recurring, unique
@@ -128,6 +130,17 @@ def test_the_next_invoice_is_shown_as_the_run_makes_it_and_nothing_is_written(cu
     total = Invoice.objects.get(pk=made.invoice_id).total_minor
     assert f"{total / 100:.2f} EUR" in page
     assert " 20.00 Total 69.00" in page
+
+
+def test_while_a_run_bills_the_customer_the_page_says_so(customer: Customer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*names: str) -> None:
+        raise LockBusy(key=names[0])
+
+    monkeypatch.setattr(preview, "try_advisory_lock", busy)
+    for page in (f"customer/{customer.pk}/preview", f"subscription/{Subscription.objects.get().pk}/next-invoices"):
+        response = operator(name=unique("op")).get(f"{BILLING}/{page}/")
+        assert response.status_code == 200
+        assert "Another process is generating invoices" in text_of(response.content.decode())
 
 
 def test_a_customer_without_orders_has_a_page_too() -> None:

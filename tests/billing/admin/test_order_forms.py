@@ -24,7 +24,7 @@ from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, IntervalUnit
-from billing.rating.prices.reading import parse_price, price_dict
+from billing.rating.prices.reading import MAX_PRICES, parse_price, price_dict
 from ledger.models import CreditType, StaffEvent
 from ledger.testing import api_key
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique
@@ -360,6 +360,14 @@ def test_negotiated_prices_of_a_subscription_are_not_those_of_the_next_version_o
     amend(SubscriptionFactory(plan=plan.code), at(2), price_override=PriceOverride(percent_off=Decimal(20)))
     form = client.get(f"{BILLING}/plan/{plan.pk}/{way}/").context_data["form"]
     assert (form.initial["price_count"], form.initial["price_0_unit_amount"]) == (1, "10")
+
+
+def test_a_plan_of_as_many_prices_as_there_can_be_has_a_next_version(client):
+    plan = PlanFactory(code="wide", prices=[recurring(f"p{number}", "1.00") for number in range(MAX_PRICES)])
+    url = f"{BILLING}/plan/{plan.pk}/new-version/"
+    form = client.get(url).context_data["form"]
+    values = dict.fromkeys(form.fields, "") | form.typed()
+    assert send_first_step(client, url, values).status_code == 200
 
 
 def test_values_in_the_address_that_no_field_can_have_are_no_error(client):

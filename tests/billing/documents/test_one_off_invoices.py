@@ -12,11 +12,13 @@ from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import record_seller
-from billing.models import CreditNote, Customer, Invoice, InvoiceTax, Line, NumberSeries, Transition
+from billing.models import CouponUse, CreditNote, Customer, Invoice, InvoiceTax, Line, NumberSeries, Transition
+from billing.orders import coupons
 from billing.orders.customers import NewCredits
 from ledger import reads, services
 from ledger.audit import audit
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, transition, unique
+from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -147,6 +149,15 @@ def test_what_is_wrong_is_named_and_nothing_is_written(api: ApiClient, body: dic
     assert refused.status_code == 400, refused.content
     assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
     assert rows() == before
+
+
+def test_a_coupon_on_it_is_a_finding() -> None:
+    customer = CustomerFactory()
+    code = coupons.create_coupon(code=unique("c"), kind="percentage", value=Decimal(10), duration="once").code
+    given = coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
+    draft = issued(customer, finalize=False)
+    CouponUse.objects.create(customer_coupon_id=given.pk, invoice_id=draft.pk, amount_minor=1, currency="EUR")
+    assert len(findings_of("coupon of another")) == 1
 
 
 def test_it_is_made_in_the_admin_and_its_pages_have_no_subscription() -> None:
