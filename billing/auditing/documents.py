@@ -29,8 +29,47 @@ DOCUMENT_LAWS = {
             SELECT coalesce(sum(p.amount_minor), 0) AS minor FROM billing_creditpayment AS p WHERE p.invoice_id = i.id
         ) AS paid
         WHERE i.state <> 'draft' AND (i.credit_notes_minor, i.credits_applied_minor, i.amount_due_minor, i.total_minor)
-            <> (noted.minor, paid.minor, i.total_minor - noted.minor - paid.minor,
+            <> (noted.minor, paid.minor, i.total_minor - noted.minor - paid.minor + i.rounding_minor,
                 i.subtotal_minor - i.discount_minor + i.tax_minor)
+    """,
+    # What was due in money at the issue: notes on request about the invoice came later.
+    "rounding does not follow from the seller's step": """
+        SELECT format('invoice %s: %s was due in money, which the step of %s rounds to %s; the invoice adds %s', i.id,
+            due.minor, due.step, round(due.minor / due.step) * due.step, i.rounding_minor)
+        FROM billing_invoice AS i
+        LEFT JOIN billing_seller AS s ON s.id = i.seller_id
+        CROSS JOIN LATERAL (
+            SELECT (i.total_minor - i.credits_applied_minor - coalesce(sum(u.amount_minor), 0))::numeric AS minor,
+                coalesce((s.details -> 'cash_rounding_minor' ->> i.currency)::numeric, 1) AS step
+            FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id
+            WHERE u.invoice_id = i.id AND NOT (n.kind = 'requested' AND n.invoice_id = i.id)
+        ) AS due
+        WHERE CASE i.state WHEN 'draft' THEN 0 ELSE round(due.minor / due.step) * due.step - due.minor END <> i.rounding_minor
+    """,
+    # Of all notes so far, less that of the notes before: money in whole steps, then what credits and earlier notes paid.
+    "rounding of a credit note does not follow from its invoice": """
+        SELECT format('credit note %s: the notes of invoice %s so far round by %s, it must be %s', note.id, note.invoice_id,
+            note.rounded_minor, expected.minor)
+        FROM (
+            SELECT n.id, n.invoice_id,
+                sum(n.subtotal_minor + n.tax_minor) OVER so_far AS credited_minor,
+                sum(n.rounding_minor) OVER so_far AS rounded_minor
+            FROM billing_creditnote AS n WHERE n.kind = 'requested'
+            WINDOW so_far AS (PARTITION BY n.invoice_id ORDER BY n.id)
+        ) AS note
+        JOIN billing_invoice AS i ON i.id = note.invoice_id
+        LEFT JOIN billing_seller AS s ON s.id = i.seller_id
+        CROSS JOIN LATERAL (
+            SELECT i.total_minor - i.credits_applied_minor - coalesce(sum(u.amount_minor), 0) AS minor,
+                coalesce((s.details -> 'cash_rounding_minor' ->> i.currency)::numeric, 1) AS step
+            FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id
+            WHERE u.invoice_id = i.id AND NOT (n.kind = 'requested' AND n.invoice_id = i.id)
+        ) AS due
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN note.credited_minor > due.minor THEN i.rounding_minor
+                ELSE round(note.credited_minor / due.step) * due.step - note.credited_minor END AS minor
+        ) AS expected
+        WHERE note.rounded_minor <> expected.minor
     """,
     # The generator or a credit note marks an invoice without an amount due as paid; every other state has a recorded transition.
     "state does not follow from the transitions": """

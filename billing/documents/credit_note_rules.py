@@ -1,7 +1,8 @@
 """The rules of a credit note on request: its lines, the tax per category, and the settlement of its amount. Pure.
 
 Tax is computed on the sum credited of a category so far, not per note. So all notes of a category together have the tax of a
-single note, and the note that credits the last cent of the base credits the last cent of the tax.
+single note, and the note that credits the last cent of the base credits the last cent of the tax. The rounding of cash payments
+is computed in the same way.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from billing.rating.money import round_half_up
+from billing.rating.money import round_half_up, round_to_step
 from billing.rating.tax import TaxLine
 
 Category = tuple[str, Decimal]
@@ -63,6 +64,7 @@ class CreditNoteAmounts:
 
     lines: tuple[CreditedLine, ...]
     taxes: tuple[TaxLine, ...]
+    rounding_minor: int = 0
 
     @property
     def subtotal_minor(self) -> int:
@@ -77,7 +79,34 @@ class CreditNoteAmounts:
     @property
     def total_minor(self) -> int:
         """The worth of the note."""
-        return self.subtotal_minor + self.tax_minor
+        return self.subtotal_minor + self.tax_minor + self.rounding_minor
+
+
+@dataclass(frozen=True, slots=True)
+class CashRounding:
+    """The rounding of an invoice, which its notes take back.
+
+    Args:
+        step_minor: the step of cash payments of its seller; 1: none.
+        rounding_minor: what it added to the amount due.
+        in_money_minor: what was due in money at the issue, before the rounding.
+        credited_minor: what notes have credited so far, with tax and without rounding.
+    """
+
+    step_minor: int = 1
+    rounding_minor: int = 0
+    in_money_minor: int = 0
+    credited_minor: int = 0
+
+    def of(self, with_tax_minor: int) -> int:
+        """Return the rounding of the next note: of everything credited so far, less that of the earlier notes."""
+        return self._until(self.credited_minor + with_tax_minor) - self._until(self.credited_minor)
+
+    def _until(self, credited_minor: int) -> int:
+        """Money is credited first, in whole steps; credits and earlier notes that paid the rest are not rounded."""
+        if credited_minor > self.in_money_minor:
+            return self.rounding_minor
+        return round_to_step(credited_minor, self.step_minor) - credited_minor
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,16 @@ exceed it: the lock of the subscription protects that decision, and the database
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db import IntegrityError, connection
-from django.db.models import F, Q, Sum
+from django.db.models import F, Q, QuerySet, Sum
 from django.utils import timezone
 
 from billing.documents.credit_note_rules import (
+    CashRounding,
     CreditNoteAmounts,
     LineRest,
     NoteSettlement,
@@ -38,6 +39,7 @@ from billing.models import (
     Invoice,
     InvoiceTax,
     Line,
+    Seller,
 )
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
@@ -208,6 +210,7 @@ def _issue_under(lock: Lock, invoice: Invoice, requested: Sequence[CreditLine] |
         raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted="credited")
     lines = _lines_left(invoice)
     credited = _credited(invoice, lines, requested)
+    credited = replace(credited, rounding_minor=_rounding(invoice).of(credited.total_minor))
     back = _given_back(invoice, credited.total_minor)
     note = _write(invoice, credited, reason, actor)
     if back.lowers_due_minor:
@@ -335,11 +338,32 @@ def _exceeds(invoice_id: int, lines: Sequence[LineRest]) -> CreditExceedsInvoice
     )
 
 
+def _earlier(invoice: Invoice) -> QuerySet[CreditNote]:
+    return CreditNote.objects.filter(invoice_id=invoice.pk, kind=REQUESTED, released_at=None)
+
+
+def _lowered_minor(invoice: Invoice) -> int:
+    """Return by how much notes have lowered the amount due of the invoice."""
+    used = CreditNoteUse.objects.filter(credit_note__in=_earlier(invoice), invoice_id=invoice.pk, released_at=None)
+    return used.aggregate(minor=Sum("amount_minor"))["minor"] or 0
+
+
+def _rounding(invoice: Invoice) -> CashRounding:
+    """Return the rounding of the invoice, by its seller at the issue."""
+    issuer = None if invoice.seller_id is None else Seller.objects.get(pk=invoice.seller_id)
+    steps = issuer.details.get("cash_rounding_minor", {}) if issuer else {}
+    sums = _earlier(invoice).aggregate(worth=Sum("amount_minor"), rounding=Sum("rounding_minor"))
+    return CashRounding(
+        step_minor=steps.get(invoice.currency, 1),
+        rounding_minor=invoice.rounding_minor,
+        in_money_minor=invoice.amount_due_minor + _lowered_minor(invoice) - invoice.rounding_minor,
+        credited_minor=(sums["worth"] or 0) - (sums["rounding"] or 0),
+    )
+
+
 def _given_back(invoice: Invoice, total_minor: int) -> NoteSettlement:
-    earlier = CreditNote.objects.filter(invoice_id=invoice.pk, kind=REQUESTED, released_at=None)
-    used = CreditNoteUse.objects.filter(credit_note__in=earlier, invoice_id=invoice.pk, released_at=None)
+    earlier, lowered_minor = _earlier(invoice), _lowered_minor(invoice)
     sums = earlier.aggregate(worth=Sum("amount_minor"), credits=Sum("credits_returned"), minor=Sum("credits_returned_minor"))
-    lowered_minor = used.aggregate(minor=Sum("amount_minor"))["minor"] or 0
     left_minor = (sums["worth"] or 0) - (sums["minor"] or 0) - lowered_minor
     payment = CreditPayment.objects.filter(invoice_id=invoice.pk, refund_sequence=None).first()
     is_owed = invoice.state in OWED_STATES
@@ -364,6 +388,7 @@ def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: st
         currency=invoice.currency,
         subtotal_minor=credited.subtotal_minor,
         tax_minor=credited.tax_minor,
+        rounding_minor=credited.rounding_minor,
         amount_minor=credited.total_minor,
         left_minor=credited.total_minor,
         reason=reason,

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import connection
@@ -21,20 +21,28 @@ from billing.rating.totals import credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
 
-# The seller is the customer's, in its current version; it decides the series.
+# The seller is the customer's, in its current version; it decides the series and the rounding of the amount due.
 # One statement gives the number and freezes all that belongs to it, also for the first number of a series: from here to COMMIT
 # the row of the series is locked, and all other finalisations wait.
-FINALIZE = """
-    WITH issuer AS (
-        SELECT seller.id, billing_series(
-            coalesce(seller.details ->> 'invoice_prefix', %(prefix)s), seller.details, %(issue_date)s, invoice.customer_ref
-        ) AS series
+ISSUER = """
+    issuer AS (
+        SELECT seller.id,
+            billing_series(
+                coalesce(seller.details ->> 'invoice_prefix', %(prefix)s), seller.details, %(issue_date)s, invoice.customer_ref
+            ) AS series,
+            billing_cash_rounding(
+                invoice.total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s, seller.details, invoice.currency
+            ) AS rounding_minor
         FROM billing_invoice AS invoice
         LEFT JOIN billing_customer AS customer ON customer.id = invoice.customer_id
         LEFT JOIN billing_seller AS seller ON seller.ref = customer.seller
         WHERE invoice.id = %(id)s
         ORDER BY seller.id DESC LIMIT 1
-    ), taken AS (
+    )
+"""
+
+FINALIZE = f"""
+    WITH {ISSUER}, taken AS (
         INSERT INTO billing_numberseries AS series (name, last_value) SELECT issuer.series, 1 FROM issuer
         ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
         RETURNING name, last_value
@@ -44,7 +52,8 @@ FINALIZE = """
         number = taken.name || '-' || lpad(taken.last_value::text, greatest(6, length(taken.last_value::text)), '0'),
         issue_date = %(issue_date)s, due_date = %(due_date)s,
         credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
-        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
+        rounding_minor = issuer.rounding_minor,
+        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s + issuer.rounding_minor,
         seller_id = issuer.id,
         credit_units = ledger_shown_units(ARRAY(
             SELECT line.rating -> 'covered' ->> 'credit_type' FROM billing_line AS line
@@ -55,18 +64,22 @@ FINALIZE = """
         finalized_at = %(finalized_at)s
     FROM taken, issuer
     WHERE billing_invoice.id = %(id)s
-    RETURNING number
+    RETURNING number, amount_due_minor
 """
 
 PAID = "UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s"
 
 # The finalisation that a dry run shows, of a draft that is rolled back afterwards.
-SETTLE = """
+SETTLE = f"""
+    WITH {ISSUER}
     UPDATE billing_invoice
     SET issue_date = %(issue_date)s, due_date = %(due_date)s,
         credit_notes_minor = %(credit_notes_minor)s, credits_applied_minor = %(credits_applied_minor)s,
-        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s
-    WHERE id = %(id)s
+        rounding_minor = issuer.rounding_minor,
+        amount_due_minor = total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s + issuer.rounding_minor
+    FROM issuer
+    WHERE billing_invoice.id = %(id)s
+    RETURNING number, amount_due_minor
 """
 
 
@@ -98,7 +111,7 @@ class InvoiceDraft:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The payments of a draft and its dates: everything but the number."""
+    """The payments of a draft and its dates: everything but the number and the rounding, which follow from the seller."""
 
     draft: InvoiceDraft
     credit_notes_minor: int
@@ -106,14 +119,16 @@ class Settlement:
     issue_date: date
     finalized_at: datetime
 
-    @property
-    def amount_due_minor(self) -> int:
-        """The amount that the customer has to pay."""
-        return self.draft.total_minor - self.credit_notes_minor - self.credits_applied_minor
+
+class FinalizedInvoice(NamedTuple):
+    """What finalisation made of a draft; in a dry run it has no number."""
+
+    number: str | None
+    amount_due_minor: int
 
 
-def finalize_under(lock: Lock, draft: InvoiceDraft) -> str:
-    """Settle a draft, give it its number and freeze it, or raise and change nothing; return the number."""
+def finalize_under(lock: Lock, draft: InvoiceDraft) -> FinalizedInvoice:
+    """Settle a draft, give it its number and freeze it, or raise and change nothing."""
     return number_under(lock, settle_under(lock, draft))
 
 
@@ -131,23 +146,23 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
     return Settlement(draft, notes_minor, credits_minor, issue_date, timezone.now())
 
 
-def number_under(lock: Lock, settled: Settlement) -> str:
-    """Give a settled draft its number and freeze it; only COMMIT should follow. Return the number."""
+def number_under(lock: Lock, settled: Settlement) -> FinalizedInvoice:
+    """Round what is due of a settled draft, give it its number and freeze it; only COMMIT should follow."""
     lock.ensure_held(settled.draft.lock_key)
     with connection.cursor() as cursor:
         cursor.execute(FINALIZE, _facts(settled))
-        number: str
-        (number,) = cursor.fetchone()
-        if not settled.amount_due_minor:
+        issued = FinalizedInvoice(*cursor.fetchone())
+        if not issued.amount_due_minor:
             cursor.execute(PAID, [settled.finalized_at, settled.draft.invoice_id])
-    return number
+    return issued
 
 
-def show_settlement(lock: Lock, settled: Settlement) -> None:
+def show_settlement(lock: Lock, settled: Settlement) -> FinalizedInvoice:
     """Write the settlement into the draft of a dry run, without a number: other finalisations would wait for the series."""
     lock.ensure_held(settled.draft.lock_key)
     with connection.cursor() as cursor:
         cursor.execute(SETTLE, _facts(settled))
+        return FinalizedInvoice(*cursor.fetchone())
 
 
 def _facts(settled: Settlement) -> dict[str, Any]:

@@ -14,18 +14,45 @@ from billing.documents.printing.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
 from billing.orders.customers import ADDRESS_LINES
 from billing.rating.names import Names
-from billing.rating.values import OneLine, Ref, VatId
+from billing.rating.values import Currency, OneLine, Ref, VatId
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, declared_fields, shape_of
-from ledger.values import Boolean, InvalidValue, Text
+from ledger.values import Boolean, Integer, InvalidValue, Text, Value, json_name, pointer_part
 
 MAX_TERMS_CHARACTERS: Final = 500
 MAX_FOOTER_CHARACTERS: Final = 240
+MAX_CASH_STEP_MINOR: Final = 1_000_000
 VAT_ID_OR_NONE: Final = "(?:[A-Z]{2}[0-9A-Z+*]{2,30})?"
 PREFIX: Final[Any] = {"most": 12, "least": 1, "pattern": "[A-Z0-9]+", "rule": "1 to 12 capital letters and digits"}
 ADDRESS_MOST: Final = {name: line.most for name, line in ADDRESS_LINES.items()}
+
+
+class CashSteps(Value):
+    """The step of cash payments by currency, in minor units: `{"CHF": 5}`."""
+
+    currency: Final = Currency()
+    step: Final = Integer(least=2, most=MAX_CASH_STEP_MINOR)
+
+    def read(self, value: Any) -> dict[str, int]:
+        if not isinstance(value, Mapping):
+            raise InvalidValue("not-an-object", f"This must be an object, not {json_name(value)}.")
+        return {code: self._read_one(str(code), step) for code, step in sorted(value.items())}
+
+    def _read_one(self, code: str, step: Any) -> int:
+        try:
+            self.currency.read(code)
+            return self.step.read(step)
+        except InvalidValue as invalid:
+            raise InvalidValue(invalid.code, invalid.detail, pointer_part(code)) from None
+
+    def openapi(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "propertyNames": self.currency.openapi(),
+            "additionalProperties": self.step.openapi(),
+        }
 
 
 class Iban(OneLine):
@@ -80,6 +107,10 @@ class NewSeller(Record):
         dict[str, str], Names("Below the sentence that asks for the payment, by language.", most=MAX_TERMS_CHARACTERS)
     ] = field(default_factory=dict)
 
+    cash_rounding_minor: Annotated[
+        dict[str, int],
+        CashSteps("By currency: the step in minor units to which the amount due is rounded, such as 5 for CHF 0.05."),
+    ] = field(default_factory=dict)
     invoice_prefix: Annotated[str, Text("The numbers of invoices begin with it; no other seller has it.", **PREFIX)] = (
         INVOICE.series
     )

@@ -251,7 +251,7 @@ BEGIN
     RETURN json_build_array(
         'invoice', i.id, i.series, i.series_value, i.number, i.subscription_id, i.subscription_ref, i.customer_id, i.customer_ref,
         i.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = i.seller_id), 'hex'), i.buyer, i.currency, i.note, i.scope, billing_microseconds(i.as_of), i.issue_date, i.due_date, i.subtotal_minor, i.discount_minor,
-        i.tax_minor, i.total_minor, i.credits_applied_minor, i.credit_units, i.run_id, billing_microseconds(i.grace_ends_at),
+        i.tax_minor, i.total_minor, i.credits_applied_minor, i.rounding_minor, i.credit_units, i.run_id, billing_microseconds(i.grace_ends_at),
         billing_microseconds(i.created_at), billing_microseconds(i.finalized_at),
         (
             SELECT coalesce(json_agg(json_build_array(
@@ -325,7 +325,7 @@ LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN json_build_array(
         'credit note', n.id, n.series, n.series_value, n.number, n.customer_id, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
-        n.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = n.seller_id), 'hex'), n.subtotal_minor, n.tax_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
+        n.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = n.seller_id), 'hex'), n.subtotal_minor, n.tax_minor, n.rounding_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
         n.actor, billing_microseconds(n.recorded_at),
         (
             SELECT coalesce(json_agg(json_build_array(l.id, l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate)
@@ -350,6 +350,12 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN concat_ws('-', prefix,
     CASE WHEN details @> '{"numbers_per_year": true}' THEN extract(year FROM issued_on)::text END,
     CASE WHEN details @> '{"numbers_per_customer": true}' THEN customer_ref END);
+
+-- What a seller's step of cash payments in a currency adds to an amount of 0 or more: to the nearest multiple, a half up.
+CREATE FUNCTION billing_cash_rounding(due bigint, details jsonb, currency text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (SELECT (due + step / 2) / step * step - due
+    FROM (SELECT coalesce((details -> 'cash_rounding_minor' ->> currency)::bigint, 1) AS step) AS of_seller);
 
 -- The digest that a document must have: SHA-256 over the digest of the previous document of its series (32 zero bytes for the first)
 -- and its canonical form. Numbers of a series are assigned one after the other, so the previous document is committed, or belongs to
@@ -476,6 +482,13 @@ BEGIN
                 RAISE EXCEPTION 'billing_creditnote: more than invoice % has of category % at %', NEW.invoice_id,
                     category.category, category.rate USING ERRCODE = 'check_violation';
             END LOOP;
+            IF (SELECT sum(note.amount_minor) > invoice.total_minor + invoice.rounding_minor
+                FROM billing_creditnote AS note JOIN billing_invoice AS invoice ON invoice.id = note.invoice_id
+                WHERE note.invoice_id = NEW.invoice_id AND note.kind = 'requested' AND note.released_at IS NULL
+                GROUP BY invoice.id)
+            THEN
+                RAISE EXCEPTION 'billing_creditnote: more than invoice % is worth', NEW.invoice_id USING ERRCODE = 'check_violation';
+            END IF;
             NEW.digest := billing_creditnote_digest(NEW);
         END IF;
         RETURN NEW;
@@ -640,6 +653,7 @@ BEGIN
             'total_minor', NEW.total_minor,
             'credit_notes_minor', NEW.credit_notes_minor,
             'credits_applied_minor', NEW.credits_applied_minor,
+            'rounding_minor', NEW.rounding_minor,
             'amount_due_minor', NEW.amount_due_minor
         )
         FROM billing_customer AS customer WHERE customer.id = NEW.customer_id;

@@ -33,7 +33,10 @@ class CreditNote(models.Model):
     seller_id = models.BigIntegerField(null=True, db_comment="billing_seller.id when it was issued; null: none was recorded")
     subtotal_minor = models.BigIntegerField(null=True, db_comment="before tax; null on a carried one")
     tax_minor = models.BigIntegerField(null=True)
-    amount_minor = models.BigIntegerField(db_comment="with tax")
+    rounding_minor = models.BigIntegerField(
+        default=0, db_default=0, db_comment="what the step of cash payments of its invoice adds; negative: takes off"
+    )
+    amount_minor = models.BigIntegerField(db_comment="with tax and rounding")
     left_minor = models.BigIntegerField(db_comment="amount_minor less credits_returned_minor and the uses: a trigger keeps it")
     credits_returned = models.BigIntegerField(default=0, db_default=0, db_comment="prepaid credits that went back to the holder")
     credits_returned_minor = models.BigIntegerField(default=0, db_default=0, db_comment="the part of the payment that they were")
@@ -58,8 +61,9 @@ class CreditNote(models.Model):
                 )
                 | models.Q(
                     kind="requested",
-                    amount_minor=models.F("subtotal_minor") + models.F("tax_minor"),
-                    amount_minor__gt=0,
+                    amount_minor=models.F("subtotal_minor") + models.F("tax_minor") + models.F("rounding_minor"),
+                    subtotal_minor__gt=0,
+                    amount_minor__gte=0,
                     invoice_id__isnull=False,
                     reference="",
                 )

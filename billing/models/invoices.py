@@ -102,6 +102,9 @@ class Invoice(models.Model):
     total_minor = models.BigIntegerField()
     credit_notes_minor = models.BigIntegerField(default=0)
     credits_applied_minor = models.BigIntegerField(default=0)
+    rounding_minor = models.BigIntegerField(
+        default=0, db_default=0, db_comment="what the seller's step of cash payments adds to the amount due, by finalisation"
+    )
     amount_due_minor = models.BigIntegerField()
     amendments_seen = models.PositiveIntegerField(default=0, db_comment="the last of the subscription's amendments that it bills")
     run_id = models.UUIDField(null=True)
@@ -126,7 +129,10 @@ class Invoice(models.Model):
                 name="billing_invoice_adds_up",
                 condition=models.Q(total_minor=models.F("subtotal_minor") - models.F("discount_minor") + models.F("tax_minor"))
                 & models.Q(
-                    amount_due_minor=models.F("total_minor") - models.F("credit_notes_minor") - models.F("credits_applied_minor")
+                    amount_due_minor=models.F("total_minor")
+                    - models.F("credit_notes_minor")
+                    - models.F("credits_applied_minor")
+                    + models.F("rounding_minor")
                 )
                 & models.Q(total_minor__gte=0, amount_due_minor__gte=0, credits_applied_minor__gte=0),
             ),

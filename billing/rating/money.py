@@ -50,6 +50,11 @@ def round_half_up(amount: Exact) -> int:
     return magnitude if numerator >= 0 else -magnitude
 
 
+def round_to_step(amount_minor: int, step_minor: int) -> int:
+    """Return the nearest multiple of a step; a half goes away from zero."""
+    return round_half_up(Fraction(amount_minor, step_minor)) * step_minor
+
+
 def decimal_text(amount: Exact) -> str:
     """Return a number in plain notation without trailing zeros; exact, or rounded to 12 decimals if it has no exact form.
 

@@ -97,7 +97,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
         *APPEND,
         columns(
             "state", "series", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
-            "amount_due_minor", "seller_id", "credit_units", "note", "finalized_at", "paid_at", "voided_at", "uncollectible_at",
+            "rounding_minor", "amount_due_minor", "seller_id", "credit_units", "note", "finalized_at", "paid_at", "voided_at",
+            "uncollectible_at",
         ),
         "DELETE",
     ),

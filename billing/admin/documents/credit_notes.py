@@ -117,6 +117,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     customer_name = Column("Customer name", _of_owner("name"))
     subscription_cell = Column("Subscription", _subscription, _of_invoice("subscription_ref"))
     issued = columns.day("Issued", "issue_date")
+    rounding = money_column("Rounding", "rounding_minor")
     total = money_column("Total", "amount_minor")
     left = money_column("Left for next invoices", note_left_minor, csv_title="Left")
     lowered = money_column("Lowered the amount due by", "lowered_minor")
@@ -136,7 +137,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
     )
     csv_columns = (
         "name", "kind", "state_label", "invoice_cell", "customer", "customer_name", "subscription_cell", "issued", "currency",
-        "total", "left", "reason", "recorded",
+        "rounding", "total", "left", "reason", "recorded",
     )  # fmt: skip
     starts = "Issue a credit note on the page of the invoice that it corrects. A run issues one if it owes a customer something."
     search_fields = ("number",)

@@ -106,6 +106,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     total = money_column("Total", "total_minor")
     credit_notes = money_column("Credit notes", "credit_notes_minor")
     paid_with_credits = money_column("Paid with credits", "credits_applied_minor")
+    rounding = money_column("Rounding", "rounding_minor")
     due = money_column("Amount due", "amount_due_minor")
     made = columns.instant("Created", "created_at")
     made_day = Column("Created", lambda row: contract_day(row.created_at, row.customer_zone), ordering="id")
@@ -133,7 +134,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
     )
     csv_columns = (
         "name", "state_label", "customer_cell", "customer_name", "subscription_cell", "issued", "due_on", "currency", "subtotal",
-        "discounts", "tax", "total", "credit_notes", "paid_with_credits", "due", "paid", "made",
+        "discounts", "tax", "total", "credit_notes", "paid_with_credits", "rounding", "due", "paid",
+        "made",
     )  # fmt: skip
     starts = "A run of the generator makes the invoices of subscriptions: manage.py generate_invoices."
     search_fields = ("number",)

@@ -48,6 +48,7 @@ def short_table(document: Mapping[str, Any], zone: tzinfo) -> dict[str, Any]:
         ("Total", document["total_minor"]),
         ("Credit notes", -document["credit_notes_minor"]),
         ("Paid with credits", -document["credits_applied_minor"]),
+        ("Rounding", document["rounding_minor"]),
         ("Amount due", document["amount_due_minor"]),
     ]
     always = ("Total", "Amount due")

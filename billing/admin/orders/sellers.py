@@ -14,12 +14,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import LinesField, OrderForm, lines_widget
 from billing.admin.order_forms.once import OrderPage
 from billing.documents.printing.brand import MAX_LOGO_BYTES, Logo, logo_url
 from billing.documents.printing.pages import seller_lines
 from billing.documents.printing.printed import letterhead_picture
-from billing.documents.sellers import NewSeller, current_sellers, prefixes_of, record
+from billing.documents.sellers import CashSteps, NewSeller, current_sellers, prefixes_of, record
 from billing.models import Seller
 from billing.permissions import ADD_SELLER
 from ledger.admin.kit import columns
@@ -70,6 +70,19 @@ def _(value: Logo, shown: Shown) -> forms.Field:
     return forms.CharField(widget=LogoInput())
 
 
+class StepsField(LinesField):
+    """A currency and a step on each line, such as "CHF 5"."""
+
+    def to_python(self, value: Any) -> Any:
+        steps = super().to_python(value)
+        return {code: int(step) if step.isdecimal() else step for code, step in steps.items()}
+
+
+@field_for.register
+def _(value: CashSteps, shown: Shown) -> forms.Field:
+    return StepsField(max_length=10_000, widget=lines_widget("CHF 5"))
+
+
 NUMBERED = {True: "yes", False: "no"}
 
 
@@ -98,6 +111,10 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "accent_color": Shown(
             label="Colour", placeholder="#0b6e4f", help="Of rules; as #0b6e4f. Text has it only if it can be read."
         ),
+        "cash_rounding_minor": Shown(
+            label="Cash rounding",
+            help="The amount due is rounded to a step: a currency and the step in its smallest unit on each line, such as CHF 5.",
+        ),
         "footer": Shown(help="A line at the end of each page: a language and the text on each line."),
         "payment_terms": Shown(help="Below “Please pay”: a language and the text on each line."),
         "invoice_prefix": Shown(label="Invoice numbers begin with"),
@@ -113,7 +130,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
             FormSection(self.bound(*address)),
             FormSection([], self.bound("vat_id", "tax_number", "register"), summary="Tax and register"),
             FormSection([], self.bound("email", "phone", "website"), summary="Contact"),
-            FormSection([], self.bound("iban", "bic", "bank", "payment_terms"), summary="Payment"),
+            FormSection([], self.bound("iban", "bic", "bank", "payment_terms", "cash_rounding_minor"), summary="Payment"),
             FormSection([], self.bound("logo", "accent_color", "footer"), summary="Logo and words"),
             FormSection(
                 [],

@@ -10,7 +10,7 @@ CUSTOMER_BODY: dict[str, Any] = {
 SELLER_BODY: dict[str, Any] = {
     "name": "Nimbus Computing GmbH", "line1": "Lindenstraße 7", "postal_code": "10969", "city": "Berlin", "country": "DE",
     "vat_id": "DE987654328", "iban": "DE89370400440532013000", "accent_color": "#0b6e4f",
-    "payment_terms": {"en": "2 % off within 10 days."}, "numbers_per_year": True,
+    "payment_terms": {"en": "2 % off within 10 days."}, "cash_rounding_minor": {"CHF": 5}, "numbers_per_year": True,
 }  # fmt: skip
 SELLER: dict[str, Any] = {
     "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "register": "", "email": "", "phone": "", "website": "",
@@ -98,7 +98,7 @@ INVOICE: dict[str, Any] = {
     "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "note": None,
     "state": "open",
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
-    "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "amount_due_minor": 1680,
+    "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 1680,
     "lines": [
         {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls", "title": "Basic: API calls",
          "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
@@ -115,7 +115,7 @@ CREDIT_NOTE_BODY: dict[str, Any] = {"lines": [{"position": 1, "amount_minor": 10
 CREDIT_NOTE: dict[str, Any] = {
     "id": 1, "kind": "requested", "number": "CN-000001", "state": "issued", "invoice": 1, "invoice_number": "INV-000001",
     "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "issue_date": "2026-02-03", "reason": "50 calls failed",
-    "actor": "key:shop", "subtotal_minor": 100, "tax_minor": 20, "total_minor": 120, "lowers_due_minor": 120,
+    "actor": "key:shop", "subtotal_minor": 100, "tax_minor": 20, "rounding_minor": 0, "total_minor": 120, "lowers_due_minor": 120,
     "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
     "lines": [
         {"position": 1, "description": "calls", "title": "Basic: API calls", "amount_minor": 100, "tax_category": "S",

@@ -6,7 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from billing.documents.sellers import NewSeller
+from billing.documents.sellers import CashSteps, NewSeller
 from billing.generator.run.differences import Because
 from billing.generator.run.preview import UpcomingInvoice
 from billing.models import Amendment, Customer, Plan, Seller
@@ -75,7 +75,8 @@ def _of_seller(field: Field) -> Any:
 
     shown: Any = serializers.BooleanField() if isinstance(field.value, Boolean) else serializers.CharField()
     if field.make_default:
-        shown = serializers.DictField(child=serializers.CharField())
+        is_number = isinstance(field.value, CashSteps)
+        shown = serializers.DictField(child=serializers.IntegerField() if is_number else serializers.CharField())
     return computed(shown, value)
 
 

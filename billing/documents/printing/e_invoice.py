@@ -99,6 +99,7 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
     minor = _Minor(document["currency"])
     net_minor = sum(_net_minor(line) for line in document["lines"])
     paid_minor = 0 if is_note else document["credit_notes_minor"] + document["credits_applied_minor"]
+    with_tax_minor, rounding_minor = net_minor + document["tax_minor"], document["rounding_minor"]
     terms: dict[str, Any] = {
         "BT-1": document["number"],
         "BT-2": source.day("issue_date"),
@@ -112,9 +113,10 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
         "BT-106": minor.text(net_minor),
         "BT-109": minor.text(net_minor),
         "BT-110": minor.text(document["tax_minor"]),
-        "BT-112": minor.text(document["total_minor"]),
+        "BT-112": minor.text(with_tax_minor),
         "BT-113": minor.text(paid_minor) if paid_minor else None,
-        "BT-115": minor.text(document["total_minor"] - paid_minor),
+        "BT-114": minor.text(rounding_minor) if rounding_minor else None,
+        "BT-115": minor.text(with_tax_minor - paid_minor + rounding_minor),
         "BG-25": [_line(source, line, minor) for line in document["lines"]],
         **_delivery(source),
     }

@@ -291,6 +291,11 @@ def _taxes(source: DocumentSource) -> list[dict[str, Any]]:
     ]
 
 
+def _rounding(source: DocumentSource) -> list[dict[str, Any]]:
+    notation, rounding_minor = source.notation, source.document["rounding_minor"]
+    return [_sum(notation.texts["rounding"], notation.money(rounding_minor))] if rounding_minor else []
+
+
 def _with_currency(source: DocumentSource, amount_minor: int) -> str:
     return f"{source.document['currency']} {source.notation.money(amount_minor)}"
 
@@ -310,7 +315,8 @@ def _invoice_sums(source: DocumentSource) -> list[dict[str, Any]]:
     if document["credits_applied_minor"]:
         words = notation.with_credits("paid_with_credits", "paid_in_unit", source.credits, source.credit_type)
         rows.append(_sum(words, notation.money(-document["credits_applied_minor"])))
-    if document["amount_due_minor"] != document["total_minor"]:
+    rows += _rounding(source)
+    if document["amount_due_minor"] != document["total_minor"] or document["rounding_minor"]:
         rows.append(_sum(texts["amount_due"], _with_currency(source, document["amount_due_minor"]), strong=True))
     return rows
 
@@ -339,6 +345,7 @@ def _credit_note_sums(source: DocumentSource, invoice_number: str) -> list[dict[
     return [
         _sum(texts["subtotal"], notation.money(document["subtotal_minor"])),
         *_taxes(source),
+        *_rounding(source),
         _sum(texts["total"], _with_currency(source, document["total_minor"]), strong=True),
         *(_sum(label, notation.money(amount)) for label, amount in goes if amount),
     ]

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from billing.documents.finalisation import InvoiceDraft, Settlement, number_under, settle_under, show_settlement
+from billing.documents.finalisation import (
+    FinalizedInvoice,
+    InvoiceDraft,
+    Settlement,
+    number_under,
+    settle_under,
+    show_settlement,
+)
 from billing.generator.difference.draft import Bill
 from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options
@@ -94,30 +101,29 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
         settled = step.settled or {}
         generated.covered.update(step.covered)
         for currency, invoice_id, bill in step.invoices:
-            number = _numbered(lock, settled.get(invoice_id), step.options)
-            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), number), bill)
+            issued = _issued(lock, settled.get(invoice_id), step.options)
+            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), issued), bill)
             if step.options.render is not None:
                 generated.documents.append(step.options.render(invoice_id))
     return generated
 
 
-def _numbered(lock: Lock, settled: Settlement | None, options: Options) -> str | None:
+def _issued(lock: Lock, settled: Settlement | None, options: Options) -> FinalizedInvoice | None:
     if settled is None:
         return None
-    if options.dry_run:
-        show_settlement(lock, settled)
-        return None
-    return number_under(lock, settled)
+    return show_settlement(lock, settled) if options.dry_run else number_under(lock, settled)
 
 
-def _made(currency: str, invoice_id: int, bill: Bill, settled: Settlement | None, number: str | None) -> InvoiceSummary:
+def _made(
+    currency: str, invoice_id: int, bill: Bill, settled: Settlement | None, issued: FinalizedInvoice | None
+) -> InvoiceSummary:
     return InvoiceSummary(
         invoice_id=invoice_id,
-        number=number,
+        number=issued.number if issued else None,
         currency=currency,
         total_minor=bill.total_minor,
         credits_applied_minor=settled.credits_applied_minor if settled else 0,
-        amount_due_minor=settled.amount_due_minor if settled else bill.total_minor,
+        amount_due_minor=issued.amount_due_minor if issued else bill.total_minor,
         lines=len(bill.lines),
         is_draft=settled is None,
     )

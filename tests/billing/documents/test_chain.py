@@ -72,7 +72,7 @@ GOLDEN = """
 FORM = (
     '["invoice", 900001, "GOLD", 1, "GOLD-000001", 77, "SUB-77", 78, "CUST-78", 9, '
     '"2a73d747317aa22d92585cf96a1ecf9579e5abf6eec902f8672cb301a1044ae8", {"name": "Ada \\"✓\\"", "address": {}}, '
-    '"EUR", "", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, null, '
+    '"EUR", "", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, 0, null, '
     '"00000000-0000-4000-8000-000000000001", null, 1767323045000006, 1767323045000007, '
     '[[900003, 1, "recurring", 79, 80, "base", "Base", 1767225600000000, 1769904000000000, 1.000000000000, 10.000000000000, '
     '1000, 100, "S", 20.000000000000, {"share": {"of": 31, "used": 31}}]], '
@@ -82,7 +82,7 @@ FORM = (
     '[[900005, 81, 100, [["2026-01-01T00:00:00+00:00", 100, 0]], 1767225600000000, 1775001600000000, "EUR", 1767323045000009, '
     "null]], [], [], null, null, [], []]"
 )
-DIGEST = "ffc278c5e66eb6b538cd7e56838b89351ad7524ecc6336273eabfcdb853be874"
+DIGEST = "749ab18a25d1cecc51b51ffbd047200d5635aec6aae9aa265de7a9eeb9de8644"
 
 
 def test_the_form_and_the_digest_of_an_invoice_are_these():
@@ -141,7 +141,8 @@ def invoice_form(invoice):
         seller_digest(invoice), "<0>", invoice.currency, invoice.note,
         invoice.scope,
         invoice.as_of, invoice.issue_date, invoice.due_date, invoice.subtotal_minor, invoice.discount_minor, invoice.tax_minor,
-        invoice.total_minor, invoice.credits_applied_minor, "<1>", invoice.run_id, invoice.grace_ends_at, invoice.created_at,
+        invoice.total_minor, invoice.credits_applied_minor, invoice.rounding_minor, "<1>",
+        invoice.run_id, invoice.grace_ends_at, invoice.created_at,
         invoice.finalized_at,
     ]  # fmt: skip
     json_texts = [stored_json("billing_invoice", column, id=invoice.pk)[invoice.pk] for column in ("buyer", "credit_units")]
@@ -245,8 +246,8 @@ def note_form(note):
     facts = [
         "credit note", note.pk, note.series, note.series_value, note.number, note.customer_id, note.subscription_id,
         note.invoice_id, note.currency,
-        plain(note.issue_date), note.seller_id, seller_digest(note), note.subtotal_minor, note.tax_minor, note.amount_minor,
-        note.credits_returned,
+        plain(note.issue_date), note.seller_id, seller_digest(note), note.subtotal_minor, note.tax_minor, note.rounding_minor,
+        note.amount_minor, note.credits_returned,
         note.credits_returned_minor, note.refund_sequence, note.reason, note.actor, plain(note.recorded_at),
         plain_rows(CreditNoteLine.objects.filter(credit_note=note).order_by("position"),
              "id", "position", "description", "amount_minor", "tax_category", "tax_rate"),

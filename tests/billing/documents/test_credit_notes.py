@@ -99,7 +99,8 @@ def test_a_line_is_credited_with_its_share_of_the_tax(api):
         "id": note["id"], "kind": "requested", "number": "CN-000001", "state": "issued", "invoice": invoice["id"],
         "invoice_number": invoice["number"], "subscription": subscription.ref, "customer": invoice["customer"],
         "currency": "EUR", "reason": "half a month without support", "actor": "key:shop", "subtotal_minor": 255, "tax_minor": 18,
-        "total_minor": 273, "lowers_due_minor": 273, "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
+        "rounding_minor": 0, "total_minor": 273,
+        "lowers_due_minor": 273, "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
         "lines": [
             {"position": 2, "description": "support", "title": "Basic: support", "amount_minor": 255, "tax_category": "S",
              "tax_rate": "7"},

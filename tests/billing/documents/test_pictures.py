@@ -45,7 +45,7 @@ TIERS = [rating_step("1000", "0.1", "100", upper="1000"), rating_step("10000", "
 INVOICE = {
     "number": "INV-000012", "subscription": "SUB-1234", "customer": "CUST-0042", "currency": "EUR", "state": "open", "note": None,
     "issue_date": "2026-11-01", "due_date": "2026-12-01", "subtotal_minor": 124_680, "discount_minor": 1_860,
-    "tax_minor": 22_436, "total_minor": 145_256, "credit_notes_minor": 0, "credits_applied_minor": 25_000,
+    "tax_minor": 22_436, "total_minor": 145_256, "credit_notes_minor": 0, "credits_applied_minor": 25_000, "rounding_minor": 0,
     "amount_due_minor": 120_256,
     "lines": [
         line_of(1, "recurring", "seats", "12", "31", 37_200, discount_minor=1_860),
@@ -63,7 +63,7 @@ INVOICE = {
 NOTE = {
     "number": "CN-000003", "state": "issued", "invoice_number": "INV-000012", "subscription": "SUB-1234", "customer": "CUST-0042",
     "currency": "EUR", "issue_date": "2026-11-20", "reason": "Two hours of outage on 17 November", "subtotal_minor": 10_000,
-    "tax_minor": 1_900, "total_minor": 11_900, "lowers_due_minor": 0,
+    "tax_minor": 1_900, "rounding_minor": 0, "total_minor": 11_900, "lowers_due_minor": 0,
     "credits_returned": 11_900, "credits_returned_minor": 11_900,
     "left_minor": 0, "taxes": [{"category": "S", "rate": "19", "base_minor": 10_000, "amount_minor": 1_900}],
     "lines": [

@@ -67,6 +67,7 @@ def test_a_receiver_gets_the_invoice_as_it_was(receiver: Receiver, webhook: Make
         "total_minor": 1200,
         "credit_notes_minor": 0,
         "credits_applied_minor": 0,
+        "rounding_minor": 0,
         "amount_due_minor": 1200,
     }
     assert paid["data"]["state"] == "paid"

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 
 from billing.documents import invoices
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.documents.sellers import record_seller
 from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded
 from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
@@ -32,6 +33,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services
 from ledger.api.kit.writing.rendering import time_text
+from tests.billing.documents.issued import SELLER
 from tests.billing.factories import transition, unique
 from tests.billing.random_subscriptions import calculator as slow
 
@@ -102,6 +104,13 @@ class Simulator:
             self.customer.unit_value = Fraction(value)
             terms = {"holder_id": self.holder, "credits": NewCredits(credit_type="credits", unit_value=Decimal(value))}
         held = self.random.choice((0, 0, 0, 7))
+        # Not by `self.random`, which makes all else.
+        coin = random.Random(f"coin {seed}").choice((0, 0, 0, 5, 10, 50))
+        if coin:
+            self.customer.coins = {currency: coin}
+            terms["seller"] = record_seller(
+                {**SELLER, "ref": unique("seller"), "cash_rounding_minor": {currency: coin}, **_prefixes()}, actor="test"
+            ).ref
         self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, hold_days=held, **terms)
         self.bounded = traits.bounds and self.random.random() < 0.25
         for _ in range(3):
@@ -616,6 +625,12 @@ class Simulator:
         )
 
 
+def _prefixes() -> dict[str, str]:
+    """Prefixes of numbers that no other seller has."""
+    own = "".join(character for character in unique("S").upper() if character.isalnum())[-11:]
+    return {"invoice_prefix": own, "credit_note_prefix": f"{own}N"}
+
+
 def _ordered(override: dict[str, Any] | None) -> PriceOverride | None:
     """The request for negotiated prices."""
     if override is None:
@@ -651,7 +666,7 @@ def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> No
         figures = {
             "subtotal_minor": calculated.subtotal, "discount_minor": calculated.discount, "tax_minor": calculated.tax,
             "total_minor": calculated.total, "credit_notes_minor": calculated.notes, "credits_applied_minor": calculated.credits,
-            "amount_due_minor": calculated.due, "state": calculated.state,
+            "rounding_minor": calculated.rounding, "amount_due_minor": calculated.due, "state": calculated.state,
         }  # fmt: skip
         assert {name: document[name] for name in figures} == figures
 

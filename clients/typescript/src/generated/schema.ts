@@ -3339,6 +3339,8 @@ export interface components {
             /** @description Before tax. */
             subtotal_minor: number | null;
             tax_minor: number | null;
+            /** @description What the step of cash payments of its invoice adds to the total. */
+            rounding_minor: number;
             /** @description In minor units. */
             total_minor: number;
             /** @description By how much the note lowers the amount due of its invoice. */
@@ -4608,6 +4610,8 @@ export interface components {
             credit_notes_minor: number;
             /** @description In minor units. */
             credits_applied_minor: number;
+            /** @description What the seller's step of cash payments adds to the amount due; 0 on a draft. */
+            rounding_minor: number;
             /** @description In minor units. */
             amount_due_minor: number;
             lines: components["schemas"]["InvoiceLine"][];
@@ -5277,6 +5281,10 @@ export interface components {
             payment_terms?: {
                 en?: string;
                 de?: string;
+            };
+            /** @description By currency: the step in minor units to which the amount due is rounded, such as 5 for CHF 0.05. */
+            cash_rounding_minor?: {
+                [key: string]: number;
             };
             /** @description The numbers of invoices begin with it; no other seller has it. Default: `"INV"`. */
             invoice_prefix?: string;
@@ -6691,6 +6699,9 @@ export interface components {
             };
             payment_terms: {
                 [key: string]: string;
+            };
+            cash_rounding_minor: {
+                [key: string]: number;
             };
             invoice_prefix: string;
             credit_note_prefix: string;

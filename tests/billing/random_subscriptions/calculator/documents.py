@@ -75,6 +75,8 @@ class Document:
     notes: int = 0
     credits: int = 0
     """What credit notes and prepaid credits paid, in minor units."""
+    rounding: int = 0
+    """What the seller's smallest coin adds to what is due."""
     spent: int = 0
     """Prepaid credits."""
     coupon_uses: list[CouponUse] = field(default_factory=list)
@@ -92,7 +94,7 @@ class Document:
     @property
     def due(self) -> int:
         """What is left to pay."""
-        return self.total - self.notes - self.credits
+        return self.total - self.notes - self.credits + self.rounding
 
     @property
     def is_nothing(self) -> bool:
@@ -247,6 +249,8 @@ class Customer:
     documents: list[Document] = field(default_factory=list)
     credits: int = 0
     unit_value: Fraction | None = None
+    coins: dict[str, int] = field(default_factory=dict)
+    """The smallest coin of the seller by currency."""
 
     def balance(self, currency: str) -> int:
         """What is left of all credit in a currency."""

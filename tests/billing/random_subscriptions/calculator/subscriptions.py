@@ -153,6 +153,9 @@ class Subscription(Order):
                 document.note_uses.append((note, part))
         if self.customer.unit_value is not None and document.currency == self.customer.currency and document.due > 0:
             self._pay_in_credits(document, self.customer.unit_value * 10 ** DECIMALS[document.currency])
+        coin = self.customer.coins.get(document.currency, 1)
+        over = document.due % coin
+        document.rounding = coin - over if 2 * over >= coin > 1 else -over
         document.state = "paid" if document.due == 0 else "open"
 
     def _pay_in_credits(self, document: Document, unit: Fraction) -> None:

@@ -488,6 +488,7 @@ class CreditNote(TypedDict):
     actor: str
     subtotal_minor: int | None
     tax_minor: int | None
+    rounding_minor: int
     total_minor: int
     lowers_due_minor: int
     credits_returned: int
@@ -1001,6 +1002,7 @@ class Invoice(TypedDict):
     total_minor: int
     credit_notes_minor: int
     credits_applied_minor: int
+    rounding_minor: int
     amount_due_minor: int
     lines: list[InvoiceLine]
     discounts: list[InvoiceDiscount]
@@ -1664,6 +1666,7 @@ class Seller(TypedDict):
     accent_color: str
     footer: dict[str, str]
     payment_terms: dict[str, str]
+    cash_rounding_minor: dict[str, int]
     invoice_prefix: str
     credit_note_prefix: str
     numbers_per_year: bool
