@@ -49,9 +49,9 @@ class CloudEvent(Record):
     type: Annotated[str, Text("The meter that counts it.", most=64, least=1)]
     subject: Annotated[str, Text("The subscription that used it.", most=64, least=1)]
     time: Annotated[str, Text("When; digits beyond microseconds are cut off.", most=40, least=1)]
-    datacontenttype: Annotated[str, Text("JSON, which is the default.", most=100, pattern=r"(?i)[a-z]+/([^;]+\+)?json(;.*)?")] = (
-        "application/json"
-    )
+    datacontenttype: Annotated[
+        str, Text("JSON, which is the default.", most=100, pattern=r"[A-Za-z]+/([^;]+\+)?[Jj][Ss][Oo][Nn](;.*)?")
+    ] = "application/json"
     data: Annotated[dict[str, Any] | None, EventData("`value`, by default 1, and the properties of the event.")] = None
 
 

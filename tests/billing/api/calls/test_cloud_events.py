@@ -1,6 +1,8 @@
 """Usage events that come in the envelope of CloudEvents 1.0."""
 
 import json
+import re
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -125,3 +127,26 @@ def test_the_document_names_the_envelope_of_one_event() -> None:
     content = json.loads(openapi_document())["paths"]["/v1/usage-events"]["post"]["requestBody"]["content"]
     assert set(content) == {"application/json", ONE}
     assert content[ONE]["schema"]["required"] == ["specversion", "id", "source", "type", "subject", "time"]
+
+
+def patterns_in(document: Any) -> Iterator[str]:
+    """All patterns of a document."""
+    if isinstance(document, dict):
+        yield from (found for name, found in document.items() if name == "pattern" and isinstance(found, str))
+    for member in document.values() if isinstance(document, dict) else document if isinstance(document, list) else ():
+        yield from patterns_in(member)
+
+
+def test_every_pattern_of_the_document_can_be_compiled_behind_its_anchor() -> None:
+    """A flag within a pattern cannot: JSON Schema knows none, and a client or a tester that reads it refuses the document."""
+    found = set(patterns_in(json.loads(openapi_document())))
+    assert len(found) > 20
+    for pattern in found:
+        assert re.compile(pattern)
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "Application/JSON; charset=utf-8", "text/vnd.api+json"])
+def test_json_is_data_in_whatever_case(api: ApiClient, media_type: str) -> None:
+    assert results(send(api, envelope(SubscriptionFactory(), datacontenttype=media_type))) == [("accepted", "")]
+    [(result, detail)] = results(send(api, envelope(SubscriptionFactory(), datacontenttype="application/xml")))
+    assert (result, detail.split(":")[0]) == ("invalid", "/datacontenttype")
