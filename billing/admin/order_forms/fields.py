@@ -1,6 +1,7 @@
 """Fields for values that only orders have (see `billing.rating.values`), and the base of all forms about orders."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -86,16 +87,20 @@ def _(value: ListOf, shown: Shown) -> forms.Field:
     return NamesField(max_length=1000, widget=UnfoldAdminTextInputWidget())
 
 
+# A key may have colons.
+_KEY_AND_NUMBER: Final = re.compile(r"(\S+?)\s*[:=\s]\s*([^\s:=]+)")
+
+
 class LinesField(forms.CharField):
     """A key and a value on each line, such as "seats 5"."""
 
     def to_python(self, value: Any) -> Any:
         found: dict[str, str] = {}
         for line in filter(None, (line.strip() for line in str(super().to_python(value) or "").splitlines())):
-            parts = line.replace(":", " ").replace("=", " ").split()
-            if len(parts) != 2:
+            parts = _KEY_AND_NUMBER.fullmatch(line)
+            if parts is None:
                 raise ValidationError(f"“{line[:60]}” is not a key and a number, such as “seats 5”.")
-            found[parts[0]] = parts[1]
+            found[parts[1]] = parts[2]
         return found
 
     def prepare_value(self, value: Any) -> Any:

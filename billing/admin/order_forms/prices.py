@@ -1,5 +1,7 @@
 """A price as form fields: converts the fields to the price of the REST contract, and back."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -38,6 +40,8 @@ PRORATIONS: Final = {
 ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
 TIMES: Final = "×"
 WHERE: Final = "where"
+PLAIN_TEXT: Final = re.compile(r'[^\s",;=](?:[^",;=\v\f\n\r\x1c-\x1e\x85\u2028\u2029]*[^\s",;=])?')
+"""A text that needs no quotes on a line."""
 
 
 def _lines(value: Text, shown: Shown) -> forms.Field:
@@ -90,7 +94,7 @@ FIELDS: Final[dict[str, Shown]] = {
         value=Text(most=10_000),
         make=_lines,
         placeholder="region = eu, us",
-        help="One property per line, with the values that count.",
+        help="One property per line, with the values that count; a value with a comma stands in quotes.",
     ),
     "buckets": Shown(
         label="Another price for some events",
@@ -223,7 +227,7 @@ def buckets_typed(text: str, *, column: str) -> list[dict[str, Any]]:
     for line in filter(None, (line.strip() for line in text.splitlines())):
         terms, _, properties = line.partition(f" {WHERE} ")
         key, _, amount = terms.partition(":")
-        bucket = {"key": key.strip(), column: amount.strip(), "filters": filters_typed(properties.replace(";", "\n"))}
+        bucket = {"key": key.strip(), column: amount.strip(), "filters": filters_typed("\n".join(_split(properties, ";")))}
         buckets.append({name: each for name, each in bucket.items() if each})
     return buckets
 
@@ -238,12 +242,32 @@ def conversion_typed(factor: str | None, rounding: str | None, decimals: int | N
 
 
 def filters_typed(text: str) -> dict[str, list[str]]:
-    """Read properties and their allowed values from the lines."""
+    """Read properties and their allowed values from the lines. In quotes, a text may have what divides a line."""
     found: dict[str, list[str]] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
-        name, _, values = line.partition("=")
-        found[name.strip()] = [value for value in (each.strip() for each in values.split(",")) if value]
+        name, *values = _split(line, "=")
+        found[_unquoted(name)] = [_unquoted(value) for value in _split("=".join(values), ",") if value.strip()]
     return found
+
+
+def _split(text: str, divider: str) -> list[str]:
+    """Return the parts of a text between dividers that are not in quotes."""
+    return re.split(rf'{divider}(?=(?:[^"]*"[^"]*")*[^"]*$)', text)
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    try:
+        found = json.loads(text) if text.startswith('"') else text
+    except ValueError:
+        return text
+    return str(found)
+
+
+def _quoted(text: str) -> str:
+    """Return a text as a line has it: in quotes, as in JSON, if it could be taken for several, or for another."""
+    plain = PLAIN_TEXT.fullmatch(text) is not None and f" {WHERE} " not in text
+    return text if plain else json.dumps(text).replace('\\"', "\\u0022").replace(f" {WHERE} ", f" {WHERE}\\u0020")
 
 
 def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,7 +294,7 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filter_lines(filters: Mapping[str, str | Sequence[str]]) -> list[str]:
-    return [f"{name} = {', '.join(_values(values))}" for name, values in filters.items()]
+    return [f"{_quoted(name)} = {', '.join(map(_quoted, _values(values)))}" for name, values in filters.items()]
 
 
 def _bucket_line(bucket: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from billing.admin.documents.page import invoice_sentences
+from billing.admin.order_forms.fields import LinesField
 from billing.admin.order_forms.prices import price_typed, typed_of
 from billing.admin.prose import change_words, coupon_words, price_sentence
 from billing.admin.run_sentences import run_sentences
@@ -88,6 +89,25 @@ PRICES = [
 @pytest.mark.parametrize(("definition", "sentence"), PRICES)
 def test_a_price_is_a_sentence(definition, sentence):
     assert price_sentence(parse_price(definition), "EUR", "month") == sentence
+
+
+ODD_TEXTS = [
+    "Berlin, DE", "a;b", "a=b", 'say "x"', " x ", "", "a where b", "where", "a\nb", "a\u2028b", "\\", "ü", "5'", "x where  y",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["seats 5", "seats: 5", "seats=5", " seats   5 ", "eu:seats 5", "eu:seats:5", "eu:seats = 5"])
+def test_a_quantity_is_typed_beside_the_key_of_any_price(line):
+    assert LinesField().to_python(line) == {"eu:seats" if "eu" in line else "seats": "5"}
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_texts_that_divide_a_line_come_back_from_the_form_as_they_were(text):
+    filters = {text: ["plain", text]} if text else {"p": ["plain", text]}
+    definition = metered(filters=filters, buckets=[{"key": "b", "unit_amount": "1", "filters": filters | {"q": ["r"]}}])
+    typed = typed_of(0, price_dict(parse_price(definition)))
+    clean = {name: Decimal(value) if name.endswith("unit_amount") and value else value for name, value in typed.items()}
+    assert parse_price(price_typed(0, clean)) == parse_price(definition)
 
 
 @pytest.mark.parametrize("definition", [definition for definition, _ in PRICES])
