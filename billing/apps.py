@@ -18,6 +18,9 @@ SIGNALS: Final = {
     "invoice.paid": "An invoice was paid: by credits, by a credit note, or as somebody recorded.",
     "invoice.void": "An invoice was voided.",
     "invoice.uncollectible": "An invoice was marked uncollectible.",
+    "payment_intent.waiting": "A payment waits for the customer: at a checkout, or for a confirmation.",
+    "payment_intent.succeeded": "The money of a payment is in.",
+    "payment_intent.failed": "A payment was declined.",
     "purchase.paid": "The money of a purchase is in, and recorded.",
     "purchase.granted": "The credits of a purchase were added.",
     "purchase.returned": "Money of a purchase was returned, and what it had bought was revoked as far as it was unspent.",
@@ -56,6 +59,7 @@ class BillingConfig(AppConfig):
         from ledger.totals.ties import register_ties
 
         register_check(_check_limits, "billing", conf.CHECKS)
+        register_check(_check_providers, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_ties(payments)
         register_ties(usage)
@@ -86,6 +90,13 @@ def _check_limits(app_configs: Any, **options: Any) -> list[CheckMessage]:
     from billing.generator.difference.run_limits import check_limits
 
     return check_limits()
+
+
+def _check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Run the checks of the providers of payments."""
+    from billing.payments.providers.configured import check_providers
+
+    return check_providers(app_configs)
 
 
 def _holder_sections(request: Any, holder_id: str) -> "list[Section]":

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from ledger.errors import Answer, LedgerError, LockBusy, Misuse, Refused
+from ledger.errors import Answer, LedgerError, LockBusy, Misuse, Refused, Retryable
 from ledger.values import Count, ListOf, Members, Text, Value
 
 
@@ -95,6 +95,74 @@ class CreditExceedsInvoice(Refused):
     invoice: Annotated[int, Count("The invoice, by its id.")]
     creditable_minor: Annotated[int, Count("The creditable amount, with tax.")]
     lines: Annotated[list[CreditableLine], ListOf(Members(CreditableLine), "The creditable amount of each line.", most=10_000)]
+
+
+class NotPayable(Refused):
+    """The invoice is not open, or nothing is due."""
+
+    code = "not-payable"
+    title = "Nothing is to be paid for the invoice"
+
+    invoice: Annotated[int, Count("The invoice, by its id.")]
+    state: Annotated[str, Text("The state of the invoice.", most=32)]
+
+
+class InvoiceInCollection(Refused):
+    """A provider is asked for the money of the invoice already; a second payment would pay it twice."""
+
+    code = "invoice-in-collection"
+    title = "A provider is asked for the money of the invoice already"
+    passes = True
+
+    invoice: Annotated[int, Count("The invoice, by its id.")]
+    payment_intent: Annotated[int, Count("The open payment intent, by its id: wait for it, or cancel it.")]
+
+
+class PaymentIntentClosed(Refused):
+    """The payment intent has succeeded, failed or was canceled."""
+
+    code = "payment-intent-closed"
+    title = "The payment intent is not open"
+
+    payment_intent: Annotated[int, Count("The payment intent, by its id.")]
+    state: Annotated[str, Text("Its state.", most=16)]
+
+
+class RefundExceedsIntent(Refused):
+    """The refund exceeds what is left of the payment intent's money, or the intent has not succeeded."""
+
+    code = "refund-exceeds-intent"
+    title = "The refund exceeds the rest of the payment"
+
+    payment_intent: Annotated[int, Count("The payment intent, by its id.")]
+    refundable_minor: Annotated[int, Count("The money that can be sent back.")]
+
+
+class ProviderUnavailable(Retryable):
+    """The provider of payments did not answer, or not now: whether it executed the request is unknown. It is asked again."""
+
+    code = "provider-unavailable"
+    title = "The provider of payments does not answer"
+
+    why: Annotated[str, Text("What happened.", most=500)]
+
+
+class ProviderRefused(LedgerError):
+    """The provider of payments refuses the request for good; no money moved."""
+
+    code = "provider-refused"
+    title = "The provider of payments refuses the request"
+    answer = Answer(409, "The provider of payments refuses the request.")
+
+    why: Annotated[str, Text("What the provider says.", most=500)]
+
+
+class EventRejected(LedgerError):
+    """The bytes are not an event that the provider signed, or they are too old. Nothing was written."""
+
+    code = "event-rejected"
+    title = "The event is not signed by the provider"
+    answer = Answer(400, "The event is not signed by the provider, or it is too old.")
 
 
 class ReturnExceedsPurchase(Refused):

@@ -17,6 +17,9 @@ from billing.models import (
     Invoice,
     InvoiceTax,
     Line,
+    PaymentIntent,
+    ProviderCustomer,
+    ProviderRefund,
     Purchase,
     PurchaseGrant,
     PurchaseReturn,
@@ -64,6 +67,9 @@ def _of_invoice(rows: str) -> dict[str, str]:
 
 _OF_PURCHASE: Final = {
     "customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_CUSTOMER.format('p.customer_id')})"
+}
+_OF_INTENT: Final = {
+    "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + _CUSTOMER.format("customer_id") + ")"
 }
 _OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
 _OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
@@ -125,6 +131,17 @@ EXPORTS: Final = (
     ),
     _export(
         "return-settlements", "what a return did to credits", ReturnSettlement, _OF_PURCHASE, order="e.id", dated="recorded_at"
+    ),
+    _export(
+        "payment-intents", "money that a provider is asked for", PaymentIntent, {"customer": _THEIRS["customer"]}, order="e.id",
+        dated="recorded_at",
+    ),
+    _export(
+        "provider-refunds", "money that a provider is asked to send back", ProviderRefund, _OF_INTENT, order="e.id",
+        dated="recorded_at",
+    ),
+    _export(
+        "provider-customers", "a customer's id with a provider", ProviderCustomer, {"customer": _THEIRS["customer"]}, order="e.id"
     ),
     _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     _export(

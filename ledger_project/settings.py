@@ -193,6 +193,11 @@ METRICS_TOKEN = env.str("LEDGER_METRICS_TOKEN", "")
 ANCHOR_DIR = Path(env.str("LEDGER_ANCHOR_DIR")) if env.str("LEDGER_ANCHOR_DIR", "") else None
 # Spans of OpenTelemetry; its own OTEL_… variables say where they go (docs/how-to/operations/monitoring.md).
 TRACING = env.bool("LEDGER_TRACING", False)
+# Providers of payments, where the deployment has their secrets (docs/how-to/take-payments.md).
+STRIPE_API_KEY = env.str("LEDGER_STRIPE_API_KEY", "")
+PAYMENT_PROVIDERS = (
+    {"stripe": {"api_key": STRIPE_API_KEY, "event_secret": env.str("LEDGER_STRIPE_EVENT_SECRET", "")}} if STRIPE_API_KEY else {}
+)
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
 
 # Admin -----------------------------------------------------------------------------------------------
@@ -237,7 +242,10 @@ SPECTACULAR_SETTINGS = {
         {"name": "Subscriptions", "description": "Plans of customers, and their changes."},
         {"name": "Usage", "description": "Events that metered prices count."},
         {"name": "Invoices", "description": "From drafts to paid invoices and credit notes."},
-        {"name": "Payments", "description": "Packs of credits on sale, purchases of them, and money that went back."},
+        {
+            "name": "Payments",
+            "description": "Packs on sale, purchases of them, money that providers are asked for, and money that went back.",
+        },
         {"name": "Books", "description": "What sold credits are worth: deferred revenue by month, and at an instant."},
         {"name": "Operation", "description": "Whether the process is alive and can serve requests. These calls need no key."},
         {"name": "Signals", "description": "Webhooks get what happens, signed and in order. Alerts say when an account is low."},

@@ -29,13 +29,17 @@ PARTS = {
     "holder:holder": "customer-42", "sequence:sequence": "1", "month:month": "2026-01", "rate:code": "gpt", "ref:ref": "NONE",
     "book_month:month": "2026-01",
     "ref:code": "NONE", "event_key:key": "none", "invoice_id:invoice_id": "999999", "invoice_id:credit_note_id": "999999",
-    "invoice_id:purchase_id": "999999",
+    "invoice_id:purchase_id": "999999", "invoice_id:intent_id": "999999", "provider:provider": "stripe",
+    "payment_method:method": "pm_1",
     "slug:slug": "not-found", "budget:budget": "daily", "credit_type:credit_type": "credits", "sequence:webhook": "1",
     "budget:alert": "low", "budget:recurring_grant": "monthly", "sequence:key_id": "1",
     "uuid:signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
 }  # fmt: skip
-NOT_WRITES = {"/v1/quotes", "/v1/ratings", "/v1/customers/<ref:ref>/preview", "/v1/holders/<holder:holder>/page-links"}
-"""What is posted there is only looked at: nothing is written, so there is nothing to try."""
+NOT_WRITES = {
+    "/v1/quotes", "/v1/ratings", "/v1/customers/<ref:ref>/preview", "/v1/holders/<holder:holder>/page-links",
+    "/v1/providers/<provider:provider>/events",
+}  # fmt: skip
+"""What is posted there is only looked at, or sent by a provider: nothing is there to try."""
 
 
 def _endpoints(patterns: list[Any], prefix: str = "/") -> Iterator[tuple[str, type[Endpoint]]]:

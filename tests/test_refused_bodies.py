@@ -19,7 +19,8 @@ from tests.ledger.api.conftest import ApiClient, problem_of_refusal
 from tests.ledger.test_declarations import SHAPES, body, cases, errors_of, good, is_raw, without_others
 
 IN_PATH = {
-    "holder": "customer-42", "budget": "daily", "sequence": "1", "invoice_id": "1", "purchase_id": "1",
+    "holder": "customer-42", "budget": "daily", "sequence": "1", "invoice_id": "1", "purchase_id": "1", "intent_id": "1",
+    "provider": "stripe", "method": "pm_1",
     "ref": "SUB-1", "key_id": "1", "webhook": "1",
     "recurring_grant": "monthly", "alert": "low",
 }  # fmt: skip

@@ -9,6 +9,9 @@ if not installed.missing():
     from billing.admin import runs
     from billing.admin.documents import credit_notes, invoices
     from billing.admin.orders import catalogue, customers, sellers, subscriptions
-    from billing.admin.payments import packs, purchases
+    from billing.admin.payments import packs, payment_intents, purchases
 
-    __all__ = ["catalogue", "credit_notes", "customers", "invoices", "packs", "purchases", "runs", "sellers", "subscriptions"]
+    __all__ = [
+        "catalogue", "credit_notes", "customers", "invoices", "packs", "payment_intents", "purchases", "runs", "sellers",
+        "subscriptions",
+    ]  # fmt: skip

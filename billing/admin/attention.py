@@ -10,9 +10,9 @@ from django.utils import timezone
 
 from billing.admin.cells import list_url
 from billing.metering.partitions import month_after, months_ahead
-from billing.models import DuePurchase, Invoice, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
+from billing.models import DuePurchase, Invoice, PaymentIntent, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from billing.permissions import VIEW_INVOICE, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
+from billing.permissions import VIEW_INVOICE, VIEW_PAYMENTINTENT, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
 from billing.reads.documents import overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention
@@ -37,6 +37,8 @@ def items(request: Any) -> list[Attention]:
         found += [*_past_grace(), *_overdue()]
     if may(VIEW_PURCHASE):
         found += _purchases()
+    if may(VIEW_PAYMENTINTENT):
+        found += _payment_intents()
     if may(VIEW_RUN):
         found += _partitions()
     return found
@@ -69,6 +71,17 @@ def _purchases() -> list[Attention]:
     noun = "purchase is" if many == "1" else "purchases are"
     text = f"{many} {noun} paid, and the credits could not be added or revoked yet, such as of purchase {first.purchase_id}."
     url = row_url(Purchase, first.purchase_id) if many == "1" else list_url(Purchase, waiting="yes")
+    return [Attention(tone="warning", text=text, url=url)]
+
+
+def _payment_intents() -> list[Attention]:
+    """Open payments that could not be taken further."""
+    many, first = _count(PaymentIntent.objects.filter(due_at__isnull=False).exclude(error="").order_by("due_at", "pk"))
+    if first is None:
+        return []
+    noun = "payment waits" if many == "1" else "payments wait"
+    text = f"{many} {noun} because of a problem, such as {first}: {first.error}"
+    url = row_url(PaymentIntent, first.pk) if many == "1" else list_url(PaymentIntent, problem="yes")
     return [Attention(tone="warning", text=text, url=url)]
 
 

@@ -75,6 +75,28 @@ PURCHASE_PATH = OpenApiParameter(
     description="The id of the purchase.",
     examples=[OpenApiExample("purchase", 1)],
 )
+INTENT_PATH = OpenApiParameter(
+    "intent_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the payment intent.",
+    examples=[OpenApiExample("intent", 1)],
+)
+PROVIDER_PATH = OpenApiParameter(
+    "provider",
+    {"type": "string", "pattern": "^[a-z0-9_]{1,32}$"},
+    OpenApiParameter.PATH,
+    description="The provider.",
+    examples=[OpenApiExample("provider", "stripe")],
+)
+METHOD_PATH = OpenApiParameter(
+    "method",
+    {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,200}$"},
+    OpenApiParameter.PATH,
+    description="The provider's id of the method.",
+    examples=[OpenApiExample("method", "pm_1Qx7")],
+)
+NO_INTENT = NotFound(resource="payment intent", ref=1)
 NO_PURCHASE = NotFound(resource="purchase", ref=1)
 NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")

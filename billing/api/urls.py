@@ -5,7 +5,7 @@ from django.urls.converters import IntConverter, StringConverter
 
 from billing.api.calls import books, catalogue, customers, previews, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
-from billing.api.calls.payments import packs, purchases
+from billing.api.calls.payments import packs, payment_intents, providers, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
@@ -28,6 +28,18 @@ class EventKeyConverter(StringConverter):
     regex = "[!-~](?:[ -~]{0,253}[!-~])?"
 
 
+class ProviderConverter(StringConverter):
+    """A provider of payments in a path."""
+
+    regex = "[a-z0-9_]{1,32}"
+
+
+class MethodConverter(StringConverter):
+    """A provider's id of a saved method in a path."""
+
+    regex = "[A-Za-z0-9_-]{1,200}"
+
+
 class BookMonthConverter(StringConverter):
     """A month of the books in a path."""
 
@@ -35,6 +47,8 @@ class BookMonthConverter(StringConverter):
 
 
 register_converter(BookMonthConverter, "book_month")
+register_converter(MethodConverter, "payment_method")
+register_converter(ProviderConverter, "provider")
 register_converter(RefConverter, "ref")
 register_converter(EventKeyConverter, "event_key")
 register_converter(InvoiceIdConverter, "invoice_id")
@@ -48,6 +62,8 @@ urlpatterns: list[URLPattern] = [
     path("customers/<ref:ref>/credit-balance", credit_notes.CreditBalance.as_view()),
     path("customers/<ref:ref>/credit-refunds", credit_notes.CreditRefunds.as_view()),
     path("customers/<ref:ref>/preview", previews.Previews.as_view()),
+    path("customers/<ref:ref>/payment-methods", providers.PaymentMethods.as_view()),
+    path("customers/<ref:ref>/payment-methods/<payment_method:method>", providers.OnePaymentMethod.as_view()),
     path("plans", catalogue.Plans.as_view()),
     path("plans/<ref:ref>", catalogue.OnePlan.as_view()),
     path("ratings", ratings.Ratings.as_view()),
@@ -63,6 +79,11 @@ urlpatterns: list[URLPattern] = [
     path("purchases", purchases.Purchases.as_view()),
     path("purchases/<invoice_id:purchase_id>", purchases.OnePurchase.as_view()),
     path("purchases/<invoice_id:purchase_id>/returns", purchases.PurchaseReturns.as_view()),
+    path("payment-intents", payment_intents.PaymentIntents.as_view()),
+    path("payment-intents/<invoice_id:intent_id>", payment_intents.OnePaymentIntent.as_view()),
+    path("payment-intents/<invoice_id:intent_id>/cancel", payment_intents.CancelPaymentIntent.as_view()),
+    path("payment-intents/<invoice_id:intent_id>/refunds", payment_intents.PaymentIntentRefunds.as_view()),
+    path("providers/<provider:provider>/events", providers.ProviderEvents.as_view()),
     path("subscriptions", subscriptions.Subscriptions.as_view()),
     path("subscriptions/<ref:ref>", subscriptions.OneSubscription.as_view()),
     path("subscriptions/<ref:ref>/amendments", subscriptions.Amendments.as_view()),

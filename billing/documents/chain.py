@@ -120,12 +120,15 @@ REGISTERED: Final = (
         RegisteredTable(f"billing_{name}", is_fixed=True)
         for name in (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
-            "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement",
+            "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer",
         )
     ),
     *(
         RegisteredTable(f"billing_{name}")
-        for name in ("customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse")
+        for name in (
+            "customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse", "paymentintent",
+            "providerrefund", "providerevent",
+        )
     ),
     RegisteredTable("billing_droppedmonth", ("month",)),
     RegisteredTable("billing_requestkey", ("collection", "idempotency_key")),

@@ -564,7 +564,8 @@ BEGIN
     FOREACH name IN ARRAY ARRAY[
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
         'billing_transition', 'billing_seller', 'billing_creditrefund',
-        'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement'
+        'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement',
+        'billing_providercustomer'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -752,6 +753,33 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION billing_tell_intent() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted text := 'payment_intent.' || NEW.state;
+BEGIN
+    IF ledger_signal_is_wanted(wanted) THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT wanted, coalesce(NEW.holder_id, 'customer/' || customer.ref), coalesce(NEW.holder_id, NULLIF(customer.holder_id, '')),
+            json_build_object(
+                'id', NEW.id,
+                'provider', NEW.provider,
+                'holder_id', NEW.holder_id,
+                'invoice', NEW.invoice_id,
+                'currency', NEW.currency,
+                'amount_minor', NEW.amount_minor,
+                'url', NULLIF(NEW.url, ''),
+                'error', NULLIF(NEW.error, '')
+            )
+        FROM (SELECT) AS one LEFT JOIN billing_customer AS customer ON customer.id = NEW.customer_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER UPDATE OF state ON billing_paymentintent
+    FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state AND NEW.state IN ('waiting', 'succeeded', 'failed'))
+    EXECUTE FUNCTION billing_tell_intent();
+
 CREATE TRIGGER told AFTER INSERT ON billing_returnsettlement FOR EACH ROW EXECUTE FUNCTION billing_tell_return();
 
 -- What is registered ----------------------------------------------------------------------------------
@@ -768,6 +796,11 @@ CALL ledger_have_registered('billing_plan', '{id}');
 CALL ledger_have_registered('billing_price', '{id}');
 CALL ledger_have_registered('billing_coupon', '{id}');
 CALL ledger_have_registered('billing_pack', '{id}');
+CALL ledger_have_registered('billing_paymentintent', '{id}',
+    '{state,checkout,payment,url,error,is_canceled,is_unapplied,returned_minor,settled_at,due_at,asked_at,tries}');
+CALL ledger_have_registered('billing_providerrefund', '{id}', '{state,refund,error,due_at,asked_at,tries}');
+CALL ledger_have_registered('billing_providerevent', '{id}', '{handled_at,intent_id,due_at,asked_at,tries,error}');
+CALL ledger_have_registered('billing_providercustomer', '{id}');
 CALL ledger_have_registered('billing_purchase', '{id}');
 CALL ledger_have_registered('billing_purchasegrant', '{id}');
 CALL ledger_have_registered('billing_purchasereturn', '{id}');

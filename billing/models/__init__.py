@@ -21,7 +21,18 @@ from billing.models.invoices import (
     Seller,
     Transition,
 )
-from billing.models.payments import DuePurchase, Pack, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
+from billing.models.payments import (
+    DuePurchase,
+    Pack,
+    PaymentIntent,
+    ProviderCustomer,
+    ProviderEvent,
+    ProviderRefund,
+    Purchase,
+    PurchaseGrant,
+    PurchaseReturn,
+    ReturnSettlement,
+)
 from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
 from billing.models.subscriptions import Amendment, Charge, Customer, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.usage import DroppedMonth, UsageEvent, UsageKey

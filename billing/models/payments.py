@@ -6,6 +6,8 @@ Note [Money first]
     `DuePurchase` names the purchase, and a worker tries it again.
 """
 
+from typing import Final
+
 from django.db import models
 from django.db.models.functions import Now
 
@@ -156,3 +158,150 @@ class DuePurchase(models.Model):
         default_permissions = ()
         constraints = [models.UniqueConstraint(fields=["purchase"], name="billing_duepurchase_once")]
         indexes = [models.Index(fields=["due_at", "id"], name="billing_duepurchase_due")]
+
+
+# Providers -------------------------------------------------------------------------------------------
+
+
+OPEN_INTENT: Final = ("requested", "waiting", "processing")
+"""The states of a payment intent about which the provider is asked again."""
+
+
+class PaymentIntent(models.Model):
+    """Money that a provider is asked for, for a pack or an invoice. Recorded before the provider is asked."""
+
+    CHANGES = (
+        "state", "checkout", "payment", "url", "error", "is_canceled", "is_unapplied", "returned_minor", "settled_at", "due_at",
+        "asked_at", "tries",
+    )  # fmt: skip
+    """The columns that change; the others are what was asked for."""
+
+    key = models.CharField(max_length=64, unique=True, db_comment="our name for it with the provider")
+    provider = models.CharField(max_length=32)
+    pack = reference("Pack", null=True)
+    holder_id = models.CharField(max_length=64, null=True)
+    invoice_id = models.BigIntegerField(null=True)
+    customer = reference("Customer", null=True)
+    currency = models.CharField(max_length=3)
+    amount_minor = models.BigIntegerField()
+    method = models.CharField(max_length=200, blank=True, default="", db_comment="the saved method; empty: a checkout")
+    customer_present = models.BooleanField(default=False)
+    saves_method = models.BooleanField(default=False)
+    return_url = models.CharField(max_length=2000, blank=True, default="")
+    reference = models.CharField(max_length=200, blank=True, default="")
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+    state = models.CharField(
+        max_length=16, default="requested", db_comment="requested, waiting, processing, succeeded, failed or canceled"
+    )
+    checkout = models.CharField(max_length=200, blank=True, default="", db_comment="the provider's id of the checkout")
+    payment = models.CharField(max_length=200, blank=True, default="", db_comment="the provider's id of the payment")
+    url = models.CharField(max_length=2000, blank=True, default="", db_comment="where the customer pays or confirms")
+    error = models.CharField(max_length=500, blank=True, default="")
+    is_canceled = models.BooleanField(default=False, db_comment="the provider is asked to give it up")
+    is_unapplied = models.BooleanField(default=False, db_comment="the money is in, and the invoice did not need it")
+    returned_minor = models.BigIntegerField(default=0)
+    settled_at = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(null=True, db_comment="when the provider is asked next; null: nothing is open")
+    asked_at = models.DateTimeField(null=True, db_comment="when the provider was asked last")
+    tries = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        permissions = added_to("paymentintent", PERMISSIONS)
+        constraints = [
+            models.CheckConstraint(
+                name="billing_paymentintent_target",
+                condition=models.Q(pack__isnull=False, holder_id__isnull=False, invoice_id__isnull=True)
+                | models.Q(pack__isnull=True, holder_id__isnull=True, invoice_id__isnull=False),
+            ),
+            models.CheckConstraint(
+                name="billing_paymentintent_amounts", condition=models.Q(amount_minor__gte=1, returned_minor__gte=0)
+            ),
+            # An invoice is asked for once at a time.
+            models.UniqueConstraint(
+                name="billing_paymentintent_open", fields=["invoice_id"], condition=models.Q(state__in=OPEN_INTENT)
+            ),
+            models.UniqueConstraint(
+                name="billing_paymentintent_payment", fields=["provider", "payment"], condition=~models.Q(payment="")
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["due_at", "id"], name="billing_paymentintent_due", condition=models.Q(due_at__isnull=False)),
+            models.Index(
+                fields=["provider", "checkout"], name="billing_paymentintent_checkout", condition=~models.Q(checkout="")
+            ),
+            models.Index(
+                fields=["invoice_id", "-id"], name="billing_paymentintent_invoice", condition=models.Q(invoice_id__isnull=False)
+            ),
+            models.Index(
+                fields=["holder_id", "-id"], name="billing_paymentintent_holder", condition=models.Q(holder_id__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"payment intent {self.pk}"
+
+
+class ProviderRefund(models.Model):
+    """Money of a payment intent that a provider is asked to send back. Recorded before the provider is asked."""
+
+    key = models.CharField(max_length=64, unique=True, db_comment="our name for it with the provider")
+    intent = reference("PaymentIntent")
+    amount_minor = models.BigIntegerField()
+    reason = models.CharField(max_length=500, blank=True, default="")
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+    state = models.CharField(max_length=16, default="requested", db_comment="requested, processing, succeeded or failed")
+    refund = models.CharField(max_length=200, blank=True, default="", db_comment="the provider's id of the refund")
+    error = models.CharField(max_length=500, blank=True, default="")
+    due_at = models.DateTimeField(null=True, db_comment="when the provider is asked next; null: nothing is open")
+    asked_at = models.DateTimeField(null=True, db_comment="when the provider was asked last")
+    tries = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.CheckConstraint(name="billing_providerrefund_amount", condition=models.Q(amount_minor__gte=1))]
+        indexes = [
+            models.Index(fields=["due_at", "id"], name="billing_providerrefund_due", condition=models.Q(due_at__isnull=False))
+        ]
+
+
+class ProviderEvent(models.Model):
+    """An event that a provider signed: once, however often it comes. It only says that an intent is worth asking about."""
+
+    provider = models.CharField(max_length=32)
+    event = models.CharField(max_length=200, db_comment="the provider's id of the event")
+    type = models.CharField(max_length=100)
+    key = models.CharField(max_length=64, blank=True, default="")
+    checkout = models.CharField(max_length=200, blank=True, default="")
+    payment = models.CharField(max_length=200, blank=True, default="")
+    received_at = models.DateTimeField(db_default=Now())
+    handled_at = models.DateTimeField(null=True)
+    intent_id = models.BigIntegerField(null=True, db_comment="billing_paymentintent.id; null: the event is about none of ours")
+    due_at = models.DateTimeField(null=True, db_default=Now(), db_comment="when it is handled next; null: it was")
+    asked_at = models.DateTimeField(null=True, db_comment="when it was handled last")
+    tries = models.PositiveIntegerField(default=0)
+    error = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["provider", "event"], name="billing_providerevent_once")]
+        indexes = [
+            models.Index(fields=["due_at", "id"], name="billing_providerevent_due", condition=models.Q(due_at__isnull=False)),
+            models.Index(
+                fields=["intent_id", "-id"], name="billing_providerevent_intent", condition=models.Q(intent_id__isnull=False)
+            ),
+        ]
+
+
+class ProviderCustomer(models.Model):
+    """A customer's id with a provider. Append-only."""
+
+    provider = models.CharField(max_length=32)
+    customer = reference("Customer", db_index=False)
+    provider_id = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["customer", "provider"], name="billing_providercustomer_once")]

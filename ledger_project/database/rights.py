@@ -81,6 +81,17 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_purchasereturn": APPEND,
     "billing_returnsettlement": APPEND,
     "billing_duepurchase": CHANGE_AND_DELETE,
+    # What providers are asked for; what was asked never changes.
+    "billing_paymentintent": (
+        *APPEND,
+        columns(
+            "state", "checkout", "payment", "url", "error", "is_canceled", "is_unapplied", "returned_minor", "settled_at",
+            "due_at", "asked_at", "tries",
+        ),
+    ),
+    "billing_providerrefund": (*APPEND, columns("state", "refund", "error", "due_at", "asked_at", "tries")),
+    "billing_providerevent": (*APPEND, columns("handled_at", "intent_id", "due_at", "asked_at", "tries", "error")),
+    "billing_providercustomer": APPEND,
     # What was used.
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,

@@ -45,7 +45,12 @@ SELECT
     (SELECT count(*) FROM (SELECT FROM billing_suspendedbilling WHERE resumed_at IS NULL LIMIT {MOST_COUNTED}) AS suspended),
     (SELECT count(*) FROM (
         SELECT FROM billing_duepurchase WHERE since < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
-    ) AS overdue)
+    ) AS overdue),
+    (SELECT count(*) FROM (
+        SELECT FROM billing_paymentintent WHERE due_at < statement_timestamp() - interval '1 hour'
+        UNION ALL SELECT FROM billing_providerrefund WHERE due_at < statement_timestamp() - interval '1 hour'
+        UNION ALL SELECT FROM billing_providerevent WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
+    ) AS unasked)
 """
 WEBHOOKS = f"""
 SELECT count(*) FILTER (WHERE w.disabled_at IS NULL),
@@ -177,11 +182,13 @@ def _lock_waits() -> Families:
 
 
 def _billing() -> Families:
-    (suspended, overdue) = _row(OF_BILLING)
+    (suspended, overdue, unasked) = _row(OF_BILLING)
     text = f"Subscriptions that are not billed until a person resumes them, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_billing_suspended_subscriptions", text, suspended)
     text = f"Purchases whose credits could not be added or revoked for more than an hour, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_purchases_overdue", text, overdue)
+    text = f"Payments, refunds and events about which no provider was asked for more than an hour, up to {MOST_COUNTED:,}."
+    yield _gauge("ledger_payments_overdue", text, unasked)
 
 
 def _signals() -> Families:

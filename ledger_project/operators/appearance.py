@@ -66,6 +66,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Sellers", "storefront", "billing.seller"),
             _list("Packs", "redeem", "billing.pack"),
             _list("Purchases", "shopping_cart", "billing.purchase"),
+            _list("Payment intents", "credit_card", "billing.paymentintent"),
             _list("Runs", "play_circle", "billing.run"),
             _page("Books", "menu_book", "billing_books", VIEW_INVOICE),
         ],

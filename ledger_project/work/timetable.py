@@ -43,11 +43,12 @@ class Task:
 
 
 SOME_LEFT: Final = frozenset({3, 4})
-"""Some subscriptions, purchases or accounts failed, or only busy ones are left: see `expire_credits` and `generate_invoices`."""
+"""Some subscriptions, purchases, payments or accounts failed, or only busy ones are left: see `generate_invoices`."""
 
 TIMETABLE: Final = (
     Task("make_recurring_grants", "Make the recurring grants that are due", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("settle_purchases", "Add credits of purchases where that failed", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
+    Task("collect_payments", "Ask providers about payments, and for refunds", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("deliver_signals", "Send what happened to webhooks", SOON_S, by_every_worker=True, passing=SOME_LEFT),
     Task("generate_invoices", "Generate the due invoices", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.documents import credit_notes, invoices, sellers
@@ -76,6 +77,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         invoices,
         packs,
         payment_schemas,
+        intent_schemas,
         refunds,
         issuing,
     )
@@ -85,6 +87,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     # Prices are read by the shape of their model.
     records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, Price}
     records -= {payment_schemas.NewPurchase, payment_schemas.NewReturn}
+    records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
@@ -104,6 +107,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         billing_schemas.SELLER,
         payment_schemas.PURCHASE_BODY,
         payment_schemas.RETURN_BODY,
+        intent_schemas.INTENT_BODY,
+        intent_schemas.PROVIDER_REFUND_BODY,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
     return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}
@@ -152,7 +157,9 @@ def good(value: Value) -> Any:
             return "DE89370400440532013000"
         case Text() if value.pattern and re.fullmatch(value.pattern, "a" * value.most) is None:
             return next(
-                each for each in ("DE", "DE123456788", "COBADEFFXXX", "INV", "#0b6e4f") if re.fullmatch(value.pattern, each)
+                each
+                for each in ("DE", "DE123456788", "COBADEFFXXX", "INV", "#0b6e4f", "https://shop.example/")
+                if re.fullmatch(value.pattern, each)
             )
         case Text():
             return "a" * value.most

@@ -16,11 +16,23 @@ from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.metering import partitions
-from billing.models import Claim, CouponUse, CreditNote, CreditPayment, Invoice
+from billing.models import (
+    Claim,
+    CouponUse,
+    CreditNote,
+    CreditPayment,
+    Invoice,
+    PaymentIntent,
+    ProviderCustomer,
+    ProviderEvent,
+    ProviderRefund,
+)
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
 from billing.orders.overrides import PriceOverride
+from billing.payments.collecting.advancing import apply
 from billing.payments.packs import create_pack
+from billing.payments.providers.interface import SUCCEEDED, Found, MoneyBack
 from billing.payments.purchases.recording import record_purchase, record_return
 from billing.payments.purchases.settling import settle
 from ledger import services
@@ -58,6 +70,7 @@ def make_history() -> None:
     _usage_that_was_dropped()
     _two_sellers()
     _purchases()
+    _payment_intents()
     _billed_customer()
     _corrected_subscription()
     _customer_with_minimum()
@@ -173,6 +186,26 @@ def _purchases() -> None:
             if amount:
                 record_return(purchase=purchase.pk, kind=kind, payment=f"{kind}-{name}", amount_minor=amount, reason="r")
         settle(purchase.pk)
+
+
+def _payment_intents() -> None:
+    """One that succeeded and was refunded in part, and one that waits; what a provider sent, and whom it knows."""
+    customer = CustomerFactory(ref="PAYER")
+    pack = create_pack(code="pack-card", name="Starter", credits=1000, currency="EUR", price_minor=2000)
+    asked: dict[str, Any] = {
+        "provider": "stripe", "pack_id": pack.pk, "holder_id": "ada", "customer_id": customer.pk, "currency": "EUR",
+        "amount_minor": 2000, "actor": "key:shop", "due_at": datetime.now(UTC) + timedelta(days=1),
+    }  # fmt: skip
+    paid = PaymentIntent.objects.create(key="one", method="pm_1", **asked)
+    refund = ProviderRefund.objects.create(key="two", intent_id=paid.pk, amount_minor=500, reason="r", actor="key:shop")
+    back = MoneyBack(id="re_1", amount_minor=500, key=refund.key)
+    apply(paid.pk, Found(state=SUCCEEDED, payment="pi_1", received_minor=2000, currency="EUR", refunds=(back,)))
+    PaymentIntent.objects.create(key="three", state="waiting", checkout="cs_1", url="https://pay.example/1", **asked)
+    ProviderEvent.objects.create(
+        provider="stripe", event="evt_1", type="payment_intent.succeeded", payment="pi_1", handled_at=datetime.now(UTC),
+        intent_id=paid.pk, due_at=None,
+    )  # fmt: skip
+    ProviderCustomer.objects.create(provider="stripe", customer_id=customer.pk, provider_id="cus_1")
 
 
 def _billed_customer() -> None:

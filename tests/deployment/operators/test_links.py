@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.models import Customer, Run, RunResult, SuspendedBilling
+from billing.models import Customer, PaymentIntent, Run, RunResult, SuspendedBilling
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish, amend_subscription
@@ -238,7 +238,11 @@ def billing_of_everything() -> list[str]:
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
     RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")
-    PurchaseFactory(customer="C-7")
+    purchase = PurchaseFactory(customer="C-7")
+    PaymentIntent.objects.create(
+        key="one", provider="stripe", pack_id=purchase.pack_id, holder_id="ada", customer_id=owner.pk, currency="EUR",
+        amount_minor=2000, actor="key:shop", state="succeeded", payment=purchase.payment,
+    )  # fmt: skip
     return [trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
 
 

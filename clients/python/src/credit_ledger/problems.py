@@ -216,6 +216,12 @@ class EntryNotFound(Problem):
     credit_type: str
 
 
+class EventRejected(Problem):
+    """The bytes are not an event that the provider signed, or they are too old. Nothing was written."""
+
+    SLUG = "event-rejected"
+
+
 class FeedPositionLost(Problem):
     """The ledger lacks the last entry before the position: it was restored from an earlier state, or is another ledger."""
 
@@ -344,6 +350,14 @@ class InvoiceGenerationBusy(Problem):
     subscription: str
 
 
+class InvoiceInCollection(Problem):
+    """A provider is asked for the money of the invoice already; a second payment would pay it twice."""
+
+    SLUG = "invoice-in-collection"
+    invoice: int
+    payment_intent: int
+
+
 class KeyEnded(Problem):
     """The API key is revoked or has expired, so it cannot get another secret. Nothing was written."""
 
@@ -426,6 +440,14 @@ class NotFound(Problem):
     ref: str | int | None
 
 
+class NotPayable(Problem):
+    """The invoice is not open, or nothing is due."""
+
+    SLUG = "not-payable"
+    invoice: int
+    state: str
+
+
 class NotRefundable(Problem):
     """The entry is not a spend."""
 
@@ -468,6 +490,14 @@ class UnknownOutcome(Problem):
     subscription: str | None
 
 
+class PaymentIntentClosed(Problem):
+    """The payment intent has succeeded, failed or was canceled."""
+
+    SLUG = "payment-intent-closed"
+    payment_intent: int
+    state: str
+
+
 class PeriodAlreadyBilled(Problem):
     """Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim.
     A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with
@@ -476,6 +506,20 @@ class PeriodAlreadyBilled(Problem):
 
     SLUG = "period-already-billed"
     subscription: str
+
+
+class ProviderRefused(Problem):
+    """The provider of payments refuses the request for good; no money moved."""
+
+    SLUG = "provider-refused"
+    why: str
+
+
+class ProviderUnavailable(Busy):
+    """The provider of payments did not answer, or not now: whether it executed the request is unknown. It is asked again."""
+
+    SLUG = "provider-unavailable"
+    why: str
 
 
 class RecurringGrantDue(Problem):
@@ -508,6 +552,14 @@ class RefundExceedsCredit(Problem):
     currency: str
     left_minor: int
     requested_minor: int
+
+
+class RefundExceedsIntent(Problem):
+    """The refund exceeds what is left of the payment intent's money, or the intent has not succeeded."""
+
+    SLUG = "refund-exceeds-intent"
+    payment_intent: int
+    refundable_minor: int
 
 
 class RefundExceedsSpend(Problem):
@@ -681,6 +733,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "disk-full": DiskFull,
     "document-too-long": DocumentTooLong,
     "entry-not-found": EntryNotFound,
+    "event-rejected": EventRejected,
     "feed-position-lost": FeedPositionLost,
     "feed-unavailable": FeedUnavailable,
     "forbidden": Forbidden,
@@ -696,6 +749,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "invalid-request": InvalidRequest,
     "invalid-transition": InvalidTransition,
     "invoice-generation-busy": InvoiceGenerationBusy,
+    "invoice-in-collection": InvoiceInCollection,
     "key-ended": KeyEnded,
     "key-exceeds-own": KeyExceedsOwn,
     "key-rotating": KeyRotating,
@@ -707,16 +761,21 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "not-a-hold": NotAHold,
     "not-acceptable": NotAcceptable,
     "not-found": NotFound,
+    "not-payable": NotPayable,
     "not-refundable": NotRefundable,
     "not-reversible": NotReversible,
     "not-revocable": NotRevocable,
     "nothing-to-void": NothingToVoid,
     "outcome-unknown": UnknownOutcome,
+    "payment-intent-closed": PaymentIntentClosed,
     "period-already-billed": PeriodAlreadyBilled,
+    "provider-refused": ProviderRefused,
+    "provider-unavailable": ProviderUnavailable,
     "recurring-grant-due": RecurringGrantDue,
     "recurring-grant-limit": RecurringGrantLimit,
     "recurring-grant-not-found": RecurringGrantNotFound,
     "refund-exceeds-credit": RefundExceedsCredit,
+    "refund-exceeds-intent": RefundExceedsIntent,
     "refund-exceeds-spend": RefundExceedsSpend,
     "return-exceeds-purchase": ReturnExceedsPurchase,
     "reversal-exceeds-transfer": ReversalExceedsTransfer,

@@ -164,6 +164,10 @@ export const CALLS = {
   nextInvoices: {"id": "readNextInvoices", "method": "GET", "path": "/v1/customers/{ref}/preview", "query": ["invoices"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Preview what is not ordered yet. */
   previewOrder: {"id": "previewOrder", "method": "POST", "path": "/v1/customers/{ref}/preview", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** List a customer's saved payment methods. */
+  paymentMethods: {"id": "listPaymentMethods", "method": "GET", "path": "/v1/customers/{ref}/payment-methods", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Forget a saved payment method. */
+  forgetPaymentMethod: {"id": "forgetPaymentMethod", "method": "DELETE", "path": "/v1/customers/{ref}/payment-methods/{method}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List plans. */
   plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */
@@ -204,6 +208,18 @@ export const CALLS = {
   purchase: {"id": "readPurchase", "method": "GET", "path": "/v1/purchases/{purchase_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Record returned money. */
   recordReturn: {"id": "recordReturn", "method": "POST", "path": "/v1/purchases/{purchase_id}/returns", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List payment intents. */
+  paymentIntents: {"id": "listPaymentIntents", "method": "GET", "path": "/v1/payment-intents", "query": ["limit", "cursor", "holder_id", "customer", "invoice", "pack", "state", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Ask a provider for money. */
+  createPaymentIntent: {"id": "createPaymentIntent", "method": "POST", "path": "/v1/payment-intents", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a payment intent. */
+  paymentIntent: {"id": "readPaymentIntent", "method": "GET", "path": "/v1/payment-intents/{intent_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Cancel a payment intent. */
+  cancelPaymentIntent: {"id": "cancelPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/cancel", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Send money back. */
+  refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Take in an event of a provider. */
+  takeInProviderEvent: {"id": "takeInProviderEvent", "method": "POST", "path": "/v1/providers/{provider}/events", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List subscriptions. */
   subscriptions: {"id": "listSubscriptions", "method": "GET", "path": "/v1/subscriptions", "query": ["limit", "cursor", "customer", "plan", "state", "suspended", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a subscription. */

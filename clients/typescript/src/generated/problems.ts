@@ -147,6 +147,9 @@ export class EntryNotFound extends Problem {
   readonly credit_type = this.fact<string>("credit_type");
 }
 
+/** The bytes are not an event that the provider signed, or they are too old. Nothing was written. */
+export class EventRejected extends Problem {}
+
 /** The ledger lacks the last entry before the position: it was restored from an earlier state, or is another ledger. */
 export class FeedPositionLost extends Problem {
   readonly holder_id = this.fact<string>("holder_id");
@@ -233,6 +236,12 @@ export class InvoiceGenerationBusy extends Problem {
   readonly subscription = this.fact<string>("subscription");
 }
 
+/** A provider is asked for the money of the invoice already; a second payment would pay it twice. */
+export class InvoiceInCollection extends Problem {
+  readonly invoice = this.fact<number>("invoice");
+  readonly payment_intent = this.fact<number>("payment_intent");
+}
+
 /** The API key is revoked or has expired, so it cannot get another secret. Nothing was written. */
 export class KeyEnded extends Problem {
   readonly how = this.fact<"revoked" | "expired">("how");
@@ -290,6 +299,12 @@ export class NotFound extends Problem {
   readonly ref = this.fact<string | number | null>("ref");
 }
 
+/** The invoice is not open, or nothing is due. */
+export class NotPayable extends Problem {
+  readonly invoice = this.fact<number>("invoice");
+  readonly state = this.fact<string>("state");
+}
+
 /** The entry is not a spend. */
 export class NotRefundable extends Problem {
   readonly sequence = this.fact<number>("sequence");
@@ -322,9 +337,25 @@ export class UnknownOutcome extends Problem {
   readonly subscription = this.fact<string | null>("subscription");
 }
 
+/** The payment intent has succeeded, failed or was canceled. */
+export class PaymentIntentClosed extends Problem {
+  readonly payment_intent = this.fact<number>("payment_intent");
+  readonly state = this.fact<string>("state");
+}
+
 /** Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim. A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with the next subscription. */
 export class PeriodAlreadyBilled extends Problem {
   readonly subscription = this.fact<string>("subscription");
+}
+
+/** The provider of payments refuses the request for good; no money moved. */
+export class ProviderRefused extends Problem {
+  readonly why = this.fact<string>("why");
+}
+
+/** The provider of payments did not answer, or not now: whether it executed the request is unknown. It is asked again. */
+export class ProviderUnavailable extends Busy {
+  readonly why = this.fact<string>("why");
 }
 
 /** A grant by the present terms is due and was not made yet, so other terms cannot begin. Not recorded. */
@@ -349,6 +380,12 @@ export class RefundExceedsCredit extends Problem {
   readonly currency = this.fact<string>("currency");
   readonly left_minor = this.fact<number>("left_minor");
   readonly requested_minor = this.fact<number>("requested_minor");
+}
+
+/** The refund exceeds what is left of the payment intent's money, or the intent has not succeeded. */
+export class RefundExceedsIntent extends Problem {
+  readonly payment_intent = this.fact<number>("payment_intent");
+  readonly refundable_minor = this.fact<number>("refundable_minor");
 }
 
 /** The refund asks for more than the unrefunded rest of the spend. */
@@ -475,6 +512,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "disk-full": DiskFull,
   "document-too-long": DocumentTooLong,
   "entry-not-found": EntryNotFound,
+  "event-rejected": EventRejected,
   "feed-position-lost": FeedPositionLost,
   "feed-unavailable": FeedUnavailable,
   "forbidden": Forbidden,
@@ -490,6 +528,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "invalid-request": InvalidRequest,
   "invalid-transition": InvalidTransition,
   "invoice-generation-busy": InvoiceGenerationBusy,
+  "invoice-in-collection": InvoiceInCollection,
   "key-ended": KeyEnded,
   "key-exceeds-own": KeyExceedsOwn,
   "key-rotating": KeyRotating,
@@ -501,16 +540,21 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "not-a-hold": NotAHold,
   "not-acceptable": NotAcceptable,
   "not-found": NotFound,
+  "not-payable": NotPayable,
   "not-refundable": NotRefundable,
   "not-reversible": NotReversible,
   "not-revocable": NotRevocable,
   "nothing-to-void": NothingToVoid,
   "outcome-unknown": UnknownOutcome,
+  "payment-intent-closed": PaymentIntentClosed,
   "period-already-billed": PeriodAlreadyBilled,
+  "provider-refused": ProviderRefused,
+  "provider-unavailable": ProviderUnavailable,
   "recurring-grant-due": RecurringGrantDue,
   "recurring-grant-limit": RecurringGrantLimit,
   "recurring-grant-not-found": RecurringGrantNotFound,
   "refund-exceeds-credit": RefundExceedsCredit,
+  "refund-exceeds-intent": RefundExceedsIntent,
   "refund-exceeds-spend": RefundExceedsSpend,
   "return-exceeds-purchase": ReturnExceedsPurchase,
   "reversal-exceeds-transfer": ReversalExceedsTransfer,

@@ -93,6 +93,9 @@ TypesEnum: TypeAlias = Literal[
     "invoice.paid",
     "invoice.void",
     "invoice.uncollectible",
+    "payment_intent.waiting",
+    "payment_intent.succeeded",
+    "payment_intent.failed",
     "purchase.paid",
     "purchase.granted",
     "purchase.returned",
@@ -1252,6 +1255,48 @@ class PayingCredits(TypedDict):
     unit_value: str
 
 
+class PaymentIntent(TypedDict):
+    """Money that a provider is asked for."""
+
+    id: int
+    state: str
+    provider: str
+    pack: str | None
+    version: int | None
+    holder_id: str | None
+    invoice: int | None
+    customer: str | None
+    currency: str
+    amount_minor: int
+    method: str | None
+    url: str | None
+    checkout: str | None
+    payment: str | None
+    purchase: int | None
+    unapplied: bool
+    returned_minor: int
+    refunds: list[ProviderRefund]
+    error: str | None
+    next_try_at: str | None
+    reference: str
+    actor: str
+    recorded_at: str
+
+
+class PaymentMethod(TypedDict):
+    """A saved method of a customer."""
+
+    id: str
+    provider: str
+    text: str
+
+
+class PaymentMethods(TypedDict):
+    """The saved methods of a customer."""
+
+    results: list[PaymentMethod]
+
+
 class PercentageBucket(TypedDict):
     """The events with some properties, at a price of their own. An event belongs to the first bucket that takes it."""
 
@@ -1372,6 +1417,20 @@ class PriceOverride(TypedDict):
     percent_off: NotRequired[Decimal | str]
 
 
+class ProviderRefund(TypedDict):
+    """Money that a provider is asked to send back."""
+
+    id: int
+    payment_intent: int
+    state: str
+    amount_minor: int
+    refund: str | None
+    reason: str
+    error: str | None
+    actor: str
+    recorded_at: str
+
+
 class Purchase(TypedDict):
     """Money that came in for a pack, and what became of the credits."""
 
@@ -1461,6 +1520,12 @@ RatingStep = TypedDict(
         "bucket": "NotRequired[str]",
     },
 )
+
+
+class ReceivedEvent(TypedDict):
+    """An event of a provider that is on record."""
+
+    is_new: bool
 
 
 class Recognised(TypedDict):

@@ -66,6 +66,8 @@ from credit_ledger.generated.bodies import (
     Pack,
     PageLink,
     PathList,
+    PaymentIntent,
+    PaymentMethods,
     PerEnum,
     Plan,
     Preview,
@@ -74,11 +76,13 @@ from credit_ledger.generated.bodies import (
     Price,
     PriceKindEnum,
     PriceOverride,
+    ProviderRefund,
     Purchase,
     QuoteBody,
     RateBody,
     RatedEvent,
     Rating,
+    ReceivedEvent,
     RecordSellerFooter,
     RecordSellerPaymentTerms,
     RecurringGrantBody,
@@ -1595,6 +1599,9 @@ def deliveries(
         "invoice.paid",
         "invoice.void",
         "invoice.uncollectible",
+        "payment_intent.waiting",
+        "payment_intent.succeeded",
+        "payment_intent.failed",
         "purchase.paid",
         "purchase.granted",
         "purchase.returned",
@@ -2229,6 +2236,37 @@ def preview_order(
     )
 
 
+def payment_methods(ref: str) -> Call[PaymentMethods]:
+    """List a customer's saved payment methods.
+
+    The providers are asked for them: nothing of a method is stored here. A checkout with `saves_method` saves one.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/customers/{}/payment-methods", ref),
+    )
+
+
+def forget_payment_method(
+    ref: str, method: str, *, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[PaymentMethods]:
+    """Forget a saved payment method.
+
+    The provider forgets it for good. The response shows the methods that are left.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/customers/{}/payment-methods/{}", ref, method),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
 def plans(
     *,
     limit: int | None = None,
@@ -2780,6 +2818,150 @@ def record_return(
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def payment_intents(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder_id: str | None = None,
+    customer: str | None = None,
+    invoice: int | None = None,
+    pack: str | None = None,
+    state: Literal["requested", "waiting", "processing", "succeeded", "failed", "canceled"] | None = None,
+) -> ListCall[PaymentIntent]:
+    """List payment intents.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/payment-intents"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder_id": absent_if_none(holder_id),
+            "customer": absent_if_none(customer),
+            "invoice": absent_if_none(invoice),
+            "pack": absent_if_none(pack),
+            "state": absent_if_none(state),
+        },
+    )
+
+
+def create_payment_intent(
+    *,
+    pack: str | None = None,
+    holder_id: str | None = None,
+    invoice: int | None = None,
+    version: int | Absent | None = ABSENT,
+    provider: str | None = None,
+    customer: str | Absent | None = ABSENT,
+    method: str | Absent | None = ABSENT,
+    customer_present: bool | None = None,
+    saves_method: bool | None = None,
+    return_url: str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[PaymentIntent]:
+    """Ask a provider for money.
+
+    For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is
+    on record from then on, and the provider is asked right after that; the response shows the intent as recorded. Read it for
+    the `url` and the state. When the money is in, the pack's purchase or the invoice's payment is recorded.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "pack": absent_if_none(pack),
+            "holder_id": absent_if_none(holder_id),
+            "invoice": absent_if_none(invoice),
+            "version": version,
+            "provider": absent_if_none(provider),
+            "customer": customer,
+            "method": method,
+            "customer_present": absent_if_none(customer_present),
+            "saves_method": absent_if_none(saves_method),
+            "return_url": return_url,
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def payment_intent(intent_id: int) -> Call[PaymentIntent]:
+    """Read a payment intent.
+
+    If it is open, the provider is asked first how it stands, at most every five seconds.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/payment-intents/{}", intent_id),
+    )
+
+
+def cancel_payment_intent(intent_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[PaymentIntent]:
+    """Cancel a payment intent.
+
+    The provider is asked to end the checkout or the charge. If the customer has paid in the meantime, the intent succeeds all
+    the same: read it.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents/{}/cancel", intent_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def refund_payment_intent(
+    intent_id: int,
+    *,
+    amount_minor: int | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ProviderRefund]:
+    """Send money back.
+
+    The refund is on record from then on, and the provider is asked to send the money right after that. When it is sent, the
+    return of the purchase is recorded, and its unspent credits are revoked.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents/{}/refunds", intent_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"amount_minor": amount_minor, "reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def take_in_provider_event(provider: str) -> Call[ReceivedEvent]:
+    """Take in an event of a provider.
+
+    For the provider itself, at the address that you give it. The event is on record once, however often it comes, and is
+    answered then; it says only that the provider is to be asked about a payment, so that no order of events matters.
+    """
+    return Call(
+        "POST",
+        path("/v1/providers/{}/events", provider),
     )
 
 

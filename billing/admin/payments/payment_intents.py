@@ -1,0 +1,167 @@
+"""Pages of payment intents: what a provider is asked for, how it stands, and what went back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from billing.admin.cells import customer_link, money, money_column, money_text
+from billing.admin.payments import intent_forms
+from billing.models import Customer, Invoice, Pack, PaymentIntent, ProviderEvent, Purchase
+from billing.payments.collecting import reads
+from billing.payments.collecting.advancing import refresh
+from billing.payments.collecting.reads import IntentRow
+from billing.payments.providers.interface import STATES
+from billing.permissions import REFUND_PAYMENTINTENT
+from ledger.admin.kit import columns
+from ledger.admin.kit.bounded_reads import FilteredRows
+from ledger.admin.kit.cells import row_link
+from ledger.admin.kit.columns import Column, table_of
+from ledger.admin.kit.filters import choice, text
+from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.admin.links import holder_link
+
+STATE_COLOURS = dict(zip(STATES, ("info", "warning", "info", "success", "danger", "info"), strict=True))
+EVENTS_SHOWN = 50
+
+
+def _target(row: Any) -> SafeString | str:
+    if row.invoice_id:
+        return row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}")
+    return row_link(Pack, row.pack_id, str(row.found.pack_row))
+
+
+@admin.register(PaymentIntent)
+class PaymentIntentAdmin(ReadOnlyAdmin):
+    """The payment intents, newest first."""
+
+    number = Column("Payment", "pk")
+    state_cell = columns.badge("State", "state", STATE_COLOURS)
+    target = Column("For", _target, lambda row: f"invoice {row.invoice_id}" if row.invoice_id else str(row.found.pack_row))
+    holder = Column("Holder", lambda row: holder_link(row.holder_id) if row.holder_id else "", lambda row: row.holder_id or "")
+    customer_cell = Column(
+        "Customer",
+        lambda row: customer_link(row.customer_id, row.found.customer) if row.found.customer else "",
+        lambda row: row.found.customer or "",
+    )
+    amount = money_column("Amount", "amount_minor")
+    returned = money_column("Returned", "returned_minor")
+    how = Column("By", lambda row: "a saved method" if row.method else "a checkout")
+    problem = Column("Problem", "error")
+    recorded = columns.instant("Recorded", "recorded_at")
+    settled = columns.instant("Paid", "settled_at")
+    next_try = columns.instant("Asked next", "due_at")
+
+    list_display = ("number", "state_cell", "target", "holder", "customer_cell", "amount", "returned", "how", "recorded")
+    list_display_links = ("number",)
+    list_filter = (
+        choice("state", list(STATES), title="state"), text("holder"), text("customer"), text("provider"),
+        choice("problem", ["yes"], title="problem"),
+    )  # fmt: skip
+    search_fields = ("payment",)
+    search_help_text = "The provider's id of the payment or of the checkout"
+    csv_columns = (
+        "number", "state_cell", "target", "holder", "customer_cell", "currency", "amount", "returned", "how", "provider",
+        "payment", "checkout", "problem", "reference", "recorded", "settled", "actor",
+    )  # fmt: skip
+    starts = "A provider is asked for the money of a pack or of an invoice: POST /v1/payment-intents."
+    actions_detail = ("refund", "cancel")
+    fields = (
+        ("state_cell", "target", "holder", "customer_cell"),
+        ("provider", "payment", "checkout", "reference"),
+        ("recorded", "settled", "next_try", "actor"),
+    )
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Return the newest first; those of a holder by their index."""
+        values = cl.values()
+        rows = cl.queryset.filter(holder_id=values["holder"]) if "holder" in values else cl.queryset
+        fits = Q(state=values["state"]) if "state" in values else Q()
+        fits &= Q(provider=values["provider"]) if "provider" in values else Q()
+        fits &= ~Q(error="") if "problem" in values else Q()
+        if "customer" in values:
+            fits &= Q(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+        return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
+
+    def searched(self, word: str) -> Q:
+        """By the provider's ids."""
+        return Q(payment=word) | Q(checkout=word)
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """Give each row what it is for, and what became of it."""
+        found = {each.pk: each for each in reads.intent_rows(list(rows))}
+        for row in rows:
+            row.found = found[row.pk]
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """The intent in sentences, with its refunds and events. The provider is asked first how an open one stands."""
+        refresh(row.pk)
+        row.refresh_from_db()
+        self.prepare([row])
+        return {
+            "title": f"Payment intent {row.pk}",
+            "sentences": _sentences(row.found),
+            "parts": [("Refunds", _refunds_table(row.found)), ("Events", _events_table(row))],
+        }
+
+    @operation("Refund", icon="undo", permission=REFUND_PAYMENTINTENT, url_path="refund")
+    def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Have the provider send money back."""
+        return intent_forms.refund_view(self, request, self.row_of(request, object_id))
+
+    @operation("Cancel", icon="cancel", permission=REFUND_PAYMENTINTENT, url_path="cancel")
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give an open payment up."""
+        return intent_forms.cancel_view(self, request, self.row_of(request, object_id))
+
+
+WORDS = {
+    "requested": "{provider} is to be asked for {amount}.",
+    "waiting": "{provider} waits for the customer to pay {amount}.",
+    "processing": "{provider} is at work on {amount}.",
+    "succeeded": "{amount} is in.",
+    "failed": "{provider} could not take {amount}.",
+    "canceled": "Nobody has paid {amount}, and nobody can any more.",
+}
+
+
+def _sentences(found: IntentRow) -> list[Any]:
+    row = found.row
+    sentences: list[Any] = [WORDS[row.state].format(provider=row.provider, amount=money_text(row.amount_minor, row.currency))]
+    if row.is_canceled and row.state in ("requested", "waiting", "processing"):
+        sentences.append("It is to be given up.")
+    if row.error:
+        sentences.append(f"The last answer: {row.error}")
+    if row.is_unapplied:
+        sentences.append("The invoice did not need the money when it came: refund it.")
+    if row.returned_minor:
+        sentences.append(f"{money_text(row.returned_minor, row.currency)} went back.")
+    if found.purchase:
+        sentences.append(format_html("It made {}.", row_link(Purchase, found.purchase, f"purchase {found.purchase}")))
+    return sentences
+
+
+def _refunds_table(found: IntentRow) -> dict[str, Any]:
+    return table_of(
+        found.refunds,
+        ("State", "state"),
+        ("Id", "refund"),
+        ("Amount", lambda one: money(one.amount_minor, found.row.currency)),
+        ("Reason", "reason"),
+        ("Problem", "error"),
+        ("Actor", "actor"),
+        columns.instant("Recorded", "recorded_at"),
+    )
+
+
+def _events_table(row: PaymentIntent) -> dict[str, Any]:
+    return table_of(
+        ProviderEvent.objects.filter(intent_id=row.pk).order_by("-pk")[:EVENTS_SHOWN],
+        ("Event", "event"),
+        ("Type", "type"),
+        columns.instant("Received", "received_at"),
+    )

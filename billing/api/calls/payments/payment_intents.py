@@ -1,0 +1,116 @@
+"""Calls about payment intents: money that a provider is asked for, and asked to send back."""
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from billing.api.endpoints import (
+    INTENT_PATH,
+    NO_CUSTOMER,
+    NO_INTENT,
+    NO_INVOICE,
+    PAYMENTS,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
+from billing.api.schemas import payment_intents as schemas
+from billing.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
+from billing.payments.collecting import reads
+from billing.payments.collecting.advancing import refresh
+from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+
+
+class PaymentIntents(WriteEndpoint):
+    """Payment intents."""
+
+    collection = "payment-intents"
+    location = "/v1/payment-intents/{id}"
+    get = list_operation(
+        "listPaymentIntents", "List payment intents", "Newest first.", tag=PAYMENTS, path="/v1/payment-intents",
+        query=schemas.PaymentIntentsQuery, shape=schemas.PaymentIntentSerializer, example=schemas.WAITING_INTENT,
+        rows=reads.payment_intents, problems=[NO_CUSTOMER],
+    )  # fmt: skip
+
+    @operation(
+        "createPaymentIntent", "Ask a provider for money",
+        "For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent "
+        "is on record from then on, and the provider is asked right after that; the response shows the intent as recorded. "
+        "Read it for the `url` and the state. When the money is in, the pack's purchase or the invoice's payment is recorded.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(
+            schemas.INTENT_BODY, {"a checkout": schemas.CHECKOUT_EXAMPLE_BODY, "a charge": schemas.CHARGE_EXAMPLE_BODY}
+        ),
+        responses={201: ResponseBody(schemas.PaymentIntentSerializer, schemas.PAYMENT_INTENT, "The intent.")},
+        problems=[NO_INVOICE, NotPayable(invoice=7, state="paid"), InvoiceInCollection(invoice=7, payment_intent=1)],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            made = order_payment.execute(schemas.INTENT_BODY.make(fields | {"actor": self.key.actor}))
+            return 201, schemas.PaymentIntentSerializer.body(reads.payment_intent(made.pk))
+
+        return self.once(request, schemas.INTENT_BODY, act)
+
+
+class OnePaymentIntent(BillingEndpoint):
+    """One payment intent."""
+
+    @operation(
+        "readPaymentIntent", "Read a payment intent",
+        "If it is open, the provider is asked first how it stands, at most every five seconds.",
+        tag=PAYMENTS, scope=BILLING_READ, parameters=[INTENT_PATH],
+        responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.WAITING_INTENT, "The intent.")},
+        problems=[NO_INTENT],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, intent_id: int) -> Response:
+        refresh(intent_id)
+        return json_response(schemas.PaymentIntentSerializer.body(reads.payment_intent(intent_id)))
+
+
+class CancelPaymentIntent(WriteEndpoint):
+    """Gives an open payment intent up."""
+
+    collection = "payment-intent-cancellations"
+    takes_nothing = True
+
+    @operation(
+        "cancelPaymentIntent", "Cancel a payment intent",
+        "The provider is asked to end the checkout or the charge. If the customer has paid in the meantime, the intent succeeds "
+        "all the same: read it.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INTENT_PATH],
+        responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.WAITING_INTENT, "The intent, as it was.")},
+        problems=[NO_INTENT, PaymentIntentClosed(payment_intent=1, state="succeeded")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, intent_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            canceled = cancel_intent(intent=intent_id)
+            return 200, schemas.PaymentIntentSerializer.body(reads.payment_intent(canceled.pk))
+
+        return self.once(request, schemas.CANCELLATION_BODY, act)
+
+
+class PaymentIntentRefunds(WriteEndpoint):
+    """Money of a payment intent that goes back."""
+
+    collection = "payment-intent-refunds"
+    location = "/v1/payment-intents/{payment_intent}"
+
+    @operation(
+        "refundPaymentIntent", "Send money back",
+        "The refund is on record from then on, and the provider is asked to send the money right after that. When it is sent, "
+        "the return of the purchase is recorded, and its unspent credits are revoked.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INTENT_PATH],
+        takes=RequestBody(schemas.PROVIDER_REFUND_BODY, {"a part": schemas.PROVIDER_REFUND_EXAMPLE_BODY}),
+        responses={201: ResponseBody(schemas.ProviderRefundSerializer, schemas.PROVIDER_REFUND, "The refund.")},
+        problems=[NO_INTENT, RefundExceedsIntent(payment_intent=1, refundable_minor=1500)],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, intent_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            named = {"intent": intent_id, "actor": self.key.actor}
+            made = refund_intent.execute(schemas.PROVIDER_REFUND_BODY.make(fields | named))
+            return 201, schemas.ProviderRefundSerializer.body(made)
+
+        return self.once(request, schemas.PROVIDER_REFUND_BODY, act)

@@ -1,0 +1,126 @@
+"""Bodies, queries and examples of the calls about payment intents and their providers."""
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated, Any
+
+from rest_framework import serializers
+
+from billing.api.schemas.request_schemas import OfCustomer
+from billing.payments.collecting.orders import NewCancellation, NewPaymentIntent, NewProviderRefund
+from billing.payments.providers.interface import STATES
+from billing.rating.values import Ref
+from billing.reads.response_fields import minor, text, time, whole
+from ledger.api.kit.reading.queries import ListQuery, QueryInteger
+from ledger.api.kit.writing.rendering import time_text
+from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.records import Shape
+from ledger.values import Choice, Holder
+
+INTENT_BODY = Shape(NewPaymentIntent, without={"actor"})
+CANCELLATION_BODY = Shape(NewCancellation, without={"intent"})
+PROVIDER_REFUND_BODY = Shape(NewProviderRefund, without={"actor", "intent"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentIntentsQuery(ListQuery):
+    """Which payment intents."""
+
+    holder: Annotated[str | None, Holder("Only for this holder's credits.", named="holder_id")] = None
+    customer: OfCustomer = None
+    invoice: Annotated[int | None, QueryInteger("Only of the invoice with this id.", least=1, most=2**63 - 1)] = None
+    pack: Annotated[str | None, Ref("Only for this pack.")] = None
+    state: Annotated[str | None, Choice(STATES, "In this state.")] = None
+
+
+class ProviderRefundSerializer(ResponseSchema):
+    """Money that a provider is asked to send back."""
+
+    id = whole(attrgetter("pk"))
+    payment_intent = whole(attrgetter("intent_id"))
+    state = text(help_text="requested, processing, succeeded or failed.")
+    amount_minor = minor()
+    refund = text(lambda row: row.refund or None, null=True, help_text="The provider's id of the refund.")
+    reason = text()
+    error = text(lambda row: row.error or None, null=True)
+    actor = text()
+    recorded_at = time()
+
+
+class PaymentIntentSerializer(ResponseSchema):
+    """Money that a provider is asked for."""
+
+    id = whole(attrgetter("row.pk"))
+    state = text(
+        attrgetter("row.state"),
+        help_text="requested: recorded here; waiting: the customer must act at `url`; processing: the provider is at work; "
+        "succeeded: the money is in; failed: declined; canceled: given up, or not paid in time.",
+    )
+    provider = text(attrgetter("row.provider"))
+    pack = text(null=True)
+    version = whole(null=True)
+    holder_id = text(attrgetter("row.holder_id"), null=True)
+    invoice = whole(attrgetter("row.invoice_id"), null=True)
+    customer = text(null=True)
+    currency = text(attrgetter("row.currency"))
+    amount_minor = minor(attrgetter("row.amount_minor"))
+    method = text(lambda source: source.row.method or None, null=True)
+    url = text(lambda source: source.row.url or None, null=True, help_text="Where the customer pays or confirms.")
+    checkout = text(lambda source: source.row.checkout or None, null=True, help_text="The provider's id of the checkout.")
+    payment = text(lambda source: source.row.payment or None, null=True, help_text="The provider's id of the payment.")
+    purchase = whole(null=True, help_text="The purchase that it made.")
+    unapplied = computed(
+        serializers.BooleanField(help_text="The money is in, and the invoice did not need it: refund it."),
+        attrgetter("row.is_unapplied"),
+    )
+    returned_minor = minor(attrgetter("row.returned_minor"), help_text="Refunded or disputed, in minor units.")
+    refunds = computed(ProviderRefundSerializer(many=True), attrgetter("refunds"))
+    error = text(lambda source: source.row.error or None, null=True)
+    next_try_at = computed(serializers.CharField(allow_null=True), attrgetter("row.due_at"), as_text=time_text)
+    reference = text(attrgetter("row.reference"))
+    actor = text(attrgetter("row.actor"))
+    recorded_at = computed(serializers.CharField(), attrgetter("row.recorded_at"), as_text=time_text)
+
+
+class PaymentMethodSerializer(ResponseSchema):
+    """A saved method of a customer."""
+
+    id = text()
+    provider = text(help_text="Who keeps it.")
+    text = text(help_text="As a person recognises it.")
+
+
+class PaymentMethodsSerializer(ResponseSchema):
+    """The saved methods of a customer."""
+
+    results = PaymentMethodSerializer(many=True)
+
+
+class ReceivedEventSerializer(ResponseSchema):
+    """An event of a provider that is on record."""
+
+    is_new = serializers.BooleanField(help_text="False if it was on record before.")
+
+
+# Examples --------------------------------------------------------------------------------------------
+
+CHECKOUT_EXAMPLE_BODY: dict[str, Any] = {
+    "pack": "starter", "holder_id": "customer-42", "return_url": "https://shop.example/credits",
+}  # fmt: skip
+CHARGE_EXAMPLE_BODY: dict[str, Any] = {"invoice": 7, "method": "pm_1Qx7"}
+PROVIDER_REFUND_EXAMPLE_BODY: dict[str, Any] = {"amount_minor": 500, "reason": "Not as agreed"}
+PROVIDER_REFUND: dict[str, Any] = {
+    "id": 1, "payment_intent": 1, "state": "requested", "amount_minor": 500, "refund": None, "reason": "Not as agreed",
+    "error": None, "actor": "key:shop", "recorded_at": "2026-01-20T08:00:00.000000Z",
+}  # fmt: skip
+PAYMENT_INTENT: dict[str, Any] = {
+    "id": 1, "state": "requested", "provider": "stripe", "pack": "starter", "version": 1, "holder_id": "customer-42",
+    "invoice": None, "customer": None, "currency": "EUR", "amount_minor": 2000, "method": None, "url": None, "checkout": None,
+    "payment": None, "purchase": None, "unapplied": False, "returned_minor": 0, "refunds": [], "error": None,
+    "next_try_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
+    "recorded_at": "2026-01-14T09:30:00.123456Z",
+}  # fmt: skip
+WAITING_INTENT: dict[str, Any] = {
+    **PAYMENT_INTENT, "state": "waiting", "checkout": "cs_test_a1", "url": "https://checkout.stripe.com/c/pay/cs_test_a1",
+}  # fmt: skip
+METHODS: dict[str, Any] = {"results": [{"id": "pm_1Qx7", "provider": "stripe", "text": "Visa …4242, 8/2030"}]}

@@ -1,0 +1,40 @@
+"""The laws of payment intents: what succeeded has its purchase, what did not has none, and nothing open is forgotten."""
+
+from typing import Final
+
+PROVIDER_LAWS: Final = {
+    "payment that succeeded without its purchase": """
+        SELECT format('payment intent %s', i.id) FROM billing_paymentintent AS i
+        WHERE i.state = 'succeeded' AND i.pack_id IS NOT NULL AND NOT EXISTS (
+            SELECT FROM billing_purchase AS p
+            WHERE p.provider = i.provider AND p.payment = i.payment AND p.holder_id = i.holder_id AND p.pack_id = i.pack_id
+                AND (p.paid_minor, p.currency) = (i.amount_minor, i.currency))
+    """,
+    "purchase of a payment that did not succeed": """
+        SELECT format('payment intent %s: purchase %s', i.id, p.id)
+        FROM billing_paymentintent AS i JOIN billing_purchase AS p ON p.provider = i.provider AND p.payment = i.payment
+        WHERE i.state <> 'succeeded' AND i.payment <> ''
+    """,
+    "payment that succeeded without its transition": """
+        SELECT format('payment intent %s of invoice %s', i.id, i.invoice_id) FROM billing_paymentintent AS i
+        WHERE i.state = 'succeeded' AND i.invoice_id IS NOT NULL AND NOT i.is_unapplied AND NOT EXISTS (
+            SELECT FROM billing_transition AS t
+            WHERE t.invoice_id = i.invoice_id AND t.kind = 'pay' AND t.actor = 'provider:' || i.provider
+                AND t.reason = 'Payment ' || i.payment)
+    """,
+    "open payment that nobody asks about": """
+        SELECT format('payment intent %s', id) FROM billing_paymentintent
+        WHERE state IN ('requested', 'waiting', 'processing') AND due_at IS NULL
+        UNION ALL
+        SELECT format('refund %s of payment intent %s', id, intent_id) FROM billing_providerrefund
+        WHERE state IN ('requested', 'processing') AND due_at IS NULL
+        UNION ALL
+        SELECT format('event %s of %s', event, provider) FROM billing_providerevent WHERE handled_at IS NULL AND due_at IS NULL
+    """,
+    "more is to be refunded than was paid": """
+        SELECT format('payment intent %s', i.id)
+        FROM billing_paymentintent AS i JOIN billing_providerrefund AS r ON r.intent_id = i.id
+        WHERE r.state <> 'failed' GROUP BY i.id HAVING sum(r.amount_minor) > i.amount_minor
+    """,
+}
+"""The name of a finding and its query; each row is a finding in words."""

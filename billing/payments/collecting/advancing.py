@@ -1,0 +1,312 @@
+"""Takes payment intents and refunds further: sends what is to be sent, asks how it stands, and applies what is found.
+
+Note [Ask, then apply]
+    The provider is asked without a transaction and without a lock; what it says is applied in one transaction under the lock of
+    the intent. An event decides nothing but that it is time to ask. So events may come in any order, late, twice or never, and a
+    process may end anywhere: the intent is due again, and the next process asks. What was applied once is not applied again,
+    because a purchase is named by its payment, and a return by its refund or dispute.
+"""
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from django.db import Error, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from billing.documents import transitions
+from billing.errors import AlreadyExists, ProviderRefused, ReturnExceedsPurchase
+from billing.models import Customer, Invoice, Pack, PaymentIntent, ProviderCustomer, ProviderRefund, Purchase, PurchaseReturn
+from billing.models.payments import OPEN_INTENT
+from billing.payments.providers.configured import provider
+from billing.payments.providers.interface import (
+    CANCELED,
+    FAILED,
+    PROCESSING,
+    REQUESTED,
+    SUCCEEDED,
+    Found,
+    MoneyBack,
+    Order,
+    Provider,
+)
+from billing.payments.purchases.recording import record_purchase, record_return
+from ledger.database.lock_names import PAYMENT_INTENT
+from ledger.database.transactions import locked_transaction
+from ledger.errors import LedgerError, Misuse
+
+log = logging.getLogger(__name__)
+
+LEASE_S: Final = 60
+"""For how long other processes leave an intent to the one that asks about it."""
+FIRST_WAIT_S: Final = 5
+LONGEST_WAIT_S: Final = 3600
+FRESH_S: Final = 5
+"""For how long a reader is content with the last answer."""
+Kind = PurchaseReturn.Kind
+
+
+# Payment intents -------------------------------------------------------------------------------------
+
+
+def advance(intent_id: int, *, now: bool = False) -> bool:
+    """Take an intent a step further, if it is due and no other process has it; return whether that failed.
+
+    See Note [Ask, then apply].
+
+    Args:
+        now: ask even if it is not due, because there is news.
+    """
+    intent = _lease(PaymentIntent, intent_id, now=now)
+    return intent is not None and not _tried(PaymentIntent, intent_id, lambda: _advance(intent))
+
+
+def refresh(intent_id: int) -> None:
+    """Ask about an open intent for a reader, unless the last answer is fresh."""
+    fresh = timezone.now() - timedelta(seconds=FRESH_S)
+    if PaymentIntent.objects.filter(pk=intent_id, state__in=OPEN_INTENT).exclude(asked_at__gt=fresh).exists():
+        advance(intent_id, now=True)
+
+
+def _advance(intent: PaymentIntent) -> None:
+    adapter = provider(intent.provider)
+    try:
+        found = _next(intent, adapter, _order_of(intent, adapter))
+    except ProviderRefused as refused:
+        if PaymentIntent.objects.filter(pk=intent.pk).exclude(checkout="", payment="").exists():
+            raise
+        found = Found(state=FAILED, error=refused.facts["why"])
+    apply(intent.pk, found)
+
+
+def _next(intent: PaymentIntent, adapter: Provider, order: Order) -> Found:
+    """Ask what comes next, and return how the order stands then."""
+    if not order.checkout and not order.payment:
+        if intent.is_canceled:
+            # What a lost answer made, nobody can pay: its address was never shown, and a charge is not confirmed.
+            return Found(state=CANCELED)
+        found = adapter.start(order)
+        intent = _remember(intent.pk, found)
+        order = replace(order, checkout=found.checkout, payment=found.payment)
+        if not intent.is_canceled and order.method:
+            return _confirm(adapter, order)
+        if not intent.is_canceled:
+            return found
+    if intent.is_canceled:
+        with suppress(ProviderRefused):  # it is over: find says how
+            adapter.cancel(order)
+        return adapter.find(order)
+    found = adapter.find(order)
+    return _confirm(adapter, order) if found.state == REQUESTED and order.method else found
+
+
+def _confirm(adapter: Provider, order: Order) -> Found:
+    """Confirm a charge; a charge that the provider refuses to confirm takes no money."""
+    try:
+        return adapter.start(order)
+    except ProviderRefused as refused:
+        found = adapter.find(order)
+        return replace(found, state=FAILED, error=refused.facts["why"]) if found.state == REQUESTED else found
+
+
+def _remember(intent_id: int, found: Found) -> PaymentIntent:
+    """Put the provider's ids on record before anything further is asked, and return the intent as it is then."""
+    with locked_transaction(PAYMENT_INTENT(str(intent_id))):
+        PaymentIntent.objects.filter(pk=intent_id).update(checkout=found.checkout, payment=found.payment)
+        return PaymentIntent.objects.get(pk=intent_id)
+
+
+def _order_of(intent: PaymentIntent, adapter: Provider) -> Order:
+    needs_buyer = bool(intent.method or intent.saves_method)
+    title = f"Invoice {Invoice.objects.values_list('number', flat=True).get(pk=intent.invoice_id)}" if intent.invoice_id else ""
+    return Order(
+        key=intent.key,
+        amount_minor=intent.amount_minor,
+        currency=intent.currency,
+        title=title or _pack_of(intent).name,
+        buyer=buyer_of(adapter, intent.customer_id) if needs_buyer and intent.customer_id else "",
+        method=intent.method,
+        is_present=intent.customer_present,
+        return_url=intent.return_url,
+        saves_method=intent.saves_method,
+        checkout=intent.checkout,
+        payment=intent.payment,
+    )
+
+
+def buyer_of(adapter: Provider, customer_id: int) -> str:
+    """Return the provider's id of a customer; make a customer with the provider if there is none. Raises: as `Provider.start`."""
+    known = ProviderCustomer.objects.filter(provider=adapter.name, customer_id=customer_id).first()
+    if known is None:
+        ref = adapter.make_buyer(Customer.objects.values_list("ref", flat=True).get(pk=customer_id))
+        known, _ = ProviderCustomer.objects.get_or_create(
+            provider=adapter.name, customer_id=customer_id, defaults={"provider_id": ref}
+        )
+    return known.provider_id
+
+
+def apply(intent_id: int, found: Found) -> None:
+    """Apply how an intent stands with the provider; or raise and write nothing.
+
+    Raises:
+        LedgerError: a purchase, transition or lock refused it; try again.
+    """
+    with locked_transaction(PAYMENT_INTENT(str(intent_id))):
+        intent = PaymentIntent.objects.get(pk=intent_id)
+        intent.checkout, intent.payment = found.checkout or intent.checkout, found.payment or intent.payment
+        if intent.state != SUCCEEDED:
+            intent.state, intent.url, intent.error = found.state, found.url, found.error[:500]
+            if found.state == SUCCEEDED:
+                _collect(intent, found)
+        if intent.state == SUCCEEDED:
+            _apply_money_back(intent, found)
+        intent.due_at = _due_at(intent) if intent.state in OPEN_INTENT else None
+        intent.save(update_fields=[name for name in PaymentIntent.CHANGES if name not in ("asked_at", "tries", "is_canceled")])
+
+
+def _due_at(row: Any) -> Any:
+    return timezone.now() + timedelta(seconds=min(FIRST_WAIT_S * 2 ** min(row.tries, 20), LONGEST_WAIT_S))
+
+
+def _pack_of(intent: PaymentIntent) -> Pack:
+    assert intent.pack_id is not None
+    return Pack.objects.get(pk=intent.pack_id)
+
+
+def _collect(intent: PaymentIntent, found: Found) -> None:
+    """The money is in: record the purchase, or pay the invoice."""
+    if (found.received_minor, found.currency) != (intent.amount_minor, intent.currency):
+        intent.state = PROCESSING
+        intent.error = f"the provider received {found.received_minor} {found.currency} in minor units"
+        return
+    intent.settled_at = timezone.now()
+    if intent.invoice_id is None:
+        assert intent.holder_id is not None
+        pack = _pack_of(intent)
+        record_purchase(
+            pack=pack.code,
+            version=pack.version,
+            holder_id=intent.holder_id,
+            customer=Customer.objects.get(pk=intent.customer_id).ref if intent.customer_id else None,
+            provider=intent.provider,
+            payment=intent.payment,
+            paid_minor=intent.amount_minor,
+            reference=intent.reference,
+            actor=intent.actor,
+        )
+        return
+    invoice = Invoice.objects.get(pk=intent.invoice_id)
+    if invoice.state in (Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE) and invoice.amount_due_minor == intent.amount_minor:
+        actor, reason = f"provider:{intent.provider}", f"Payment {intent.payment}"
+        transitions.apply_in(invoice_id=invoice.pk, kind="pay", actor=actor, reason=reason)
+    else:
+        intent.is_unapplied = True
+
+
+# Money that goes back --------------------------------------------------------------------------------
+
+
+def _apply_money_back(intent: PaymentIntent, found: Found) -> None:
+    for refund in found.refunds:
+        asked = (
+            ProviderRefund.objects.filter(intent_id=intent.pk, key=refund.key) if refund.key else ProviderRefund.objects.none()
+        )
+        if refund.is_final:
+            _return(intent, Kind.REFUND, refund, next(iter(asked.values_list("reason", flat=True)), ""))
+            asked.update(state=SUCCEEDED, refund=refund.id, due_at=None, error="")
+        elif refund.is_failed:
+            failed = asked.exclude(state=SUCCEEDED)
+            failed.update(state=FAILED, refund=refund.id, due_at=None, error="the provider could not send it")
+        else:
+            asked.filter(state=REQUESTED).update(state=PROCESSING, refund=refund.id)
+    for dispute in found.disputes:
+        _return(intent, Kind.DISPUTE, dispute)
+        if dispute.is_won:
+            _return(intent, Kind.REINSTATED, dispute)
+    purchase = purchase_of(intent)
+    intent.returned_minor = _returned_minor(found) if purchase is None else returned_minor_of(purchase)
+
+
+def purchase_of(intent: PaymentIntent) -> Purchase | None:
+    """Return the purchase that an intent made."""
+    return Purchase.objects.filter(provider=intent.provider, payment=intent.payment).first() if intent.payment else None
+
+
+def _return(intent: PaymentIntent, kind: str, back: MoneyBack, reason: str = "") -> None:
+    """Record it for the purchase that the intent made, once."""
+    purchase = purchase_of(intent)
+    if purchase is None:
+        return
+    amount = None if kind == Kind.REINSTATED else back.amount_minor
+    try:
+        with transaction.atomic():
+            record_return(
+                purchase=purchase.pk,
+                kind=kind,
+                payment=back.id,
+                amount_minor=amount,
+                reason=reason,
+                actor=f"provider:{intent.provider}",
+            )
+    except (ReturnExceedsPurchase, AlreadyExists) as error:
+        intent.error = f"{kind} {back.id} of {back.amount_minor}: {error.title}"[:500]
+
+
+def returned_minor_of(purchase: Purchase) -> int:
+    """Return the money of a purchase that went back, also what was recorded by hand."""
+    return sum(one.signed_minor for one in PurchaseReturn.objects.filter(purchase_id=purchase.pk))
+
+
+def _returned_minor(found: Found) -> int:
+    refunds = sum(one.amount_minor for one in found.refunds if one.is_final)
+    return refunds + sum(one.amount_minor for one in found.disputes if not one.is_won)
+
+
+def send_refund(refund_id: int) -> bool:
+    """Ask the provider to send money back, if that is due; return whether that failed."""
+    refund = _lease(ProviderRefund, refund_id)
+    return refund is not None and not _tried(ProviderRefund, refund_id, lambda: _send_refund(refund))
+
+
+def _send_refund(refund: ProviderRefund) -> None:
+    intent = PaymentIntent.objects.get(pk=refund.intent_id)
+    adapter = provider(intent.provider)
+    try:
+        adapter.refund(intent.payment, refund.amount_minor, intent.currency, refund.key)
+    except ProviderRefused as refused:
+        ProviderRefund.objects.filter(pk=refund.pk).update(state=FAILED, error=refused.facts["why"][:500], due_at=None)
+        return
+    # It stays due until the provider says that the money went back.
+    ProviderRefund.objects.filter(pk=refund.pk, state=REQUESTED).update(state=PROCESSING, due_at=_due_at(refund), error="")
+    apply(intent.pk, adapter.find(_order_of(intent, adapter)))
+
+
+# Both ------------------------------------------------------------------------------------------------
+
+
+def _lease(model: Any, pk: int, *, now: bool = False) -> Any:
+    """Take a row that is due, so that no other process asks at the same time; return None if there is no such row."""
+    at = timezone.now()
+    due = model.objects.filter(pk=pk) if now else model.objects.filter(pk=pk, due_at__lte=at)
+    taken = due.update(due_at=at + timedelta(seconds=LEASE_S), asked_at=at, tries=F("tries") + 1)
+    return model.objects.get(pk=pk) if taken else None
+
+
+def _tried(model: Any, pk: int, act: Callable[[], None]) -> bool:
+    """Act; if that fails, note why, and when to try again; return whether it succeeded."""
+    try:
+        act()
+    except Misuse:
+        raise
+    except (LedgerError, Error) as error:
+        log.info("%s %s: %s: %s", model.__name__, pk, type(error).__name__, error)
+        with suppress(Error):
+            row = model.objects.get(pk=pk)
+            text = f"{getattr(error, 'code', type(error).__name__)}: {str(error).strip()}"[:500]
+            model.objects.filter(pk=pk, due_at__isnull=False).update(due_at=_due_at(row), error=text)
+        return False
+    return True

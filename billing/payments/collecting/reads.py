@@ -1,0 +1,93 @@
+"""Payment intents, for showing."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from billing.models import Customer, Pack, PaymentIntent, ProviderRefund, Purchase
+from billing.models.columns import first_of
+from billing.reads.pages import page
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRow:
+    """A payment intent with what it is for, and what became of it."""
+
+    row: PaymentIntent
+    pack_row: Pack | None
+    customer: str | None
+    purchase: int | None
+    refunds: Sequence[ProviderRefund]
+
+    @property
+    def pk(self) -> int:
+        """The id."""
+        return self.row.pk
+
+    @property
+    def pack(self) -> str | None:
+        """The ref of the pack."""
+        return self.pack_row.code if self.pack_row else None
+
+    @property
+    def version(self) -> int | None:
+        """The version of the pack."""
+        return self.pack_row.version if self.pack_row else None
+
+
+def payment_intent(intent_id: int) -> IntentRow:
+    """Return the payment intent of that id.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    [found] = intent_rows([first_of(PaymentIntent.objects.filter(pk=intent_id), "payment intent", intent_id)])
+    return found
+
+
+def payment_intents(
+    *,
+    holder: str | None = None,
+    customer: str | None = None,
+    invoice: int | None = None,
+    pack: str | None = None,
+    state: str | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[IntentRow]:
+    """Return payment intents, the newest first, by keyset on the id.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    filters: dict[str, Any] = {"holder_id": holder, "invoice_id": invoice, "state": state}
+    if customer is not None:
+        filters["customer_id"] = first_of(Customer.objects.filter(ref=customer), "customer", customer).pk
+    rows = PaymentIntent.objects.filter(**{name: value for name, value in filters.items() if value is not None})
+    if pack is not None:
+        rows = rows.filter(pack_id__in=Pack.objects.filter(code=pack).values("pk"))
+    return intent_rows(page(rows, before=before, after=after, limit=limit))
+
+
+def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
+    """Return the payment intents with what became of them, by a few queries."""
+    packs: dict[int | None, Pack] = dict(Pack.objects.in_bulk({row.pack_id for row in rows if row.pack_id}))
+    customers: dict[int | None, str] = dict(
+        Customer.objects.filter(pk__in={row.customer_id for row in rows}).values_list("pk", "ref")
+    )
+    made = Purchase.objects.filter(payment__in={row.payment for row in rows if row.payment})
+    purchases = {(provider, payment): pk for pk, provider, payment in made.values_list("pk", "provider", "payment")}
+    refunds: dict[int, list[ProviderRefund]] = {}
+    for refund in ProviderRefund.objects.filter(intent_id__in=[row.pk for row in rows]).order_by("pk"):
+        refunds.setdefault(refund.intent_id, []).append(refund)
+    return [
+        IntentRow(
+            row,
+            packs.get(row.pack_id),
+            customers.get(row.customer_id),
+            purchases.get((row.provider, row.payment)),
+            refunds.get(row.pk, ()),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,1 @@
+"""Who takes money: the interface of a provider, and its implementations."""

@@ -1,0 +1,72 @@
+"""The providers that this deployment has, by settings.PAYMENT_PROVIDERS: `{"stripe": {"api_key": …, "event_secret": …}}`."""
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
+from billing.payments.providers.interface import STRIPE, Provider
+from ledger.errors import Invalid
+
+KNOWN: Final = {STRIPE: ("stripe", ("api_key", "event_secret"), ("api_base",))}
+"""By name: the package that it needs, and the settings that it must and may have."""
+
+
+def provider(name: str, pointer: str = "/provider") -> Provider:
+    """Return a provider by its name.
+
+    Raises:
+        Invalid: this deployment does not have it.
+    """
+    if not is_configured(name):
+        detail = f"this deployment has no provider {name!r}"
+        raise Invalid(pointer=pointer, rule="configured", detail=detail)
+    return _made(name)
+
+
+def is_configured(name: str) -> bool:
+    """Return whether this deployment has the provider."""
+    return name in given() and not _complaints(name)
+
+
+@cache
+def _made(name: str) -> Provider:
+    # The package of a provider is optional.
+    from billing.payments.providers.stripe_payments import StripeProvider
+
+    return StripeProvider(**given()[name])
+
+
+def given() -> dict[str, Any]:
+    """Return the settings of each provider."""
+    return getattr(settings, "PAYMENT_PROVIDERS", {})
+
+
+def check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Report a provider that is unknown, lacks a setting (billing.E002), or whose package is not installed (E003)."""
+    return [message for name in given() for message in _complaints(name)]
+
+
+def _complaints(name: str) -> list[CheckMessage]:
+    if name not in KNOWN:
+        what = f"settings.PAYMENT_PROVIDERS has {name!r}; known are {', '.join(KNOWN)}."
+        return [Error(what, id="billing.E002")]
+    package, required, optional = KNOWN[name]
+    found: list[CheckMessage] = []
+    if set(given()[name]) - {*required, *optional} or not all(given()[name].get(each) for each in required):
+        what = f"settings.PAYMENT_PROVIDERS[{name!r}] must have {' and '.join(required)}, and may have {' and '.join(optional)}."
+        found.append(Error(what, id="billing.E002"))
+    if find_spec(package) is None:
+        hint = 'pip install "credit-ledger[payments]" installs it.'
+        found.append(Error(f"The provider {name!r} needs the package {package!r}.", hint=hint, id="billing.E003"))
+    return found
+
+
+@receiver(setting_changed)
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "PAYMENT_PROVIDERS":
+        _made.cache_clear()

@@ -1,0 +1,202 @@
+"""Payment intents over REST and in the admin: recorded once, refused by field, canceled, refunded; signed events."""
+
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
+from billing.payments.collecting.advancing import advance, send_refund
+from billing.payments.collecting.orders import order_payment
+from billing.payments.providers.configured import check_providers
+from billing.testing import CustomerFactory, PackFactory
+from tests.billing.admin.conftest import client
+from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
+from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
+from tests.billing.payments.test_stripe import URL, charge, checkout, stripe
+from tests.ledger.admin.admin_site import operator
+from tests.ledger.api.conftest import ApiClient
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
+__all__ = ["client", "stripe"]
+
+INTENTS = "/v1/payment-intents"
+
+
+@pytest.fixture
+def aged() -> Any:
+    """Let the last answers of the provider no longer be fresh."""
+    return lambda: PaymentIntent.objects.update(asked_at=timezone.now() - timedelta(minutes=1))
+
+
+def test_a_checkout_over_rest_is_recorded_once_and_read_with_its_address(api: ApiClient, stripe: StripeDouble, aged: Any) -> None:
+    pack, customer = PackFactory(), CustomerFactory()
+    body = {"pack": pack.code, "holder_id": "ada", "customer": customer.ref, "return_url": URL, "saves_method": True}
+    made = api.post(INTENTS, body, key="one")
+    assert (made.status_code, made["Location"]) == (201, f"{INTENTS}/{made.json()['id']}")
+    assert (made.json()["state"], made.json()["url"], made.json()["actor"]) == ("requested", None, "key:shop")
+    again = api.post(INTENTS, body, key="one")
+    assert (again.content, again["Idempotency-Replayed"]) == (made.content, "true")
+    read = api.get(made["Location"]).json()
+    assert (read["state"], read["url"].startswith("https://checkout.example/")) == ("waiting", True)
+    stripe.pay(read["checkout"])
+    aged()
+    paid = api.get(made["Location"]).json()
+    assert (paid["state"], paid["url"], paid["next_try_at"], paid["error"]) == ("succeeded", None, None, None)
+    assert api.get(f"/v1/purchases/{paid['purchase']}").json()["state"] == "granted"
+    for query, count in (
+        ("holder_id=ada", 1), (f"customer={customer.ref}", 1), ("state=waiting", 0), (f"pack={pack.code}", 1), ("invoice=7", 0),
+    ):  # fmt: skip
+        assert len(api.get(f"{INTENTS}?{query}").json()["results"]) == count, query
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"pack": "none"}, "/pack"),
+        ({"version": 9}, "/version"),
+        ({"customer": "none"}, "/customer"),
+        ({"return_url": None}, "/return_url"),
+        ({"return_url": "javascript:alert(1)"}, "/return_url"),
+        ({"method": "pm_1"}, "/customer"),
+        ({"saves_method": True}, "/customer"),
+        ({"provider": "none"}, "/provider"),
+        ({"amount_minor": 5}, "/amount_minor"),
+        ({"invoice": 7}, ""),
+    ],
+)
+def test_bad_fields_are_refused_and_nothing_is_written(
+    api: ApiClient, stripe: StripeDouble, change: dict[str, Any], pointer: str
+) -> None:
+    body = {"pack": PackFactory().code, "holder_id": "ada", "return_url": URL} | change
+    response = api.post(INTENTS, body)
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["pointer"].startswith(pointer)
+    assert (PaymentIntent.objects.count(), stripe.asked.total()) == (0, 0)
+
+
+def test_without_a_provider_nothing_is_recorded(api: ApiClient, settings: Any) -> None:
+    settings.PAYMENT_PROVIDERS = {}
+    body = {"pack": PackFactory().code, "holder_id": "ada", "return_url": URL}
+    assert api.post(INTENTS, body).json()["errors"][0]["pointer"] == "/provider"
+    assert Client().post("/v1/providers/stripe/events", b"{}", content_type="application/json").status_code == 404
+    assert PaymentIntent.objects.count() == 0
+
+
+def test_what_a_provider_lacks_is_named_by_the_checks(settings: Any) -> None:
+    settings.PAYMENT_PROVIDERS = {"stripe": {"api_key": "sk"}, "other": {}}
+    assert [found.id for found in check_providers(None)] == ["billing.E002", "billing.E002"]
+
+
+def test_a_dry_run_asks_nobody(api: ApiClient, stripe: StripeDouble) -> None:
+    body = {"pack": PackFactory().code, "holder_id": "ada", "return_url": URL}
+    assert api.post(f"{INTENTS}?dry_run=true", body).json()["amount_minor"] == 2000
+    assert (PaymentIntent.objects.count(), stripe.asked.total()) == (0, 0)
+
+
+def test_cancel_and_refund_over_rest(api: ApiClient, stripe: StripeDouble, aged: Any) -> None:
+    waiting, paid = checkout(), charge(OK)
+    assert api.post(f"{INTENTS}/{waiting.pk}/cancel", {}).status_code == 200
+    aged()
+    assert api.get(f"{INTENTS}/{waiting.pk}").json()["state"] == "canceled"
+    closed = api.post(f"{INTENTS}/{paid.pk}/cancel", {})
+    assert (closed.status_code, closed.json()["state"]) == (409, "succeeded")
+    made = api.post(f"{INTENTS}/{paid.pk}/refunds", {"amount_minor": 500, "reason": "Half"})
+    assert (made.status_code, made.json()["state"]) == (201, "requested")
+    send_refund(made.json()["id"])
+    read = api.get(f"{INTENTS}/{paid.pk}").json()
+    assert (read["returned_minor"], read["refunds"][0]["state"]) == (500, "succeeded")
+    too_much = api.post(f"{INTENTS}/{paid.pk}/refunds", {"amount_minor": 1501})
+    assert (too_much.status_code, too_much.json()["refundable_minor"]) == (409, 1500)
+    assert api.post(f"{INTENTS}/999999/refunds", {}).status_code == 404
+    assert ProviderRefund.objects.count() == 1
+
+
+def test_saved_methods_are_listed_and_forgotten(api: ApiClient, stripe: StripeDouble) -> None:
+    customer = CustomerFactory()
+    url = f"/v1/customers/{customer.ref}/payment-methods"
+    assert api.get(url).json() == {"results": []}
+    order = order_payment(pack=PackFactory().code, holder_id="ada", customer=customer.ref, return_url=URL, saves_method=True)
+    advance(order.pk)
+    assert api.get(url).json() == {"results": [{"id": OK, "provider": "stripe", "text": "Visa …4242, 8/2030"}]}
+    assert api.delete(f"{url}/{OK}?dry_run=true").json() == {"results": []}
+    assert stripe.asked["POST payment_methods/detach"] == 0
+    assert api.delete(f"{url}/{OK}").json() == {"results": []}
+    assert stripe.asked["POST payment_methods/detach"] == 1
+    assert api.delete(f"{url}/pm_none").status_code == 404
+    assert api.get("/v1/customers/none/payment-methods").status_code == 404
+    stripe.fault = {"GET /v1/payment_methods": "down"}
+    assert (api.get(url).status_code, api.get(url).json()["outcome"]) == (503, "not_executed")
+
+
+def test_an_event_needs_a_signature_and_no_key(stripe: StripeDouble) -> None:
+    payment = checkout()
+    body, signature = stripe.event("checkout.session.completed", payment.checkout, event_id="evt_1")
+
+    def send(content: bytes, header: str) -> Any:
+        return Client().post(
+            "/v1/providers/stripe/events", content, content_type="application/json", headers={"Stripe-Signature": header}
+        )
+
+    assert (send(body, signature).json(), send(body, signature).json()) == ({"is_new": True}, {"is_new": False})
+    for content, header in ((body, "t=1,v1=00"), (body + b" ", signature), (b"", signature), (body, "")):
+        assert send(content, header).status_code == 400
+    assert send(b"x" * 300_000, signature).status_code == 413
+    assert ProviderEvent.objects.count() == 1
+
+
+@pytest.mark.parametrize("path", [INTENTS, f"{INTENTS}/1/cancel", f"{INTENTS}/1/refunds"])
+def test_writing_needs_the_scope(make_api: Any, path: str) -> None:
+    assert make_api("billing:read", name="reader").post(path, {}).status_code == 403
+
+
+def test_the_command_takes_further_what_is_due(stripe: StripeDouble) -> None:
+    made = order_payment(pack=PackFactory().code, holder_id="ada", customer=CustomerFactory().ref, method=OK)
+    out = StringIO()
+    call_command("collect_payments", "--dry-run", stdout=out)
+    assert "0 events, 1 payments and 0 refunds due" in out.getvalue()
+    assert not stripe.asked
+    call_command("collect_payments", "--format", "json", stdout=StringIO())
+    made.refresh_from_db()
+    assert (made.state, Purchase.objects.count()) == ("succeeded", 1)
+    stripe.fault = {"POST /v1/payment_intents": "down"}
+    order_payment(pack=PackFactory().code, holder_id="ada", customer=CustomerFactory().ref, method=OK)
+    with pytest.raises(SystemExit) as ended:
+        call_command("collect_payments", stdout=StringIO())
+    assert ended.value.code == 3
+
+
+# The admin -------------------------------------------------------------------------------------------
+
+PAGES = "/admin/billing/paymentintent"
+
+
+def test_the_pages_show_an_intent_and_refund_or_cancel_it(client: Any, stripe: StripeDouble) -> None:
+    paid, waiting, failed = charge(OK), checkout("bob"), charge(DECLINED, "eve")
+    values = {"amount_minor": "500", "reason": "Half"}
+    assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", values).status_code == 302
+    send_refund(ProviderRefund.objects.get().pk)
+    shown = text_of_response(client.get(f"{PAGES}/{paid.pk}/change/"))
+    for sentence in ("20.00 EUR is in.", "5.00 EUR went back.", "It made purchase", "Half"):
+        assert sentence in shown
+    assert send_both_steps(client, f"{PAGES}/{waiting.pk}/cancel/", {}).status_code == 302
+    advance(waiting.pk)
+    assert "nobody can any more" in text_of_response(client.get(f"{PAGES}/{waiting.pk}/change/"))
+    assert "card_declined" in text_of_response(client.get(f"{PAGES}/{failed.pk}/change/"))
+    for query, found in (
+        ("", {paid, waiting, failed}), ("holder=ada", {paid}), ("state=failed", {failed}), (f"q={paid.payment}", {paid}),
+    ):  # fmt: skip
+        rows = client.get(f"{PAGES}/?{query}").context_data["cl"].result_list
+        assert {row.pk for row in rows} == {row.pk for row in found}, query
+
+
+def test_only_those_who_may_refund(stripe: StripeDouble) -> None:
+    paid = charge(OK)
+    reader = operator("billing.view_paymentintent", name="reader")
+    assert reader.get(f"{PAGES}/{paid.pk}/change/").status_code == 200
+    for what in ("refund", "cancel"):
+        assert reader.get(f"{PAGES}/{paid.pk}/{what}/").status_code == 403

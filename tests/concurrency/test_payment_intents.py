@@ -1,0 +1,154 @@
+"""Two requests about one payment at the same time, and processes that are killed while Stripe is asked: it is charged once."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import IntegrityError
+from django.utils import timezone
+
+from billing.errors import InvoiceInCollection, RefundExceedsIntent
+from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
+from billing.payments.collecting import advancing, events, orders
+from billing.payments.collecting.advancing import advance
+from billing.payments.collecting.orders import order_payment, refund_intent
+from billing.payments.providers.configured import provider
+from billing.payments.purchases.due import settle_due
+from billing.testing import CustomerFactory, PackFactory
+from ledger.testing import unique
+from tests.billing.documents.test_one_off_invoices import issued
+from tests.billing.payments.stripe_double import OK, SECRET, StripeDouble, serving
+from tests.concurrency.test_purchases import _unlocked, grants, meet
+from tests.conftest import database_url
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+URL = "https://shop.example/credits"
+ADVANCE = """
+import sys
+import django
+django.setup()
+from billing.payments.collecting.advancing import advance
+print(advance(int(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def stripe(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
+    """A double; what is recorded is not asked about at once, so that each test says when."""
+    double = StripeDouble()
+    monkeypatch.setattr(orders, "advance", lambda intent_id: None)
+    monkeypatch.setattr(orders, "send_refund", lambda refund_id: None)
+    with serving(double) as address:
+        settings.PAYMENT_PROVIDERS = {"stripe": {"api_key": "sk_test_x", "event_secret": SECRET, "api_base": address}}
+        yield double
+        provider("stripe").close()  # type: ignore[attr-defined]
+    assert all(count == 1 for count in double.taken.values())
+
+
+def charge() -> PaymentIntent:
+    """A recorded charge about which nobody was asked."""
+    return order_payment(pack=PackFactory(bonus=0).code, holder_id=unique("holder"), customer=CustomerFactory().ref, method=OK)
+
+
+def test_two_processes_that_ask_at_the_same_time_charge_and_grant_once(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = charge()
+    meet(monkeypatch, advancing, "apply")
+    run_threads(lambda _: advance(made.pk, now=True), 2)
+    made.refresh_from_db()
+    assert (made.state, stripe.taken.total(), grants(made.holder_id or "")) == ("succeeded", 1, [1000])
+    assert Purchase.objects.filter(provider="stripe", payment=made.payment).count() == 1
+
+
+@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+def test_two_refunds_at_the_same_time_ask_back_no_more_than_was_paid(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    made = charge()
+    advance(made.pk)
+    if not is_locked:
+        monkeypatch.setattr(orders, "locked_transaction", _unlocked)
+    meet(monkeypatch, orders, "refundable_minor")
+    results = run_threads(lambda _: refund_intent(intent=made.pk, amount_minor=1500), 2)
+    assert {type(each) for each in results} == ({ProviderRefund, RefundExceedsIntent} if is_locked else {ProviderRefund})
+    assert ProviderRefund.objects.filter(intent_id=made.pk).count() == (1 if is_locked else 2)
+    ProviderRefund.objects.filter(intent_id=made.pk).delete()
+
+
+def test_two_intents_for_one_invoice_at_the_same_time_are_one(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoice = issued(CustomerFactory(), "19.90")
+    meet(monkeypatch, orders, "_of_invoice")
+    results = run_threads(lambda _: order_payment(invoice=invoice.pk, return_url=URL), 2)
+    assert {type(each) for each in results} == {PaymentIntent, InvoiceInCollection}
+    assert PaymentIntent.objects.filter(invoice_id=invoice.pk).count() == 1
+
+
+def test_control_two_plain_inserts_collide_in_the_index(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoice = issued(CustomerFactory(), "19.90")
+    insert = PaymentIntent.objects.bulk_create
+    monkeypatch.setattr(orders.PaymentIntent.objects, "bulk_create", lambda rows, **_: insert(rows))
+    meet(monkeypatch, orders, "_of_invoice")
+    results = run_threads(lambda _: order_payment(invoice=invoice.pk, return_url=URL), 2)
+    assert {type(each) for each in results} == {PaymentIntent, IntegrityError}
+    assert PaymentIntent.objects.filter(invoice_id=invoice.pk).count() == 1
+
+
+def test_one_event_that_comes_twice_at_the_same_time_is_on_record_once(
+    committed_db: None, run_threads: Any, stripe: StripeDouble
+) -> None:
+    made = order_payment(pack=PackFactory(bonus=0).code, holder_id=unique("holder"), return_url=URL)
+    advance(made.pk)
+    made.refresh_from_db()
+    stripe.pay(made.checkout)
+    body, signature = stripe.event("checkout.session.completed", made.checkout, event_id=unique("evt"))
+    results = run_threads(lambda _: events.take_in("stripe", body, {"stripe-signature": signature}), 2)
+    assert sorted(results) == [False, True]
+    assert ProviderEvent.objects.filter(intent_id=made.pk).count() == 1
+    assert grants(made.holder_id or "") == [1000]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "POST /v1/payment_intents/",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("POST /v1/customers", "POST /v1/payment_intents", "GET /v1/refunds", "GET /v1/disputes")
+        ),
+    ],
+)
+def test_a_process_that_is_killed_after_stripe_was_asked_leaves_one_charge_and_its_credits(
+    committed_db: None, stripe: StripeDouble, where: str
+) -> None:
+    made = charge()
+    address = django_settings.PAYMENT_PROVIDERS["stripe"]["api_base"]
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", ADVANCE, str(made.pk)],
+        env={
+            "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "SECRET_KEY": "only-for-tests", "STRIPE_DOUBLE": address,
+            "DATABASE_URL": database_url("application"), "DJANGO_SETTINGS_MODULE": "tests.concurrency.settings_of_payments",
+        },
+        cwd=django_settings.BASE_DIR, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    stripe.executed[where] = lambda: os.kill(process.pid, signal.SIGKILL)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, errors
+    stripe.executed.clear()
+    made.refresh_from_db()
+    assert (made.state, grants(made.holder_id or "")) == ("requested", [])
+    PaymentIntent.objects.filter(pk=made.pk).update(due_at=timezone.now())
+    advance(made.pk)
+    settle_due()
+    made.refresh_from_db()
+    assert (made.state, stripe.taken[made.payment], grants(made.holder_id or "")) == ("succeeded", 1, [1000])
