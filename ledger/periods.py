@@ -64,6 +64,11 @@ class Interval:
         """The days of this interval; 0 if its unit is a number of months."""
         return DAYS_PER_UNIT.get(self.unit, 0) * self.count
 
+    def parts_of(self, whole: "Interval") -> int:
+        """Return into how many of this interval a longer one divides; 0 if it does not divide evenly."""
+        mine, theirs = (self.months, whole.months) if self.months else (self.days, whole.days)
+        return theirs // mine if theirs % mine == 0 else 0
+
 
 class TimeSpan(NamedTuple):
     """A stretch of time `[start, end)`."""

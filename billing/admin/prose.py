@@ -47,7 +47,7 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
     """Return what a subscription to the plan pays and gets, in sentences."""
     period = every(terms.interval)
     sentences = [f"{terms.name} is billed every {period} in {terms.currency}."]
-    sentences += [price_sentence(price, terms.currency, period) for _, price in terms.prices]
+    sentences += [price_sentence(price, terms.currency, every(terms.interval_of(price))) for _, price in terms.prices]
     if terms.minimum is not None:
         sentences.append(f"At least {amount(terms.minimum, terms.currency)} a {period}, before tax.")
     if terms.maximum is not None:
@@ -69,7 +69,7 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
     """Return one price in sentences: its cost, when it is billed, what is free, and its tax."""
     say = Wording(currency, period, _unit(price, period), _units(price))
     called = f"{price.name} ({price.key})" if price.name else price.key
-    parts = [f"{called}: {price.costs(say)}", _when(price), *price.free(say)]
+    parts = [f"{called}: {price.costs(say)}", _when(price, period), *price.free(say)]
     sentences = [", ".join(part for part in parts if part) + "."]
     if price.credits is not None:
         unit = unit_of(price.credits.credit_type)
@@ -112,9 +112,9 @@ def _units(price: Price) -> str:
     return str(price.property or price.meter)
 
 
-def _when(price: Price) -> str:
+def _when(price: Price, period: str) -> str:
     if price.kind == PriceKind.USAGE:
-        return ""
+        return "" if price.interval is None else f"billed every {period}"
     return "in advance" if price.timing == Timing.ADVANCE else "in arrears"
 
 

@@ -59,7 +59,7 @@ SEEN_LAWS = {
 BILLED = """
     SELECT s.id, s.ref, coalesce(v.anchor_at, s.anchor_at), s.time_zone, cursor.recurring_due_at,
         cursor.usage_due_at, cursor.claims_from, p.kind,
-        p.timing, v.plan_id, greatest(v.starts_at, s.trial_end, billed.until) AS unbilled_from, v.ends_at
+        p.timing, p.id, greatest(v.starts_at, s.trial_end, billed.until) AS unbilled_from, v.ends_at
     FROM billing_cursor AS cursor
     JOIN billing_subscription AS s ON s.id = cursor.subscription_id
     JOIN billing_itemversion AS v ON v.subscription_id = s.id AND v.superseded_at IS NULL
@@ -88,7 +88,7 @@ class _Unbilled(NamedTuple):
     claims_from: datetime | None
     kind: str
     timing: str
-    plan_id: int
+    price_id: int
     unbilled_from: datetime
     ends_at: datetime | None
 
@@ -98,7 +98,8 @@ class _Unbilled(NamedTuple):
         if self.timing == "advance":
             return self.unbilled_from
         zone = ZoneInfo(self.time_zone)
-        schedule = Schedule.anchored_at(self.anchor_at, zone, plans.terms_of(self.plan_id).interval)
+        terms, price = plans.price_of(self.price_id)
+        schedule = Schedule.anchored_at(self.anchor_at, zone, terms.interval_of(price))
         end = schedule.period_at(self.unbilled_from).end
         return end if self.ends_at is None else min(end, self.ends_at)
 

@@ -169,7 +169,7 @@ def _not_compared(claim: Claim) -> QuerySet[UsageEvent]:
 def _window(subscription: Subscription, claim: Claim) -> Measure:
     terms, price = plans.price_of(claim.price_id)
     schedule = Schedule.anchored_at(
-        anchor_of(claim.snapshot) or subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval
+        anchor_of(claim.snapshot) or subscription.anchor_at, ZoneInfo(subscription.time_zone), terms.interval_of(price)
     )
     period = schedule.period_at(claim.starts_at)
     return Measure(price, claim.starts_at, claim.ends_at, period.start, period.end, schedule.zone)

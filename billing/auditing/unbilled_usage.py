@@ -229,5 +229,5 @@ class _Items:
 
 def _period(claim: _LateUsage | _BilledStart) -> Period:
     """Return the full period in which a claim begins."""
-    interval = plans.price_of(claim.price_id)[0].interval
-    return Schedule.anchored_at(claim.anchor_at, ZoneInfo(claim.time_zone), interval).period_at(claim.starts_at)
+    terms, price = plans.price_of(claim.price_id)
+    return Schedule.anchored_at(claim.anchor_at, ZoneInfo(claim.time_zone), terms.interval_of(price)).period_at(claim.starts_at)

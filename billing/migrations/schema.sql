@@ -144,10 +144,11 @@ $$;
 REVOKE ALL ON FUNCTION billing_make_usage_month(date) FROM PUBLIC;
 
 
--- How long a period of a plan is.
-CREATE FUNCTION billing_interval(plan billing_plan) RETURNS interval
+-- How long a period of a price of a plan is.
+CREATE FUNCTION billing_interval(plan billing_plan, price billing_price) RETURNS interval
 LANGUAGE sql STABLE PARALLEL SAFE
-RETURN plan.interval_count * CASE plan.interval_unit
+RETURN coalesce((price.definition -> 'interval' ->> 'count')::integer, plan.interval_count)
+    * CASE coalesce(price.definition -> 'interval' ->> 'unit', plan.interval_unit)
     WHEN 'day' THEN interval '1 day'
     WHEN 'week' THEN interval '7 days'
     WHEN 'month' THEN interval '1 month'

@@ -13,15 +13,18 @@ from billing.models import Price as PriceRow
 from billing.models.columns import first_of
 from billing.orders.overrides import Override, overridden
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
-from billing.rating.periods import MAX_INTERVAL_COUNT, Interval, IntervalUnit
+from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
-from billing.rating.values import Currency, Money, Ref
+from billing.rating.values import Currency, Money, NewInterval, Ref
 from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
-from ledger.values import Amount, Choice, CreditType, Integer, Text
+from ledger.values import Amount, CreditType, Text
+
+MAX_PRICE_PERIODS = 366
+"""How many periods of a price a period of its plan can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,9 @@ class PlanTerms:
     prices: tuple[tuple[int, Price], ...]
     """Row id and terms of each price, in the order in which lines are printed."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class NewInterval(Record):
-    """How long a period is."""
-
-    unit: Annotated[str, Choice(IntervalUnit, "What is counted.")]
-    count: Annotated[int, Integer("How many.", least=1, most=MAX_INTERVAL_COUNT)] = 1
+    def interval_of(self, price: Price) -> Interval:
+        """Return how often a price of the plan is billed: every period of the plan, or more often."""
+        return price.interval or self.interval
 
 
 class IntervalValue(Nested):
@@ -93,6 +92,11 @@ class NewPlan(Record):
     def check_whole(self) -> None:
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
+        for index, price in enumerate(self.prices):
+            parts = 1 if price.interval is None else price.interval.parts_of(self.interval)
+            if not 1 <= parts <= MAX_PRICE_PERIODS:
+                detail = f"must divide the plan's interval into 1 to {MAX_PRICE_PERIODS} periods"
+                raise Invalid(pointer=f"/prices/{index}/interval", rule="divides-the-plans", detail=detail)
 
 
 def _create(request: NewPlan) -> Plan:
@@ -102,7 +106,7 @@ def _create(request: NewPlan) -> Plan:
 
     Raises:
         PriceInvalid: a price is not valid; has every fault with its field.
-        Invalid: the minimum is above the maximum.
+        Invalid: the minimum is above the maximum, or a price's interval does not divide the plan's.
     """
     with locked_transaction(PLAN(request.code)):
         last = Plan.objects.filter(code=request.code).aggregate(last=Max("version"))["last"]

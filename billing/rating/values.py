@@ -1,13 +1,16 @@
 """Types of values in billing's requests: references, currencies, money and units."""
 
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
+from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
 from billing.rating.tax import VatIdWrong, checked_vat_id
-from ledger.values import Currency, Holder, InvalidValue, Number, Text
+from ledger.records import Record
+from ledger.values import Choice, Currency, Holder, Integer, InvalidValue, Number, Text
 
-__all__ = ["Currency", "Money", "OneLine", "Ref", "Units", "Used", "VatId"]
+__all__ = ["Currency", "Money", "NewInterval", "OneLine", "Ref", "Units", "Used", "VatId"]
 
 Ref = Holder
 """The reference of a customer, plan, subscription or coupon; it has the form of a holder's id."""
@@ -20,6 +23,14 @@ Units = partial(Number, or_integer=True, least=0, most=MAX_QUANTITY)
 
 Used = partial(Number, or_integer=True, least=-MAX_QUANTITY, most=MAX_QUANTITY)
 """The value of a usage event, within plus and minus 10^18, as a decimal string or an integer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewInterval(Record):
+    """How long a period is."""
+
+    unit: Annotated[str, Choice(IntervalUnit, "What is counted.")]
+    count: Annotated[int, Integer("How many.", least=1, most=MAX_INTERVAL_COUNT)] = 1
 
 
 class OneLine(Text):

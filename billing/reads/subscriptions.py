@@ -248,7 +248,7 @@ def monthly_minor(rows: Iterable[SubscriptionRow]) -> dict[int, int]:
     """Return what each subscription brings a month: its MRR in minor units of its currency, by its id.
 
     That is the amount of its recurring prices for a full period at the present quantities, with their minimum and maximum and
-    less the coupons that last, divided by the months of the interval; without usage, one-off charges and tax. A subscription
+    less the coupons that last, divided by the months of their interval; without usage, one-off charges and tax. A subscription
     that is not charged now brings 0. See docs/explanation/billing.md.
     """
     ids, now = [row.id for row in rows], timezone.now()

@@ -27,7 +27,6 @@ from billing.orders.plans import NewPlan
 from billing.rating.limits import MAX_QUANTITY
 from billing.rating.money import MINOR_DIGITS, decimal_text, to_decimal
 from billing.rating.names import name_in
-from billing.rating.periods import IntervalUnit
 from billing.rating.prices.models import FlatPrice
 from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote, rate, usage_of_quantity
@@ -54,7 +53,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "name": Shown(help="For people, such as Team: documents print it."),
         "names": Shown(label="Name in other languages", help="A language and the name on each line."),
         "currency": Shown(help="ISO 4217, such as EUR."),
-        "unit": Shown(label="Billed every", at="/interval/unit", words={unit: unit.replace("_", " ") for unit in IntervalUnit}),
+        "unit": Shown(label="Billed every", at="/interval/unit", words=prices.UNITS),
         "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
         "minimum": Shown(label="At least", help="Per subscription and period, before tax."),
         "maximum": Shown(label="At most", help="Per subscription and period, before tax."),

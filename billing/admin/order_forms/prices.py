@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldBooleanWidget
 
 from billing.admin.order_forms.fields import lines_widget
 from billing.rating.aggregation import Aggregation
-from billing.rating.periods import Timing
+from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit, Timing
 from billing.rating.prices.price import MODELS, USUAL_TIMING, PriceKind, Proration
 from billing.rating.prices.reading import COMMON, SHAPES, USAGE_FIELDS
 from billing.rating.prices.reading import FIELDS as DECLARED
@@ -30,6 +30,7 @@ AGGREGATIONS: Final = {
     Aggregation.WEIGHTED_SUM: "average over time",
     Aggregation.DAILY_LEVEL: "level of each day",
 }
+UNITS: Final = {unit: unit.replace("_", " ") for unit in IntervalUnit}
 TIMINGS: Final = {Timing.ADVANCE: "in advance", Timing.ARREARS: "in arrears"}
 PRORATIONS: Final = {
     Proration.DAY: "by days",
@@ -63,6 +64,9 @@ AT_FIELD: Final = {
     "conversion/multiply_by": "conversion_factor",
     "conversion/rounding": "conversion_rounding",
     "conversion/decimals": "conversion_decimals",
+    "interval": "interval_unit",
+    "interval/unit": "interval_unit",
+    "interval/count": "interval_count",
     "credits": "credits_per_unit",
     "credits/per_unit": "credits_per_unit",
     "credits/credit_type": "credits_type",
@@ -120,6 +124,14 @@ FIELDS: Final[dict[str, Shown]] = {
     "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits"),
     "minimum": Shown(label="At least", help="Each period, before tax."),
     "maximum": Shown(label="At most", help="Each period, before tax."),
+    "interval_unit": Shown(
+        label="Billed every",
+        value=Choice(IntervalUnit),
+        unset="as the plan",
+        words=UNITS,
+        help="If more often than the plan, such as usage each month of a yearly plan.",
+    ),
+    "interval_count": Shown(label="How many of them", value=Integer(least=1, most=MAX_INTERVAL_COUNT), help="Empty: 1."),
     "timing": Shown(label="Billed", unset="as usual", words=TIMINGS, help="Every period in advance, usage in arrears."),
     "proration": Shown(label="Part of a period", words=PRORATIONS, initial="day"),
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
@@ -210,6 +222,9 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         price["conversion"] = conversion
     if value("credits_per_unit") is not None:
         price["credits"] = {"credit_type": value("credits_type"), "per_unit": f"{value('credits_per_unit'):f}"}
+    interval = {"unit": value("interval_unit"), "count": value("interval_count")}
+    if any(interval.values()):
+        price["interval"] = {name: each for name, each in interval.items() if each is not None}
     price |= {name: True for name in CHECKED if value(name)}
     return {name: each for name, each in price.items() if each is not None}
 
@@ -287,6 +302,9 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
         rounding = conversion.get("rounding", Rounding.NONE)
         if rounding != Rounding.NONE:
             typed |= {"conversion_rounding": rounding, "conversion_decimals": conversion.get("decimals", 0)}
+    own = definition.get("interval")
+    if own:
+        typed |= {"interval_unit": own["unit"], "interval_count": own["count"]}
     paying = definition.get("credits")
     if paying:
         typed |= {"credits_per_unit": Decimal(paying["per_unit"]), "credits_type": paying["credit_type"]}

@@ -11,9 +11,8 @@ from billing import reads
 from billing.admin.cells import MORE_ROWS, by_pk, document_link, money, money_column, plan_link, subscription_link
 from billing.admin.prose import change_words, every, price_sentence
 from billing.models import Amendment, Charge, Claim, Invoice, Item, ItemVersion, Plan, Price, Subscription
-from billing.orders.plans import terms_of
+from billing.orders.plans import price_of
 from billing.rating.prices.prepaid_units import CreditSpend, covered_of
-from billing.rating.prices.reading import parse_price
 from billing.rating.prices.wording import number
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.kit import columns
@@ -63,7 +62,8 @@ def _negotiated(price: Price | None, plan: Plan | None) -> str:
     """Return what a negotiated price costs, in words; empty for the plan's own price."""
     if price is None or plan is None or price.list_price_id is None:
         return ""
-    return price_sentence(parse_price(price.definition), plan.currency, every(terms_of(plan.pk).interval))
+    terms, negotiated = price_of(price.pk)
+    return price_sentence(negotiated, plan.currency, every(terms.interval_of(negotiated)))
 
 
 def amendments_table(subscription: Subscription) -> dict[str, Any]:

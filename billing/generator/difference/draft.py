@@ -84,7 +84,7 @@ class FreedDiscount:
 
 def freed_by(credit: Credit) -> list[FreedDiscount]:
     """Return the discounts that a credit gives back."""
-    start = credit.claim.schedule.period_at(credit.claim.start).start
+    start = credit.claim.plan_schedule.period_at(credit.claim.start).start
     return [FreedDiscount(start, part.start, part.freed_minor) for part in credit.parts if part.freed_minor]
 
 

@@ -31,7 +31,7 @@ class DraftLine:
 
     Args:
         late: of late usage, the period that it continues.
-        schedule: of its price: the period in which the line begins decides whether a recurring coupon lowers it.
+        schedule: of its plan: the period in which the line begins decides whether a recurring coupon lowers it.
         counted_at: the instant at which a one-off charge counts, if it names one.
         minimum_minor: the amount that the price's minimum adds on a separate line.
     """
@@ -179,7 +179,7 @@ def _price_line(span: ItemSpan, part: Period, *, rating: dict[str, Any], **facts
         starts_at=part.start,
         ends_at=part.end,
         unit_amount=span.price.amount_on_line(),
-        schedule=span.schedule,
+        schedule=span.plan_schedule,
         **facts,
     )
 
@@ -270,7 +270,7 @@ def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetim
         tax_category=charge.tax_category,
         tax_rate=charge.tax_rate,
         due_at=charge.recorded_at,
-        schedule=next((span.schedule for span in there), None),
+        schedule=next((span.plan_schedule for span in there), None),
         counted_at=counted_at,
     )
 

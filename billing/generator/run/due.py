@@ -64,7 +64,7 @@ _IS_DUE = f"""
                     JOIN billing_plan AS plan ON plan.id = v.plan_id
                     CROSS JOIN LATERAL (
                         SELECT %(as_of)s::timestamptz - interval '1 day'
-                            - CASE price.timing WHEN 'arrears' THEN billing_interval(plan) ELSE interval '0' END AS since
+                            - CASE price.timing WHEN 'arrears' THEN billing_interval(plan, price) ELSE interval '0' END AS since
                     ) AS settled
                     WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
                         AND CASE price.kind WHEN 'recurring' THEN %(recurring)s ELSE %(usage)s END

@@ -123,7 +123,7 @@ def grant_allowances(
             span = allowance.span
             lapsed = 0 if span.rollover_cap is None else _lapse(holder, subscription, allowance, rollover_grants)
             is_late = allowance.is_lost(now)
-            is_temporary = is_late and before_usage and span.pays_usage
+            is_temporary = is_late and before_usage and span.usage_schedule is not None
             grant = None
             if allowance.amount and (is_temporary or not is_late):
                 terms = (
@@ -158,7 +158,7 @@ class EarlyGrants:
         self, lock: Lock, subscription: SubscriptionState, due: Sequence[Allowance], spans: Sequence[AllowanceSpan]
     ) -> None:
         self._lock, self._subscription = lock, subscription
-        self._spans = [span for span in spans if span.pays_usage]
+        self._spans = [span for span in spans if span.usage_schedule is not None]
         self.due = list(due)
         self.given: list[AllowanceGrant] = []
         self._temporary: list[AllowanceGrant] = []
@@ -369,7 +369,7 @@ def _claim(
             "lapsed": lapsed,
             # For usage that a run rates late: see `EarlyGrants`.
             "expires_at": expires_at.isoformat() if expires_at else None,
-            "pays_usage": allowance.span.pays_usage,
+            "pays_usage": allowance.span.usage_schedule is not None,
             "left": allowance.amount if grant is None else 0,
             "times": 0,
         },

@@ -193,7 +193,8 @@ def late_usage_from(
         for item_id, starts_at, price_id, anchor_at in cursor.fetchall():
             of_item = begun.setdefault(item_id, set())
             if len(of_item) < lookback:
-                of_item.add(schedule_of(subscription, plans.price_of(price_id)[0].interval, anchor_at).period_at(starts_at).start)
+                terms, price = plans.price_of(price_id)
+                of_item.add(schedule_of(subscription, terms.interval_of(price), anchor_at).period_at(starts_at).start)
     return min([earliest, *(min(starts) for starts in begun.values())])
 
 
@@ -222,13 +223,15 @@ def read_charges(lock: Lock, subscription: SubscriptionState) -> list[tuple[str,
 def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
     snapshot = row.snapshot
     terms, price = plans.price_of(row.price_id)
+    anchor_at = anchor_of(snapshot)
     return OpenClaim(
         id=row.id,
         item_id=row.item_id,
         price_id=row.price_id,
         price=price,
         currency=terms.currency,
-        schedule=schedule_of(subscription, terms.interval, anchor_of(snapshot)),
+        schedule=schedule_of(subscription, terms.interval_of(price), anchor_at),
+        plan_schedule=schedule_of(subscription, terms.interval, anchor_at),
         quantity=row.quantity,
         start=row.starts_at,
         end=row.ends_at,

@@ -152,5 +152,5 @@ def _claims_from(
 
 
 def _last_periods(span: ItemSpan, known: Sequence[tuple[datetime, datetime]]) -> datetime:
-    """Return the start of the newest billed periods, counted as full periods, with or without gaps between them."""
-    return sorted({span.schedule.period_at(start).start for start, _ in known})[-PERIODS_LOOKED_AT:][0]
+    """Return the start of the newest billed periods of the plan, counted as full periods, with or without gaps between them."""
+    return sorted({span.plan_schedule.period_at(start).start for start, _ in known})[-PERIODS_LOOKED_AT:][0]

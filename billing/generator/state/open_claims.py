@@ -43,6 +43,7 @@ class OpenClaim:
     """A claim that is not released.
 
     Args:
+        schedule, plan_schedule: the periods of its price, and those of its plan.
         share_used: the share of the origin's full period that this claim still bills (recurring).
         usage, gross_minor: the usage rated so far, and its amount before coupons and bounds (usage).
         after_coupons_minor: its amount after coupons, which the price's minimum and maximum bound (usage).
@@ -59,6 +60,7 @@ class OpenClaim:
     price: Price
     currency: str
     schedule: Schedule
+    plan_schedule: Schedule
     quantity: Decimal
     start: datetime
     end: datetime

@@ -22,6 +22,8 @@ class ItemSpan:
     """An item counted at a price and quantity in `[start, end)`; an end of None is open.
 
     Args:
+        schedule: the price's periods.
+        plan_schedule: the plan's: coupons count these, and they contain whole periods of the price.
         terminates: it ends because the subscription ends, not because of a change.
         continues: the item counted earlier in the full period in which the span begins.
         list_price: the plan's price, if the subscription has negotiated another.
@@ -33,6 +35,7 @@ class ItemSpan:
     plan_code: str
     currency: str
     schedule: Schedule
+    plan_schedule: Schedule
     quantity: Decimal
     start: datetime
     end: datetime | None
@@ -104,8 +107,8 @@ class AllowanceSpan:
     Args:
         amount: credits of a full period, above 0.
         rollover_cap: how many unspent credits roll over into the next period; None: they expire with their period.
-        pays_usage: these credits pay for usage of the same plan. A run rates usage after the end of its period, so the credits
-            expire a period later.
+        usage_schedule: the periods of the usage of the same plan for which these credits pay, the longest of several; None: they
+            pay for none. A run rates the last usage after the end of its period, so the credits expire a period of it later.
     """
 
     item_id: int
@@ -115,7 +118,7 @@ class AllowanceSpan:
     schedule: Schedule
     start: datetime
     end: datetime | None
-    pays_usage: bool = False
+    usage_schedule: Schedule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,8 @@ class Allowance:
         """When unspent credits expire; None if they roll over."""
         if self.span.rollover_cap is not None:
             return None
-        return self.span.schedule.period_at(self.part.end).end if self.span.pays_usage else self.part.end
+        usage = self.span.usage_schedule
+        return self.part.end if usage is None else usage.period_at(self.part.end).end
 
     def is_lost(self, now: datetime) -> bool:
         """Return whether the credits would be expired already."""

@@ -14,7 +14,7 @@ from billing.errors import NotFound
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
 from billing.orders import plans
-from billing.rating.periods import Interval, Schedule, Timing, first_charged_instant
+from billing.rating.periods import Interval, Schedule, Timing, first_charged_instant, months_of
 from billing.rating.prices.price import PriceKind
 from billing.rating.proration import MICROSECOND
 from billing.rating.tax import VatStatus, vat_status_of
@@ -201,7 +201,7 @@ def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
             items.allowances.extend(_allowances(subscription, row, start))
             continue
         terms, price = plans.price_of(price_id)
-        schedule = schedule_of(subscription, terms.interval, anchor_at)
+        schedule = schedule_of(subscription, terms.interval_of(price), anchor_at)
         if skips_unused and ends_at is not None and price.timing == Timing.ADVANCE:
             # The period in which it ends stays charged; another version of the item may begin before that period is over.
             ends_at = schedule.period_at(ends_at - MICROSECOND).end
@@ -217,6 +217,7 @@ def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
             plan_code=terms.code,
             currency=terms.currency,
             schedule=schedule,
+            plan_schedule=schedule_of(subscription, terms.interval, anchor_at),
             quantity=quantity,
             start=start,
             end=ends_at,
@@ -240,6 +241,12 @@ def _allowances(subscription: SubscriptionState, version: _VersionRow, start: da
     terms = plans.terms_of(version.plan_id)
     if terms.allowance is None or not subscription.holder_id:
         return
+    paid = [
+        terms.interval_of(price)
+        for _, price in terms.prices
+        if price.credits is not None and price.credits.credit_type == terms.allowance["credit_type"]
+    ]
+    longest = max(paid, key=months_of, default=None)
     yield AllowanceSpan(
         item_id=version.item_id,
         credit_type=terms.allowance["credit_type"],
@@ -248,9 +255,7 @@ def _allowances(subscription: SubscriptionState, version: _VersionRow, start: da
         schedule=schedule_of(subscription, terms.interval, version.anchor_at),
         start=start,
         end=version.ends_at,
-        pays_usage=any(
-            price.credits is not None and price.credits.credit_type == terms.allowance["credit_type"] for _, price in terms.prices
-        ),
+        usage_schedule=None if longest is None else schedule_of(subscription, longest, version.anchor_at),
     )
 
 
@@ -282,7 +287,8 @@ def compute_settled_until(
     """Return the instant before which everything is settled. None: the run has to look at everything.
 
     Everything before the instant in the cursor is billed, unless an amendment that no run has seen yet reaches further back. The
-    result is the start of the periods that contain this instant, so that a charge that continues a period sees all of the period.
+    result is the start of the plans' periods that contain this instant, so that a charge that continues a period sees all of the
+    period, and the bounds of a period all that was billed of it.
 
     Args:
         late_from: the instant from which the run bills late usage.
@@ -290,7 +296,7 @@ def compute_settled_until(
     if subscription.claims_from is None:
         return None
     settled_until = min(filter(None, [subscription.claims_from, subscription.first_unseen_amendment_at, late_from]))
-    schedules = {span.schedule for span in items.all_of({PriceKind.RECURRING, PriceKind.USAGE})}
+    schedules = {span.plan_schedule for span in items.all_of({PriceKind.RECURRING, PriceKind.USAGE})}
     return min([settled_until, *(schedule.period_at(settled_until).start for schedule in schedules)])
 
 

@@ -23,7 +23,7 @@ from billing.rating.aggregation import (
     together,
 )
 from billing.rating.money import Exact, decimal_text
-from billing.rating.periods import Timing
+from billing.rating.periods import Interval, Timing
 from billing.rating.prices.steps import Step, added_up
 from billing.rating.prices.values import (
     BUCKET_AMOUNTS,
@@ -32,6 +32,7 @@ from billing.rating.prices.values import (
     Conversion,
     CreditPrice,
     EventFilters,
+    IntervalOfPrice,
     Money,
     PriceNames,
     Worded,
@@ -93,6 +94,10 @@ class Price(Record, ABC):
     timing: Annotated[Timing, one_of(Timing, "When it is billed: usage in arrears; other prices in advance by default.")] = field(
         default_factory=lambda: Timing.ARREARS
     )
+    interval: Annotated[
+        Interval | None,
+        IntervalOfPrice("How often it is billed, if more often than its plan: an interval that divides the plan's."),
+    ] = None
     minimum: Annotated[Decimal | None, Money("The least amount per period, before tax.")] = None
     maximum: Annotated[Decimal | None, Money("The most per period, before tax.")] = None
     meter: Annotated[str | None, name(KEY, "Usage prices only: the meter that events name.")] = None

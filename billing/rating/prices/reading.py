@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from billing.rating.money import decimal_text
+from billing.rating.periods import Interval
 from billing.rating.prices.price import MODELS, USUAL_TIMING, Misfit, Price, PriceKind
 from billing.rating.prices.tiers import Tiers
 from billing.rating.prices.values import Buckets, one_of, take_fields, unknown_fields
@@ -121,6 +122,8 @@ def _json(value: Any) -> Any:
             return decimal_text(value)
         case StrEnum():
             return value.value
+        case Interval():
+            return {"unit": value.unit.value, "count": value.count}
         case Record():
             return _dict(value)
         case (Record(), *_):

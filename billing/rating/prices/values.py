@@ -13,6 +13,8 @@ from billing.rating.aggregation import Filters
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_PACKAGE
 from billing.rating.money import round_half_up
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
+from billing.rating.periods import Interval
+from billing.rating.values import NewInterval
 from ledger.records import Field, Record, Shape, shape_of
 from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part
 
@@ -299,6 +301,18 @@ class ObjectOfPrice(Value):
 
     def openapi(self) -> Any:
         return self.shape
+
+
+class IntervalOfPrice(ObjectOfPrice):
+    """The interval of a price that is billed more often than its plan."""
+
+    def __init__(self, text: str) -> None:
+        detail = "must be an object with unit, and count unless it is 1"
+        super().__init__(text, NewInterval, whose="an interval has", needs="an interval needs", detail=detail)
+
+    def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Interval | None:
+        taken = super().take(value, pointer, field_errors)
+        return None if taken is None else Interval(taken.unit, taken.count)
 
 
 @dataclass(frozen=True, kw_only=True)

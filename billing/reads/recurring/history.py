@@ -140,8 +140,9 @@ class Terms:
         known = self._monthly.get((item.price_id, item.quantity))
         if known is None:
             plan = self.plans[item.plan_id]
-            exact = quote(self.prices[item.price_id][1], item.quantity, plan.currency).exact
-            known = self._monthly[item.price_id, item.quantity] = exact / months_of(plan.interval)
+            price = self.prices[item.price_id][1]
+            exact = quote(price, item.quantity, plan.currency).exact
+            known = self._monthly[item.price_id, item.quantity] = exact / months_of(price.interval or plan.interval)
         return known
 
 

@@ -72,7 +72,7 @@ def monthly_minor_of(fees: Sequence[Fee], coupons: Iterable[CouponTerms], interv
     """Return what the fees bring a month, in minor units, rounded once; coupons apply in the order of invoices.
 
     Args:
-        interval: the period of the fees: an amount is taken off once in each.
+        interval: the period of their plan: an amount is taken off once in each.
     """
     left = [fee.monthly for fee in fees]
     for coupon in sorted(coupons, key=lambda one: one.rank):

@@ -77,6 +77,13 @@ PRICES = [
     ),
     (
         {
+            "key": "s", "kind": "usage", "model": "unit", "unit_amount": "0.02", "meter": "s", "aggregation": "sum",
+            "interval": {"unit": "month", "count": 2},
+        },
+        "s: 0.02 EUR per unit of s, billed every month. No tax.",
+    ),
+    (
+        {
             "key": "p", "kind": "usage", "model": "graduated_percentage", "meter": "p", "aggregation": "sum",
             "tiers": [{"up_to": "1000", "rate": "3"}, {"rate": "1.5"}],
         },

@@ -47,6 +47,15 @@ INTERVALS = (
     ("month", 1), ("month", 1), ("month", 1), ("month", 2), ("quarter", 1), ("half_year", 1), ("year", 1), ("week", 1),
     ("week", 2), ("day", 10),
 )  # fmt: skip
+SHORTER = {
+    ("month", 2): [("month", 1)],
+    ("quarter", 1): [("month", 1)],
+    ("half_year", 1): [("month", 1), ("quarter", 1), ("month", 2)],
+    ("year", 1): [("month", 1), ("month", 1), ("quarter", 1), ("half_year", 1)],
+    ("week", 2): [("week", 1), ("day", 2)],
+    ("day", 10): [("day", 5)],
+}
+"""The intervals that prices of a plan with an interval may have."""
 MODES = {"base": "day", "seat": "day", "tick": "second", "fix": "fixed_30", "solid": "none"}
 """How a key is prorated, on every plan: a change between ways of counting has no one answer."""
 TAXES = (("S", "20"), ("S", "7.7"), ("AA", "5.5"), ("Z", "0"))
@@ -125,6 +134,9 @@ class Simulator:
         prices = [self._recurring(key) for key in pick.sample(sorted(MODES), pick.choice((1, 1, 2)))]
         if self.traits.usage:
             prices += [self._metered(key) for key in pick.sample(("calls", "data", "sent"), pick.choice((0, 1, 2)))]
+        for price in prices:
+            if pick.random() < 0.5 and (shorter := SHORTER.get((unit, count))):
+                price["interval"] = dict(zip(("unit", "count"), pick.choice(shorter), strict=True))
         limits: dict[str, Any] = {}
         if self.bounded and pick.random() < 0.6:
             limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))

@@ -626,6 +626,51 @@ HELD_BACK = [
             fees(3100), order={"hold_days": 10}),
 ]  # fmt: skip
 
+YEARLY: dict[str, Any] = {"interval": {"unit": "year", "count": 1}}
+MONTHLY: dict[str, Any] = {"interval": {"unit": "month"}}
+DIVIDED = [
+    Example("usage of a month, in a yearly plan", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [bill("01-01"), calls("100"), bill("02-01")], usage(200), plan=YEARLY, starts=["2026-01-01T00:00"]),
+    Example("a late run of a yearly plan", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [calls("100"), calls("50", "03-31"), bill("04-01")], [*fees(120_000), *usage(200, 100)], plan=YEARLY,
+            starts=["2026-01-01T00:00", "2026-01-01T00:00", "2026-03-01T00:00"]),
+    Example("the last month comes with the next half year", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [bill("06-01"), calls("50", "06-30"), bill("07-01")], [*fees(120_000), *usage(100)], plan=interval("half_year"),
+            starts=["2026-07-01T00:00", "2026-06-01T00:00"]),
+    Example("late usage of a month", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [calls("100"), bill("02-01"), calls("25", "01-31"), bill("02-10")], late(50), plan=YEARLY),
+    Example("a minimum of each month", [recurring(unit_amount="1200.00"), metered(minimum="5.00", **MONTHLY)],
+            [bill("01-01"), calls("100"), bill("02-01")], [*usage(200), ("minimum", "calls", 300)], plan=YEARLY),
+    # 1,200.00 + 2.00, and 98.00 up to 1,300.00; the next fee is not of this half year.
+    Example("a minimum of the whole", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [bill("01-01"), calls("100"), bill("02-01"), bill("06-01"), bill("07-01")],
+            [*fees(120_000), ("minimum", None, 9_800)], plan=interval("half_year") | {"minimum": "1300.00"}),
+    # The months alone: 2.00 and 3.00.
+    Example("a minimum of the whole on months", [metered(**MONTHLY)],
+            [calls("100"), bill("02-01"), calls("150", "05-20"), *(bill(f"{month:02}-01") for month in range(3, 8))],
+            [("minimum", None, 9_500)], plan=interval("half_year") | {"minimum": "100.00"}),
+    # 4.00 off January's 4.00, and the 1.00 that is left of 5.00 off February's.
+    Example("a coupon counts years", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [bill("01-01"), calls("200"), bill("02-01"), calls("200", "02-05"), bill("03-01")], usage(400), discount=100,
+            plan=YEARLY, coupons=[money("5.00", duration="recurring", periods=1, prices=["calls"])]),
+    Example("and nothing off the third month", [recurring(unit_amount="1200.00"), metered(**MONTHLY)],
+            [bill("01-01"), calls("200"), calls("200", "02-05"), calls("200", "03-05"), bill("03-01"), bill("04-01")],
+            usage(400), plan=YEARLY, coupons=[money("5.00", duration="recurring", periods=1, prices=["calls"])]),
+    # 69 of 365 days are used, and 50 calls in the stub of March.
+    Example("a yearly fee ends within a month", [recurring(unit_amount="365.00"), metered(**MONTHLY)],
+            [bill("01-01"), bill("03-01"), calls("50", "03-05"), amend("03-11", ends_at="2026-03-11T00:00:00Z"), bill("03-11")],
+            [*back(29_600), *usage(100), ("carried", None, 29_500)], plan=YEARLY),
+    # A seat of 31.00 a month: 21 of 31 days back; the yearly fee of the same plan stays.
+    Example("a monthly fee changes in a yearly plan",
+            [recurring(unit_amount="1200.00", key="year"), recurring(unit_amount="31.00", **MONTHLY)],
+            [bill("01-01"), amend("01-11", quantities={"base": "2"}), bill("01-11")], [*back(2100), *fees(4200)], plan=YEARLY),
+    # 300 of 1,000 credits pay for January's calls; the other 700 and the one bought for June's.
+    Example("an allowance of the whole", [recurring(unit_amount="1200.00"), in_credits("1", **MONTHLY)],
+            [bill("01-01"), calls("300"), bill("02-01"), calls("800", "06-05"), bill("07-01")],
+            [*fees(120_000), *usage(198)], holds=1, left=1000,
+            plan=interval("half_year") | {"allowance": {"credit_type": "credits", "amount": 1000}}),
+]  # fmt: skip
+
 EXAMPLES = (
     PERIODS
     + MODELS
@@ -645,4 +690,5 @@ EXAMPLES = (
     + MOVED_DAYS
     + ENDS_AND_PAUSES
     + HELD_BACK
+    + DIVIDED
 )

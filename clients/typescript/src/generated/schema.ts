@@ -4079,6 +4079,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.
@@ -4198,6 +4200,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.
@@ -4254,6 +4258,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.
@@ -5697,6 +5703,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.
@@ -5913,6 +5921,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.
@@ -7388,6 +7398,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.
@@ -7588,6 +7600,8 @@ export interface components {
             kind: components["schemas"]["PriceKindEnum"];
             /** @description When it is billed: usage in arrears; other prices in advance by default. */
             timing?: components["schemas"]["TimingEnum"];
+            /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
+            interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
              * @description The least amount per period, before tax.

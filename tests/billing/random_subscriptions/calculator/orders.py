@@ -62,6 +62,7 @@ class Stretch:
     """The part of a span inside one full period.
 
     Args:
+        whole: the full period of the plan that it begins in; `full` is the price's.
         is_first: nothing of the same full period lies before it.
         is_last: it ends because the subscription does.
     """
@@ -72,6 +73,7 @@ class Stretch:
     start: datetime
     end: datetime
     full: Time
+    whole: Time
     is_first: bool
     is_last: bool
 
@@ -186,7 +188,7 @@ class Order:
         price = span.plan.price(key)
         if price is None or price["kind"] == "usage" or not is_due_at_start(price) or not self._is_skipped(span.end):
             return span
-        [(_, full_end)] = [full for full, _ in zip(self.periods(span.plan, span.anchor, span.end - INSTANT), "1", strict=False)]
+        _, full_end = next(self.periods(span.plan, span.anchor, span.end - INSTANT, key))
         return span._replace(end=min([full_end, *(later.start for later in spans if later.start >= span.end)]))
 
     def _is_skipped(self, end: datetime) -> bool:
@@ -212,20 +214,21 @@ class Order:
         found: list[Stretch] = []
         ends = self._ends()
         for span in self.spans(key):
-            for full in self.periods(span.plan, span.anchor, span.start):
+            for full in self.periods(span.plan, span.anchor, span.start, key):
                 start, end = max(span.start, full[0]), min(span.end, full[1])
                 if start > until or start >= end:
                     break
                 is_first = full not in [stretch.full for stretch in found]
                 is_last = end == span.end and end in ends
-                found.append(Stretch(span.plan, span.quantity, span.anchor, start, end, full, is_first, is_last))
+                whole = next(self.periods(span.plan, span.anchor, start))
+                found.append(Stretch(span.plan, span.quantity, span.anchor, start, end, full, whole, is_first, is_last))
         return found
 
-    def periods(self, plan: Plan, anchor: datetime, instant: datetime) -> Iterator[Time]:
-        """The full periods of a plan from an anchor on the clocks of the zone, from the one that contains an instant on."""
+    def periods(self, plan: Plan, anchor: datetime, instant: datetime, key: str = "") -> Iterator[Time]:
+        """The full periods of a key in a plan, from an anchor on the clocks of the zone, from that of an instant on."""
 
         def edge(n: int) -> datetime:
-            return boundary(anchor, self.zone, plan.unit, plan.count, n)
+            return boundary(anchor, self.zone, *plan.every(key), n)
 
         n = 0
         while edge(n) > instant:
@@ -246,8 +249,9 @@ class Order:
         start, end, full_start, full_end = (local_day(instant, self.zone) for instant in (*stretch.time, *stretch.full))
         if stretch.is_last and price.get("bill_last_day") and local_day(stretch.end - INSTANT, self.zone) == end:
             end += ONE_DAY
-        if mode == "fixed_30" and stretch.plan.unit in MONTHS:
-            of = 30 * MONTHS[stretch.plan.unit] * stretch.plan.count
+        unit, count = stretch.plan.every(price.get("key", ""))
+        if mode == "fixed_30" and unit in MONTHS:
+            of = 30 * MONTHS[unit] * count
             reached = [of if day >= full_end else _days_360(stretch.anchor, full_start, day, of) for day in (start, end)]
             return reached[1] - reached[0], of
         days = [full_start + n * ONE_DAY for n in range((full_end - full_start).days)]

@@ -30,6 +30,11 @@ class Plan:
         """The price of a key, if there is one."""
         return next((price for price in self.prices if price["key"] == key), None)
 
+    def every(self, key: str) -> tuple[str, int]:
+        """How long a period of a key is: the plan's, or the price's."""
+        own = (self.price(key) or {}).get("interval")
+        return (own["unit"], own.get("count", 1)) if own else (self.unit, self.count)
+
 
 def negotiated(plan: Plan, key: str, override: dict[str, Any] | None) -> Plan:
     """The plan with the price of one key as a subscription pays it; the plan itself where nothing else was negotiated."""

@@ -142,7 +142,7 @@ class Run:
 
     def _free(self, billed: Billed, instant: datetime, amount: int) -> None:
         if amount > 0:
-            self.freed_discounts.append((billed.currency, instant, billed.stretch.full[0], amount))
+            self.freed_discounts.append((billed.currency, instant, billed.stretch.whole[0], amount))
 
     def _charge(self, key: str, stretch: Stretch, billed: list[Billed]) -> None:
         """Charge what of a stretch is not billed; each piece continues where the one before it stopped."""
@@ -333,7 +333,7 @@ def _line(price: Price, stretch: Stretch, kind: str, amount: int, due: datetime,
         "quantity": stretch.quantity,
         "category": price.get("tax_category", "S"),
         "rate": number(price.get("tax_rate")),
-        "period": stretch.full,
+        "period": stretch.whole,
     }
     return Line(kind=kind, amount=amount, due=due, start=stretch.start, end=stretch.end, **(facts | more))
 

@@ -753,6 +753,7 @@ class FlatPrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
@@ -807,6 +808,7 @@ class GraduatedPercentagePrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
@@ -837,6 +839,7 @@ class GraduatedPrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
@@ -1205,6 +1208,7 @@ class PackagePrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
@@ -1312,6 +1316,7 @@ class PercentagePrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
@@ -1932,6 +1937,7 @@ class UnitPrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
@@ -2033,6 +2039,7 @@ class VolumePrice(TypedDict):
     key: str
     kind: PriceKindEnum
     timing: NotRequired[TimingEnum]
+    interval: NotRequired[NewInterval]
     minimum: NotRequired[Decimal | str]
     maximum: NotRequired[Decimal | str]
     meter: NotRequired[str]
