@@ -15,7 +15,17 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 
 from billing.models import Subscription
-from billing.rating.aggregation import MICROSECOND, Aggregation, Days, EventCharge, Filters, Usage, together, usage_of_levels
+from billing.rating.aggregation import (
+    MICROSECOND,
+    NUMBER_PATTERN,
+    Aggregation,
+    Days,
+    EventCharge,
+    Filters,
+    Usage,
+    together,
+    usage_of_levels,
+)
 from billing.rating.money import decimal_text
 from billing.rating.periods import instant_of
 from billing.rating.prices.price import Price
@@ -220,11 +230,11 @@ COUNTS = """
 _COUNTS = COUNTS.format(event="event")
 
 # The number that an event contributes: its value, or the number in a property.
-_NUMBER = """
+_NUMBER = f"""
             CASE
                 WHEN measure.property IS NULL THEN event.value
                 WHEN jsonb_typeof(event.properties -> measure.property) IN ('number', 'string')
-                    AND event.properties ->> measure.property ~ '^[+-]?([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]{1,3})?$'
+                    AND event.properties ->> measure.property ~ '{NUMBER_PATTERN}'
                 THEN (event.properties ->> measure.property)::numeric
             END
 """
@@ -235,7 +245,7 @@ _EVENTS = f"""
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             excluded jsonb, free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric,
-            most numeric, zone text, first_day date, end_day date
+            most numeric, midnights timestamptz[], first_day date, end_day date
         )
     ), counted AS (
         SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
@@ -306,12 +316,13 @@ _WEIGHTED_SUM = (
     FROM held GROUP BY n
 """
 )
-# The days of the window begin at midnight in the zone. A day has the last level reported on it, else that of the day before.
+# The days of the window begin at the given midnights, because the server may know another zone by the same name. A day has the
+# last level reported on it, else that of the day before.
 _DAILY_LEVEL = (
     _EVENTS
     + f"""
     , changes AS (
-        SELECT DISTINCT ON (n, day) n, (occurred_at AT TIME ZONE zone)::date AS day, number
+        SELECT DISTINCT ON (n, day) n, first_day + width_bucket(occurred_at, midnights) - 1 AS day, number
         FROM counted WHERE number IS NOT NULL
         ORDER BY n, day, occurred_at DESC, recorded_at DESC, idempotency_key DESC
     ), steps AS (
@@ -458,15 +469,16 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
     }
 
 
-def _window(one: Measure) -> dict[str, str]:
+def _window(one: Measure) -> dict[str, Any]:
     if one.price.aggregation != Aggregation.DAILY_LEVEL:
         return {"starts_at": one.start.isoformat(), "ends_at": one.end.isoformat()}
     days = one.days
-    starts_at, ends_at = (instant_of(datetime.combine(day, time()), one.zone) for day in (days.first, days.end))
+    every_day = (days.first + timedelta(days=number) for number in range((days.end - days.first).days + 1))
+    *midnights, ends_at = (instant_of(datetime.combine(day, time()), one.zone).isoformat() for day in every_day)
     return {
-        "starts_at": starts_at.isoformat(),
-        "ends_at": ends_at.isoformat(),
-        "zone": one.zone.key,
+        "starts_at": midnights[0] if midnights else ends_at,
+        "ends_at": ends_at,
+        "midnights": midnights,
         "first_day": days.first.isoformat(),
         "end_day": days.end.isoformat(),
     }

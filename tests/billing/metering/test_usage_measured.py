@@ -112,6 +112,39 @@ def test_days_are_those_of_the_billing_zone_and_each_has_the_last_level_of_it() 
     assert later.levels == ((70, 1),)
 
 
+def test_days_are_those_that_billing_knows_where_the_server_takes_the_name_for_another_zone() -> None:
+    """For PostgreSQL, CET is an hour from UTC in summer too."""
+    subscription = SubscriptionFactory()
+    price = parse_price(metered(aggregation="daily_level"))
+    july, august, zone = at(7, 1), at(8, 1), ZoneInfo("CET")
+    known = [Event(Decimal(10), july - timedelta(days=1)), Event(Decimal(20), july + timedelta(days=9, hours=22, minutes=30))]
+    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, {}) for e in known])
+    [found] = usage.measure(subscription.pk, [usage.Measure(price, july, august, zone=zone)])
+    # Half past midnight of 11 July.
+    assert {level: share * 31 for level, share in found.levels} == {10: 10, 20: 21}
+    days = Days(date(2026, 7, 1), date(2026, 8, 1), 31, zone)
+    assert without_events(price.usage_of(known, days=days, held_before=Decimal(10))) == without_events(found)
+
+
+ODD_NUMBERS = [
+    "1e1", "+5", ".5", "5.", "-1e-3", 1e-7, 1e22, 2**53 - 1, "9" * 200, "1e999", "1e-999", "9" * 201, "9" * 5_000, "0x1", "1_0",
+    " 5", "5\n", "\u0661", "NaN", "Infinity", "--5", ".", "1e", "", True, [5],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD_NUMBERS, ids=lambda odd: repr(odd)[:12])
+def test_a_number_in_a_property_is_the_same_for_billing_and_the_ratings_call(odd: Any) -> None:
+    subscription = SubscriptionFactory()
+    price = parse_price(metered(property="size"))
+    properties = [{"size": odd}, {"size": "0.25"}]
+    known = [Event(Decimal(1), START, each, number) for number, each in enumerate(properties)]
+    usage.take_in(
+        [usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, dict(e.properties)) for e in known]
+    )
+    [measured] = usage.measure(subscription.pk, [usage.Measure(price, START, END)])
+    assert measured.quantity == price.usage_of(known).quantity
+
+
 def test_what_held_before_the_period_weighs_in_it() -> None:
     subscription = SubscriptionFactory()
     price = parse_price(metered(aggregation="weighted_sum"))
