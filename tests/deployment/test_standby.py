@@ -83,6 +83,7 @@ def rows(server: Server) -> list[int]:
         return [next(session.execute(f"SELECT count(*) FROM {table}"))[0] for table in WRITTEN]
 
 
+@pytest.mark.slow
 def test_a_standby_is_not_ready_for_writes_until_it_is_promoted(standby: Server, web: WebProcess) -> None:
     status, body = call(web.url, "/readyz")
     assert (status, body["status"]) == (503, "not-ready")

@@ -27,7 +27,7 @@ SHOP = ROOT / "tests" / "embedding" / "shop"
 PAGE = ROOT / "docs" / "how-to" / "embedding.md"
 WSGI = "from django.core.wsgi import get_wsgi_application\napplication = get_wsgi_application()\n"
 SHOPS_WSGI = partial(wsgi_command, target="project.wsgi:application")
-WAYS = [pytest.param(runserver_command, marks=pytest.mark.slow), SHOPS_WSGI, asgi_command]
+WAYS = [SHOPS_WSGI, *(pytest.param(way, marks=pytest.mark.slow) for way in (runserver_command, asgi_command))]
 """`runserver` too has a thread for each request and a process for each of the two servers, as the WSGI server has."""
 
 WITHOUT_LOCK = """

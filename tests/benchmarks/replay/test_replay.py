@@ -180,6 +180,7 @@ def test_played_by_one_client_every_response_is_as_computed_by_hand_and_every_ba
     assert invoiced.total_minor == invoiced.expected_minor > 0
 
 
+@pytest.mark.slow
 def test_played_by_many_clients_nothing_is_lost_or_doubled(target: Target, trace: Path) -> None:
     uses = read_trace(trace)
 
@@ -193,6 +194,7 @@ def test_played_by_many_clients_nothing_is_lost_or_doubled(target: Target, trace
     check_balances(target, tally)
 
 
+@pytest.mark.slow
 def test_control_a_spend_without_a_response_is_found(target: Target, trace: Path) -> None:
     uses = read_trace(trace)[:5]
     granted = grant_all(target, uses, concurrency=1)
@@ -336,6 +338,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_the_command_starts_a_ledger_plays_checks_audits_invoices_and_leaves_nothing(trace: Path, folder: Path) -> None:
     process = start_replay(trace, folder, "--concurrency", "4")
     said, _ = process.communicate(timeout=180)
@@ -349,6 +352,7 @@ def test_the_command_starts_a_ledger_plays_checks_audits_invoices_and_leaves_not
     assert left_running(folder) == []
 
 
+@pytest.mark.slow
 def test_a_replay_interrupted_in_the_middle_leaves_nothing(trace: Path, folder: Path) -> None:
     a_minute_takes_hours = "0.001"
     process = start_replay(trace, folder, "--speed", a_minute_takes_hours)

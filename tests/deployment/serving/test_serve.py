@@ -276,7 +276,7 @@ def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[
 # How it ends -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
     """As a single Ctrl-C does, with which most tests here end."""
     serving = serve(**WHOLE).wait_until_ready()
@@ -291,6 +291,7 @@ def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) ->
     assert serving.said.endswith("Stopped.\n")
 
 
+@pytest.mark.slow
 def test_an_impatient_second_ctrl_c_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
     serving = serve(**WHOLE).wait_until_ready()
     for _ in range(5):
@@ -308,6 +309,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Servi
     assert serving.pids() == set()
 
 
+@pytest.mark.slow
 def test_ctrl_c_during_initdb_leaves_no_process_and_the_next_start_succeeds(public_folder: Path) -> None:
     serving = Serving(public_folder / "data", LEDGER_BOOTSTRAP_API_KEY=KEY)
     try:
@@ -554,6 +556,7 @@ def test_pages_are_led_to_their_own_address_and_do_everything_there(serve: Calla
     assert serving.stop() == 0
 
 
+@pytest.mark.slow
 def test_when_one_of_the_two_servers_dies_both_are_started_again(serve: Callable[..., Serving]) -> None:
     """First the server of calls, then that of pages."""
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
@@ -611,6 +614,7 @@ def test_a_number_of_timetable_workers_that_is_neither_0_nor_1_is_refused_before
 # Other ways to run it --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_serve_runs_from_another_folder_with_a_relative_data_directory(
     serve: Callable[..., Serving], public_folder: Path
 ) -> None:
