@@ -15,7 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 MICROSECOND = timedelta(microseconds=1)
-NUMBER_PATTERN = r"^[+-]?([0-9]{1,200}\.?[0-9]{0,200}|\.[0-9]{1,200})([eE][+-]?[0-9]{1,3})?$"
+NUMBER_PATTERN = r"^[+-]?([0-9]{1,200}(\.[0-9]{0,200})?|\.[0-9]{1,200})([eE][+-]?[0-9]{1,3})?$"
 """The form of a number in a property. PostgreSQL's `~` gives the pattern the same meaning.
 
 A longer text is no number: Python does not read integers of more than 4,300 digits.
