@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 SIGNALS: Final = {
     "invoice.finalized": "A draft became an invoice with a number.",
-    "invoice.paid": "An invoice was paid: by credits, by a credit note, or as somebody recorded.",
+    "invoice.paid": "An invoice was paid: by payments, by credits or by a credit note.",
+    "invoice.reopened": "Money of a paid invoice went back, so that it is due again.",
     "invoice.void": "An invoice was voided.",
     "invoice.uncollectible": "An invoice was marked uncollectible.",
     "payment_intent.waiting": "A payment waits for the customer: at a checkout, or for a confirmation.",
     "payment_intent.succeeded": "The money of a payment is in.",
     "payment_intent.failed": "A payment was declined.",
+    "payment.recorded": "Money came in for an invoice.",
+    "payment.returned": "Money of an invoice's payment went back: a refund or a dispute.",
     "purchase.paid": "The money of a purchase is in, and recorded.",
     "purchase.granted": "The credits of a purchase were added.",
     "purchase.returned": "Money of a purchase was returned, and what it had bought was revoked as far as it was unspent.",

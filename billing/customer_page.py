@@ -47,7 +47,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "void": "Void",
         "uncollectible": "Open",
         "total": "Total",
-        "amount_due": "Amount due",
+        "amount_remaining": "Still to pay",
         "file": "File",
         "pdf": "{number} as PDF",
         "credit_notes": "Credit notes",
@@ -75,7 +75,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "void": "Storniert",
         "uncollectible": "Offen",
         "total": "Summe",
-        "amount_due": "Zu zahlen",
+        "amount_remaining": "Noch zu zahlen",
         "file": "Datei",
         "pdf": "{number} als PDF",
         "credit_notes": "Rechnungskorrekturen",
@@ -212,6 +212,8 @@ def _invoice(row: Invoice, shown: Shown) -> dict[str, Any]:
         "currency": row.currency,
         "total_minor": None if hides else row.total_minor,
         "amount_due_minor": None if hides else row.amount_due_minor,
+        "amount_paid_minor": None if hides else row.amount_paid_minor,
+        "amount_remaining_minor": None if hides else row.amount_remaining_minor,
         "pdf_url": None if hides or not IS_INSTALLED else shown.document_url(f"{INVOICE_NAME}{row.pk}"),
     }
 
@@ -219,7 +221,7 @@ def _invoice(row: Invoice, shown: Shown) -> dict[str, Any]:
 def _invoice_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
     """Return the list of invoices; amounts and files are no columns of it if amounts are hidden."""
     texts, language = TEXTS[shown.language.code], shown.language
-    amounts = [] if shown.hides_amounts else ["total", "amount_due"]
+    amounts = [] if shown.hides_amounts else ["total", "amount_remaining"]
     files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
     return Section(
         name="invoices",

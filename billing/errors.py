@@ -67,6 +67,35 @@ class InvoiceCreditRefunded(InvalidTransition):
     answer = Answer(409, "Credit from this invoice was paid out in money, so the invoice cannot be voided.")
 
 
+class InvoicePartlyPaid(InvalidTransition):
+    """Payments paid a part of the invoice. Credit the invoice, or record that the payments went back."""
+
+    stored_as = "invoice-partly-paid"
+    title = "Part of the invoice is paid"
+    answer = Answer(409, "Part of the invoice is paid. Credit the invoice, or record that its payments went back.")
+
+    paid_minor: Annotated[int, Count("What payments paid, in minor units.")]
+
+
+class PaymentNotMatched(Refused):
+    """The text of the payment names no invoice, or several."""
+
+    code = "payment-not-matched"
+    title = "The payment's text does not name one invoice"
+
+    invoices: Annotated[list[int], ListOf(Count("An invoice, by its id."), "The invoices that the text names.", most=100)]
+
+
+class ReturnExceedsPayment(Refused):
+    """The return exceeds what is left of the payment."""
+
+    code = "return-exceeds-payment"
+    title = "The return exceeds the rest of the payment"
+
+    payment: Annotated[int, Count("The payment, by its id.")]
+    returnable_minor: Annotated[int, Count("The money that was not returned yet.")]
+
+
 class RefundExceedsCredit(Refused):
     """The refund exceeds the credit of the customer, or the rest of the credit note that it names."""
 

@@ -15,9 +15,11 @@ from billing.models import (
     Customer,
     CustomerCoupon,
     Invoice,
+    InvoicePayment,
     InvoiceTax,
     Line,
     PaymentIntent,
+    PaymentReturn,
     ProviderCustomer,
     ProviderRefund,
     Purchase,
@@ -70,6 +72,10 @@ _OF_PURCHASE: Final = {
 }
 _OF_INTENT: Final = {
     "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + _CUSTOMER.format("customer_id") + ")"
+}
+_OF_PAYMENT: Final = {
+    "customer": "EXISTS (SELECT FROM billing_invoicepayment AS p WHERE p.id = e.invoice_payment_id AND "
+    f"{_CUSTOMER.format('p.customer_id')})"
 }
 _OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
 _OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
@@ -142,6 +148,14 @@ EXPORTS: Final = (
     ),
     _export(
         "provider-customers", "a customer's id with a provider", ProviderCustomer, {"customer": _THEIRS["customer"]}, order="e.id"
+    ),
+    _export(
+        "payments", "money that came in for an invoice", InvoicePayment, {"customer": _THEIRS["customer"]}, order="e.id",
+        dated="paid_at",
+    ),
+    _export(
+        "payment-returns", "money of an invoice's payment that went back", PaymentReturn, _OF_PAYMENT, order="e.id",
+        dated="returned_at",
     ),
     _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     _export(

@@ -11,6 +11,7 @@ VIEW_COUPON: Final = Permission("billing.view_coupon", EVERYONE)
 VIEW_CREDITNOTE: Final = Permission("billing.view_creditnote", EVERYONE)
 VIEW_CUSTOMER: Final = Permission("billing.view_customer", EVERYONE)
 VIEW_INVOICE: Final = Permission("billing.view_invoice", EVERYONE)
+VIEW_INVOICEPAYMENT: Final = Permission("billing.view_invoicepayment", EVERYONE)
 VIEW_PACK: Final = Permission("billing.view_pack", EVERYONE)
 VIEW_PAYMENTINTENT: Final = Permission("billing.view_paymentintent", EVERYONE)
 VIEW_PLAN: Final = Permission("billing.view_plan", EVERYONE)
@@ -20,7 +21,7 @@ VIEW_SELLER: Final = Permission("billing.view_seller", EVERYONE)
 VIEW_SUBSCRIPTION: Final = Permission("billing.view_subscription", EVERYONE)
 VIEW_USAGEEVENT: Final = Permission("billing.view_usageevent", EVERYONE)
 FINALIZE_INVOICE: Final = Permission("billing.finalize_invoice", INVOICES, "invoice", "Can finalise a draft")
-PAY_INVOICE: Final = Permission("billing.pay_invoice", INVOICES, "invoice", "Can mark an invoice as paid")
+PAY_INVOICE: Final = Permission("billing.pay_invoice", INVOICES, "invoice", "Can mark an invoice as paid, and record payments")
 VOID_INVOICE: Final = Permission("billing.void_invoice", INVOICES, "invoice", "Can void an invoice")
 MARK_INVOICE_UNCOLLECTIBLE: Final = Permission(
     "billing.mark_invoice_uncollectible", INVOICES, "invoice", "Can mark an invoice as uncollectible"
@@ -40,6 +41,9 @@ ADD_PURCHASE: Final = Permission("billing.add_purchase", INVOICES)
 ADD_SUBSCRIPTION: Final = Permission("billing.add_subscription", OPERATOR)
 REFUND_PAYMENTINTENT: Final = Permission(
     "billing.refund_paymentintent", INVOICES, "paymentintent", "Can have a provider send money back"
+)
+RETURN_PAYMENT: Final = Permission(
+    "billing.return_payment", INVOICES, "invoicepayment", "Can record that money of a payment went back"
 )
 RETURN_PURCHASE: Final = Permission("billing.return_purchase", INVOICES, "purchase", "Can record a return of money")
 CHANGE_CUSTOMER: Final = Permission("billing.change_customer", OPERATOR)

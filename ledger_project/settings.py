@@ -244,7 +244,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "Invoices", "description": "From drafts to paid invoices and credit notes."},
         {
             "name": "Payments",
-            "description": "Packs on sale, purchases of them, money that providers are asked for, and money that went back.",
+            "description": "Money for invoices and packs, also from providers; purchases; money that went back.",
         },
         {"name": "Books", "description": "What sold credits are worth: deferred revenue by month, and at an instant."},
         {"name": "Operation", "description": "Whether the process is alive and can serve requests. These calls need no key."},

@@ -9,9 +9,9 @@ if not installed.missing():
     from billing.admin import runs
     from billing.admin.documents import credit_notes, invoices
     from billing.admin.orders import catalogue, customers, sellers, subscriptions
-    from billing.admin.payments import packs, payment_intents, purchases
+    from billing.admin.payments import packs, payment_intents, payments, purchases
 
     __all__ = [
-        "catalogue", "credit_notes", "customers", "invoices", "packs", "payment_intents", "purchases", "runs", "sellers",
-        "subscriptions",
+        "catalogue", "credit_notes", "customers", "invoices", "packs", "payment_intents", "payments", "purchases", "runs",
+        "sellers", "subscriptions",
     ]  # fmt: skip

@@ -74,7 +74,7 @@ def _invoices(customers: list[int], ref: str) -> Section:
             ("Subscription", lambda row: _subscription(row, subscriptions)),
             ("State", "state"),
             money_column("Total", "total_minor"),
-            money_column("Due", "amount_due_minor"),
+            money_column("Still to pay", "amount_remaining_minor"),
             columns.day("Due date", "due_date"),
             ("File", pdf_link),
         ),

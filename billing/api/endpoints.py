@@ -97,6 +97,14 @@ METHOD_PATH = OpenApiParameter(
     examples=[OpenApiExample("method", "pm_1Qx7")],
 )
 NO_INTENT = NotFound(resource="payment intent", ref=1)
+PAYMENT_PATH = OpenApiParameter(
+    "payment_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the payment, not the provider's.",
+    examples=[OpenApiExample("payment", 1)],
+)
+NO_PAYMENT = NotFound(resource="payment", ref=1)
 NO_PURCHASE = NotFound(resource="purchase", ref=1)
 NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")

@@ -5,7 +5,7 @@ from django.urls.converters import IntConverter, StringConverter
 
 from billing.api.calls import books, catalogue, customers, previews, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
-from billing.api.calls.payments import packs, payment_intents, providers, purchases
+from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
@@ -17,7 +17,7 @@ class RefConverter(StringConverter):
 
 
 class InvoiceIdConverter(IntConverter):
-    """The id of an invoice, credit note or purchase in a path, in its one spelling."""
+    """The id of an invoice, credit note, purchase or payment in a path, in its one spelling."""
 
     regex = "[1-9][0-9]{0,17}"
 
@@ -84,6 +84,9 @@ urlpatterns: list[URLPattern] = [
     path("payment-intents/<invoice_id:intent_id>/cancel", payment_intents.CancelPaymentIntent.as_view()),
     path("payment-intents/<invoice_id:intent_id>/refunds", payment_intents.PaymentIntentRefunds.as_view()),
     path("providers/<provider:provider>/events", providers.ProviderEvents.as_view()),
+    path("payments", payments.Payments.as_view()),
+    path("payments/<invoice_id:payment_id>", payments.OnePayment.as_view()),
+    path("payments/<invoice_id:payment_id>/returns", payments.PaymentReturns.as_view()),
     path("subscriptions", subscriptions.Subscriptions.as_view()),
     path("subscriptions/<ref:ref>", subscriptions.OneSubscription.as_view()),
     path("subscriptions/<ref:ref>/amendments", subscriptions.Amendments.as_view()),

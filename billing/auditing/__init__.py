@@ -12,6 +12,7 @@ from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
 from billing.auditing.payment_intents import PROVIDER_LAWS
+from billing.auditing.payments import PAYMENT_LAWS
 from billing.auditing.purchases import NAMED_ENTRIES as ENTRIES_OF_PURCHASES
 from billing.auditing.purchases import PURCHASE_LAWS
 from billing.auditing.unbilled_usage import never_billed
@@ -281,7 +282,7 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
-    for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS).items():
+    for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS | PAYMENT_LAWS).items():
         yield name, _found(holders_time(sql, holder=HOLDER_OF_INVOICE))
     yield "digest of a document", _broken(DOCUMENTS, "{} {}")
     yield "digest of a transition", _broken(TRANSITIONS, "{}, transition {}")

@@ -71,19 +71,19 @@ DOCUMENT_LAWS = {
         ) AS expected
         WHERE note.rounded_minor <> expected.minor
     """,
-    # The generator or a credit note marks an invoice without an amount due as paid; every other state has a recorded transition.
+    # An invoice is paid when nothing is left to be paid: by payments, credit or credits. Void and uncollectible have a recorded
+    # transition.
     "state does not follow from the transitions": """
         SELECT format('invoice %s is %s, after its transitions it must be %s', state.id, state.state, state.expected)
         FROM (
             SELECT i.id, i.state, i.paid_at, i.voided_at, i.uncollectible_at, last.kind, CASE
-                WHEN last.kind = 'pay' THEN 'paid'
                 WHEN last.kind = 'void' THEN 'void'
-                WHEN i.amount_due_minor = 0 THEN 'paid'
+                WHEN i.amount_due_minor = i.amount_paid_minor THEN 'paid'
                 WHEN last.kind = 'mark_uncollectible' THEN 'uncollectible'
                 ELSE 'open' END AS expected
             FROM billing_invoice AS i
             LEFT JOIN LATERAL (
-                SELECT t.kind FROM billing_transition AS t WHERE t.invoice_id = i.id AND t.kind <> 'finalize'
+                SELECT t.kind FROM billing_transition AS t WHERE t.invoice_id = i.id AND t.kind NOT IN ('finalize', 'pay')
                 ORDER BY t.id DESC LIMIT 1
             ) AS last ON true
             WHERE i.state <> 'draft'

@@ -120,7 +120,8 @@ REGISTERED: Final = (
         RegisteredTable(f"billing_{name}", is_fixed=True)
         for name in (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
-            "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer",
+            "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer", "invoicepayment",
+            "paymentreturn",
         )
     ),
     *(
@@ -143,6 +144,6 @@ REGISTERED: Final = (
     RegisteredTable(
         "billing_invoice",
         condition="r.paid_at IS DISTINCT FROM r.finalized_at AND r.paid_at IS NOT NULL OR r.voided_at IS NOT NULL "
-        "OR r.uncollectible_at IS NOT NULL",
+        "OR r.uncollectible_at IS NOT NULL OR r.payment_changes > 0",
     ),
 )  # fmt: skip

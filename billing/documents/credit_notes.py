@@ -52,7 +52,6 @@ COLLECTION: Final = "credit-note-forms"
 REQUESTED: Final = CreditNote.Kind.REQUESTED
 CHECK_VIOLATION: Final = "23514"
 CREDITED_STATES: Final = {Invoice.State.OPEN, Invoice.State.PAID, Invoice.State.UNCOLLECTIBLE}
-OWED_STATES: Final = {Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE}
 CLAIM_OF: Final = {"recurring": Claim.Kind.RECURRING, "usage": Claim.Kind.USAGE, "late_usage": Claim.Kind.USAGE}
 
 # As for an invoice: from here to COMMIT the row of the series is locked. The seller is the invoice's, in its current version.
@@ -108,8 +107,8 @@ NOTED = """
 LOWER_DUE = """
     UPDATE billing_invoice
     SET credit_notes_minor = credit_notes_minor + %(amount)s, amount_due_minor = amount_due_minor - %(amount)s,
-        state = CASE WHEN amount_due_minor = %(amount)s THEN 'paid' ELSE state END,
-        paid_at = CASE WHEN amount_due_minor = %(amount)s THEN %(now)s ELSE paid_at END
+        state = CASE WHEN amount_due_minor - amount_paid_minor = %(amount)s THEN 'paid' ELSE state END,
+        paid_at = CASE WHEN amount_due_minor - amount_paid_minor = %(amount)s THEN %(now)s ELSE paid_at END
     WHERE id = %(id)s
 """
 
@@ -366,11 +365,10 @@ def _given_back(invoice: Invoice, total_minor: int) -> NoteSettlement:
     sums = earlier.aggregate(worth=Sum("amount_minor"), credits=Sum("credits_returned"), minor=Sum("credits_returned_minor"))
     left_minor = (sums["worth"] or 0) - (sums["minor"] or 0) - lowered_minor
     payment = CreditPayment.objects.filter(invoice_id=invoice.pk, refund_sequence=None).first()
-    is_owed = invoice.state in OWED_STATES
     return given_back(
         total_minor,
-        due_minor=invoice.amount_due_minor if is_owed else 0,
-        paid_minor=0 if is_owed else max(invoice.amount_due_minor - left_minor, 0),
+        due_minor=invoice.amount_remaining_minor,
+        paid_minor=max(invoice.amount_paid_minor - left_minor, 0),
         credits_left=payment.credits - (sums["credits"] or 0) if payment else 0,
         credits_left_minor=payment.amount_minor - (sums["minor"] or 0) if payment else 0,
     )
@@ -415,7 +413,7 @@ def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: st
 
 
 def _lower_due(invoice: Invoice, note: CreditNote, amount_minor: int) -> None:
-    """Lower the amount due of the invoice; at 0 the invoice becomes paid."""
+    """Lower the amount due of the invoice; when nothing is left to be paid, the invoice becomes paid."""
     CreditNoteUse.objects.create(credit_note=note, invoice_id=invoice.pk, amount_minor=amount_minor)
     with connection.cursor() as cursor:
         cursor.execute(LOWER_DUE, {"id": invoice.pk, "amount": amount_minor, "now": timezone.now()})

@@ -11,8 +11,9 @@ from django.utils import timezone
 from billing.documents.credits_used import covered_claims, undo
 from billing.documents.customer_credit.rests import account_turn
 from billing.documents.finalisation import finalize_under, finalizing
-from billing.documents.invoice_locks import key_of, locked_invoice
-from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded
+from billing.documents.invoice_locks import key_of, locked_invoice, payment_key
+from billing.documents.invoice_payments.recording import pay_rest_under
+from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded, InvoicePartlyPaid
 from billing.models import (
     Claim,
     CouponUse,
@@ -25,7 +26,7 @@ from billing.models import (
 )
 from billing.rating.values import OneLine
 from ledger import services as ledger
-from ledger.database.locks import Lock, holder_key, holder_lock
+from ledger.database.locks import Lock, advisory_lock, holder_key, holder_lock
 from ledger.records import Record
 
 State = Invoice.State
@@ -123,10 +124,14 @@ def note_drafts_under(lock: Lock, key: str, invoice_ids: Collection[int], note: 
     Invoice.objects.filter(pk__in=invoice_ids).update(note=note)
 
 
-def pay(invoice_id: int) -> Invoice:
-    """Mark an open or uncollectible invoice as paid, or raise and change nothing. Raises: as `finalize`."""
-    with locked_invoice(invoice_id) as (_, invoice):
-        _change_state(invoice, State.PAID, "paid_at", {State.OPEN, State.UNCOLLECTIBLE})
+def pay(invoice_id: int, actor: str = "billing") -> Invoice:
+    """Mark an open or uncollectible invoice as paid: record a payment of what is due; or raise and change nothing.
+
+    Raises: as `finalize`.
+    """
+    with locked_invoice(invoice_id) as (_, invoice), advisory_lock(payment_key(invoice_id)) as lock:
+        pay_rest_under(lock, invoice, actor=actor)
+        invoice.refresh_from_db()
     return invoice
 
 
@@ -161,6 +166,7 @@ def void_with_corrections(invoice_id: int) -> list[Invoice]:
         InvoiceCorrectedLater: a later invoice corrects a line of this one, has billed time that this one gave back, or used its
             credit; void that invoice first.
         InvoiceCreditRefunded: credit from this invoice was paid out.
+        InvoicePartlyPaid: payments paid a part of it.
         InvoiceGenerationBusy: another process makes invoices of the subscription.
     """
     with locked_invoice(invoice_id) as (lock, invoice):
@@ -170,6 +176,8 @@ def void_with_corrections(invoice_id: int) -> list[Invoice]:
 def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     origins = {State.OPEN, State.UNCOLLECTIBLE} | ({State.PAID} if came_to_nothing(invoice) else set())
     state = invoice.state
+    if state in origins and invoice.amount_paid_minor:
+        raise InvoicePartlyPaid(invoice=invoice.pk, state=state, wanted=State.VOID.value, paid_minor=invoice.amount_paid_minor)
     _change_state(invoice, State.VOID, "voided_at", origins)
     netted = [other for other in _corrected_by(invoice) if came_to_nothing(other)]
     voided = [one for other in reversed(netted) for one in _void_under(lock, other)]

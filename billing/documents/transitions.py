@@ -22,7 +22,6 @@ KEPT_OF_A_DRAFT: Final = (
 
 TRANSITIONS: Final[dict[str, Callable[[int], Invoice]]] = {
     "finalize": invoices.finalize,
-    "pay": invoices.pay,
     "void": invoices.void,
     "mark_uncollectible": invoices.mark_uncollectible,
 }
@@ -90,6 +89,8 @@ def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "", note: 
             _note(lock, invoice, kind=kind, actor=actor, reason=reason)
         if note and invoice.state == Invoice.State.DRAFT:
             invoices.note_drafts_under(lock, key_of(invoice), [invoice.pk], note)
+        if kind == "pay":
+            return invoices.pay(invoice_id, actor)
         if kind != "void":
             return TRANSITIONS[kind](invoice_id)
         *corrections, voided = invoices.void_with_corrections(invoice_id)

@@ -384,14 +384,32 @@ $$;
 
 -- Invoices --------------------------------------------------------------------------------------------
 
+-- What payments paid of an invoice, less what went back and made it due again.
+CREATE FUNCTION billing_paid_minor(invoice bigint) RETURNS bigint
+LANGUAGE sql STABLE
+RETURN (
+    SELECT coalesce(sum(p.applied_minor - coalesce((
+        SELECT sum(r.reopened_minor) FROM billing_paymentreturn AS r WHERE r.invoice_payment_id = p.id), 0)), 0)::bigint
+    FROM billing_invoicepayment AS p WHERE p.invoice_id = invoice
+);
+
+-- The letters and digits of a number, in capitals: people write numbers with other signs between them.
+CREATE FUNCTION billing_plain_number(number text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN regexp_replace(upper(number), '[^A-Z0-9]', '', 'g');
+
+CREATE INDEX billing_invoice_plain_number ON billing_invoice (billing_plain_number(number)) WHERE number IS NOT NULL;
+
 -- An invoice begins as a draft. Once it has left that state, only the state and its instant change, and only
 -- along draft -> open -> paid | void | uncollectible, uncollectible -> paid | void. Only credit notes lower the amount due of an open or
--- uncollectible invoice.
+-- uncollectible invoice. Payments and their returns change what is paid, which decides the state: a paid invoice is due again when
+-- money went back.
 CREATE FUNCTION billing_freeze_invoice() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     changeable text[] := ARRAY['state', 'paid_at', 'voided_at', 'uncollectible_at'];
     is_lowered boolean;
+    is_payment boolean;
 BEGIN
     IF TG_OP = 'INSERT' THEN
         IF NEW.state <> 'draft' THEN
@@ -418,7 +436,16 @@ BEGIN
     IF is_lowered THEN
         changeable := changeable || ARRAY['credit_notes_minor', 'amount_due_minor'];
     END IF;
-    IF NOT (is_lowered AND NEW.state = OLD.state) AND (OLD.state, NEW.state) NOT IN (
+    is_payment := OLD.state IN ('open', 'paid', 'uncollectible') AND NEW.payment_changes = OLD.payment_changes + 1
+        AND NEW.amount_paid_minor <> OLD.amount_paid_minor AND NEW.amount_paid_minor = billing_paid_minor(OLD.id)
+        AND NEW.state = CASE
+            WHEN NEW.amount_paid_minor = OLD.amount_due_minor THEN 'paid'
+            WHEN OLD.uncollectible_at IS NOT NULL THEN 'uncollectible'
+            ELSE 'open' END;
+    IF is_payment THEN
+        changeable := changeable || ARRAY['amount_paid_minor', 'payment_changes'];
+    END IF;
+    IF NOT is_payment AND NOT (is_lowered AND NEW.state = OLD.state) AND (OLD.state, NEW.state) NOT IN (
         ('open', 'paid'), ('open', 'void'), ('open', 'uncollectible'), ('uncollectible', 'paid'), ('uncollectible', 'void')
     ) AND NOT (OLD.state = 'paid' AND NEW.state = 'void' AND OLD.total_minor = 0)
     OR to_jsonb(NEW) - changeable IS DISTINCT FROM to_jsonb(OLD) - changeable THEN
@@ -566,7 +593,7 @@ BEGIN
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
         'billing_transition', 'billing_seller', 'billing_creditrefund',
         'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement',
-        'billing_providercustomer'
+        'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -639,7 +666,10 @@ $$;
 CREATE FUNCTION billing_tell_invoice() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
-    wanted text := CASE NEW.state WHEN 'open' THEN 'invoice.finalized' ELSE 'invoice.' || NEW.state END;
+    wanted text := CASE
+        WHEN OLD.state = 'paid' AND NEW.state <> 'void' THEN 'invoice.reopened'
+        WHEN NEW.state = 'open' THEN 'invoice.finalized'
+        ELSE 'invoice.' || NEW.state END;
 BEGIN
     IF ledger_signal_is_wanted(wanted) THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -656,7 +686,8 @@ BEGIN
             'credit_notes_minor', NEW.credit_notes_minor,
             'credits_applied_minor', NEW.credits_applied_minor,
             'rounding_minor', NEW.rounding_minor,
-            'amount_due_minor', NEW.amount_due_minor
+            'amount_due_minor', NEW.amount_due_minor,
+            'amount_paid_minor', NEW.amount_paid_minor
         )
         FROM billing_customer AS customer WHERE customer.id = NEW.customer_id;
     END IF;
@@ -783,6 +814,55 @@ CREATE TRIGGER told AFTER UPDATE OF state ON billing_paymentintent
 
 CREATE TRIGGER told AFTER INSERT ON billing_returnsettlement FOR EACH ROW EXECUTE FUNCTION billing_tell_return();
 
+CREATE FUNCTION billing_tell_payment() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('payment.recorded') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'payment.recorded', 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'id', NEW.id,
+            'invoice', NEW.invoice_id,
+            'number', invoice.number,
+            'customer', customer.ref,
+            'provider', NEW.provider,
+            'payment', NEW.payment,
+            'currency', NEW.currency,
+            'amount_minor', NEW.amount_minor,
+            'applied_minor', NEW.applied_minor
+        )
+        FROM billing_customer AS customer JOIN billing_invoice AS invoice ON invoice.id = NEW.invoice_id
+        WHERE customer.id = NEW.customer_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_invoicepayment FOR EACH ROW EXECUTE FUNCTION billing_tell_payment();
+
+CREATE FUNCTION billing_tell_payment_return() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('payment.returned') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'payment.returned', 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'payment_id', paid.id,
+            'invoice', paid.invoice_id,
+            'customer', customer.ref,
+            'kind', NEW.kind,
+            'payment', NEW.payment,
+            'currency', paid.currency,
+            'amount_minor', NEW.amount_minor,
+            'credit_minor', NEW.credit_minor,
+            'reopened_minor', NEW.reopened_minor,
+            'claim_minor', NEW.claim_minor
+        )
+        FROM billing_invoicepayment AS paid JOIN billing_customer AS customer ON customer.id = paid.customer_id
+        WHERE paid.id = NEW.invoice_payment_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_paymentreturn FOR EACH ROW EXECUTE FUNCTION billing_tell_payment_return();
+
 -- What is registered ----------------------------------------------------------------------------------
 
 -- What a customer ordered, and who the customer is.
@@ -806,6 +886,8 @@ CALL ledger_have_registered('billing_purchase', '{id}');
 CALL ledger_have_registered('billing_purchasegrant', '{id}');
 CALL ledger_have_registered('billing_purchasereturn', '{id}');
 CALL ledger_have_registered('billing_returnsettlement', '{id}');
+CALL ledger_have_registered('billing_invoicepayment', '{id}');
+CALL ledger_have_registered('billing_paymentreturn', '{id}');
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
 CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
 CALL ledger_have_registered('billing_seller', '{id}');
@@ -827,6 +909,6 @@ CALL ledger_have_registered('billing_creditpayment', '{id}', '{refund_sequence}'
 CALL ledger_have_registered('billing_creditnote', '{id}', '{released_at,left_minor}',
     'NEW.kind <> ''requested'' OR NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_invoice', '{id}',
-    '{state,paid_at,voided_at,uncollectible_at,credit_notes_minor,amount_due_minor}',
+    '{state,paid_at,voided_at,uncollectible_at,credit_notes_minor,amount_due_minor,amount_paid_minor,payment_changes}',
     'NEW.paid_at IS DISTINCT FROM NEW.finalized_at AND NEW.paid_at IS NOT NULL
-        OR NEW.voided_at IS NOT NULL OR NEW.uncollectible_at IS NOT NULL');
+        OR NEW.voided_at IS NOT NULL OR NEW.uncollectible_at IS NOT NULL OR NEW.payment_changes > 0');

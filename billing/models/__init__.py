@@ -2,7 +2,8 @@
 
 Orders write the intent (plans, customers, subscriptions, item versions, amendments, charges); the generator only reads it.
 Claims record what is billed. Documents are invoices and credit notes with their lines and taxes, frozen after
-finalisation. Packs are on sale; purchases record money that came in for them, and returns money that went back."""
+finalisation. Packs are on sale; purchases and payments record money that came in for them and for invoices, returns money that
+went back."""
 
 from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Plan, Price
 from billing.models.claims import Claim, Cursor
@@ -23,8 +24,10 @@ from billing.models.invoices import (
 )
 from billing.models.payments import (
     DuePurchase,
+    InvoicePayment,
     Pack,
     PaymentIntent,
+    PaymentReturn,
     ProviderCustomer,
     ProviderEvent,
     ProviderRefund,

@@ -106,6 +106,8 @@ class Invoice(models.Model):
         default=0, db_default=0, db_comment="what the seller's step of cash payments adds to the amount due, by finalisation"
     )
     amount_due_minor = models.BigIntegerField()
+    amount_paid_minor = models.BigIntegerField(default=0, db_default=0, db_comment="what payments paid, less what went back")
+    payment_changes = models.PositiveIntegerField(default=0, db_default=0, db_comment="how often amount_paid_minor changed")
     amendments_seen = models.PositiveIntegerField(default=0, db_comment="the last of the subscription's amendments that it bills")
     run_id = models.UUIDField(null=True)
     grace_ends_at = models.DateTimeField(null=True, db_comment="until when the draft is rated again; null: it has no grace")
@@ -136,6 +138,12 @@ class Invoice(models.Model):
                 )
                 & models.Q(total_minor__gte=0, amount_due_minor__gte=0, credits_applied_minor__gte=0),
             ),
+            models.CheckConstraint(
+                name="billing_invoice_paid",
+                condition=models.Q(amount_paid_minor__gte=0, amount_paid_minor__lte=models.F("amount_due_minor"))
+                & (~models.Q(state="paid") | models.Q(amount_paid_minor=models.F("amount_due_minor")))
+                & (models.Q(state__in=["open", "paid", "uncollectible"]) | models.Q(amount_paid_minor=0)),
+            ),
             years("billing_invoice", "as_of"),
         ]
         indexes = [
@@ -159,6 +167,11 @@ class Invoice(models.Model):
 
     def __str__(self) -> str:
         return self.number or f"draft for {self.subscription_ref or self.customer_ref}"
+
+    @property
+    def amount_remaining_minor(self) -> int:
+        """What is still to be paid; 0 if nobody has to pay it."""
+        return 0 if self.state == self.State.VOID else self.amount_due_minor - self.amount_paid_minor
 
 
 class Transition(models.Model):

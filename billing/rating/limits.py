@@ -58,6 +58,17 @@ def check_instant(pointer: str, instant: datetime | None) -> None:
         raise Invalid(pointer=pointer, rule="out-of-range", detail=f"must be in the years {EARLIEST.year} to {last}, in UTC")
 
 
+def check_past(pointer: str, instant: datetime | None) -> None:
+    """Return if there is no instant, or if it lies in the years 2000 to 2200 and not in the future.
+
+    Raises:
+        Invalid: it does not.
+    """
+    check_instant(pointer, instant)
+    if instant is not None and instant > datetime.now(UTC):
+        raise Invalid(pointer=pointer, rule="in-the-future", detail="must not be in the future")
+
+
 def check_quantity(pointer: str, quantity: Decimal) -> None:
     """Return if a quantity is 0 to `MAX_QUANTITY`.
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY
 from billing.rating.periods import MAX_INTERVAL_COUNT, IntervalUnit
@@ -10,7 +10,9 @@ from billing.rating.tax import VatIdWrong, checked_vat_id
 from ledger.records import Record
 from ledger.values import Choice, Currency, Holder, Integer, InvalidValue, Number, Text
 
-__all__ = ["Currency", "Money", "NewInterval", "OneLine", "Ref", "Units", "Used", "VatId"]
+__all__ = [
+    "MANUAL", "Currency", "Money", "NewInterval", "OneLine", "PaymentId", "Provider", "Ref", "Units", "Used", "VatId",
+]  # fmt: skip
 
 Ref = Holder
 """The reference of a customer, plan, subscription or coupon; it has the form of a holder's id."""
@@ -23,6 +25,15 @@ Units = partial(Number, or_integer=True, least=0, most=MAX_QUANTITY)
 
 Used = partial(Number, or_integer=True, least=-MAX_QUANTITY, most=MAX_QUANTITY)
 """The value of a usage event, within plus and minus 10^18, as a decimal string or an integer."""
+
+MANUAL: Final = "manual"
+"""The provider of money that somebody booked by hand."""
+
+Provider = partial(Text, most=32, least=1, pattern="[a-z0-9_]+", rule="provider")
+"""Who took money."""
+
+PaymentId = partial(Text, most=200, least=1)
+"""A provider's id of a payment, refund or dispute."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,7 +87,9 @@ PAYMENT_INTENT: Final = LockName(
     "payment_intent", "payment_intent/{intent}", "applying how a payment stands with its provider, and refunding it"
 )
 PURCHASE_PAYMENT: Final = LockName(
-    "purchase_payment", "purchase_payment/{provider}/{key}", "recording a purchase, once per payment"
+    "purchase_payment",
+    "purchase_payment/{provider}/{key}",
+    "recording a purchase or the payment of an invoice, once per payment",
 )
 PURCHASE: Final = LockName("purchase", "purchase/{purchase}", "returns of a purchase, and what it does to credits")
 SUBSCRIPTION_INTENT: Final = LockName(
@@ -103,6 +105,11 @@ CUSTOMER_INVOICES: Final = LockName(
     "customer_invoices",
     "customer_invoices/{customer}",
     "making, finalising, voiding and crediting a customer's one-off invoices",
+)
+PAYMENT: Final = LockName(
+    "payment",
+    "payment/{invoice}",
+    "payments of an invoice and their returns; voiding it, crediting it and marking it as uncollectible",
 )
 SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspending and resuming the billing of a subscription")
 CUSTOMER_ACCOUNT: Final = LockName(

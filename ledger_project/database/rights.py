@@ -80,6 +80,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_purchasegrant": APPEND,
     "billing_purchasereturn": APPEND,
     "billing_returnsettlement": APPEND,
+    "billing_invoicepayment": APPEND,
+    "billing_paymentreturn": APPEND,
     "billing_duepurchase": CHANGE_AND_DELETE,
     # What providers are asked for; what was asked never changes.
     "billing_paymentintent": (
@@ -109,7 +111,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
         columns(
             "state", "series", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
             "rounding_minor", "amount_due_minor", "seller_id", "credit_units", "note", "finalized_at", "paid_at", "voided_at",
-            "uncollectible_at",
+            "uncollectible_at", "amount_paid_minor", "payment_changes",
         ),
         "DELETE",
     ),

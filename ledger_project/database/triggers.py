@@ -50,6 +50,8 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_purchasegrant": "append_only registered told",
         "billing_purchasereturn": "append_only registered",
         "billing_returnsettlement": "append_only registered told",
+        "billing_invoicepayment": "append_only registered told",
+        "billing_paymentreturn": "append_only registered told",
         "billing_plan": "frozen registered",
         "billing_price": "digested frozen registered",
         "billing_coupon": "digested frozen registered",

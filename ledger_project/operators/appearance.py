@@ -60,6 +60,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Subscriptions", "autorenew", "billing.subscription"),
             _list("Invoices", "description", "billing.invoice"),
             _list("Credit notes", "undo", "billing.creditnote"),
+            _list("Payments", "payments", "billing.invoicepayment"),
             _page("Taxes", "receipt_long", "billing_tax_summary", VIEW_INVOICE),
             _list("Plans", "sell", "billing.plan"),
             _list("Coupons", "percent", "billing.coupon"),

@@ -12,6 +12,8 @@ from django.db import connection
 
 from billing.documents import credit_notes, transitions
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
+from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments.returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
@@ -236,6 +238,9 @@ def _billed_customer() -> None:
     [third] = _bill("SUB-1", at(3, 1))
     _move(third, "mark_uncollectible")
     _move(third, "pay")
+    for amount, name in ((700, "first"), (10**6, "second")):
+        paid = record_payment(invoice=second.pk, payment=name, amount_minor=amount, reference=name, actor="key:bank")
+        record_payment_return(invoice_payment=paid.pk, kind="dispute", payment=name, amount_minor=amount // 2, reason="r")
     line = credit_notes.CreditLine(position=1, amount_minor=100)
     credit_notes.issue(invoice_id=second.pk, lines=[line], reason="Goodwill", actor="admin:mara", idempotency_key="note")
     for amount in (300, 200):

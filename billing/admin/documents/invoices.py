@@ -27,6 +27,7 @@ from billing.admin.cells import (
 from billing.admin.documents import taxes
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
+from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import pdf_view
 from billing.admin.documents.transitions import WORDS, deletion_view, impossible, note_view, transition_view, transitions_table
@@ -108,6 +109,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
     paid_with_credits = money_column("Paid with credits", "credits_applied_minor")
     rounding = money_column("Rounding", "rounding_minor")
     due = money_column("Amount due", "amount_due_minor")
+    paid_so_far = money_column("Paid by payments", "amount_paid_minor")
+    remaining = money_column("Still to pay", "amount_remaining_minor")
     made = columns.instant("Created", "created_at")
     made_day = Column("Created", lambda row: contract_day(row.created_at, row.customer_zone), ordering="id")
     finalized = columns.instant("Finalised", "finalized_at")
@@ -118,7 +121,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     run = Column("Run", _run)
 
     list_display = (
-        "name", "customer_cell", "state_label", "issued", "total", "due", "due_on", "subscription_cell", "made_day",
+        "name", "customer_cell", "state_label", "issued", "total", "remaining", "due_on", "subscription_cell", "made_day",
     )  # fmt: skip
     list_display_links = ("name",)
     sortable_by = ("issued", "made_day")
@@ -134,13 +137,23 @@ class InvoiceAdmin(ReadOnlyAdmin):
     )
     csv_columns = (
         "name", "state_label", "customer_cell", "customer_name", "subscription_cell", "issued", "due_on", "currency", "subtotal",
-        "discounts", "tax", "total", "credit_notes", "paid_with_credits", "rounding", "due", "paid",
-        "made",
+        "discounts", "tax", "total", "credit_notes", "paid_with_credits", "rounding", "due",
+        "paid_so_far", "remaining", "paid", "made",
     )  # fmt: skip
     starts = "A run of the generator makes the invoices of subscriptions: manage.py generate_invoices."
     search_fields = ("number",)
     search_help_text = "Number, subscription or customer"
-    actions_detail = ("show_pdf", "finalize", "note", "pay", "credit", "void", "mark_uncollectible", "delete_draft")
+    actions_detail = (
+        "show_pdf",
+        "finalize",
+        "note",
+        "record_payment",
+        "pay",
+        "credit",
+        "void",
+        "mark_uncollectible",
+        "delete_draft",
+    )
     change_form_outer_before_template = "admin/billing/document.html"
     fieldsets = (
         (None, {"fields": (("state_label", "subscription_cell", "customer_cell"),)}),
@@ -178,6 +191,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
             "document": invoice_document(row),
             "parts": [
                 *([("Paid with credits", _payment_table(paid, row.currency))] if paid else []),
+                ("Payments", payments_table(row)),
                 ("Coupons used", _coupons_table(row)),
                 ("Credit notes used", _notes_used_table(row)),
                 ("Credit notes about this invoice", notes_table(row)),
@@ -198,6 +212,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         if invoice is None:
             return []
         hidden = [] if can_be_credited(invoice) else ["credit"]
+        hidden += ["record_payment"] if invoice.state == Invoice.State.DRAFT else []
         return [*impossible(invoice), *hidden, *([] if invoice.state == Invoice.State.DRAFT else ["note"])]
 
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
@@ -207,6 +222,12 @@ class InvoiceAdmin(ReadOnlyAdmin):
         return pdf_view(request, partial(invoice_pdf, invoice.pk), back=row_url(Invoice, invoice.pk))
 
     finalize = _transition("finalize", "task_alt", FINALIZE_INVOICE)
+
+    @operation("Record a payment", icon="account_balance", permission=PAY_INVOICE, url_path="record-payment")
+    def record_payment(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Record money that came in for the invoice."""
+        return record_payment_view(self, request, self.row_of(request, object_id))
+
     pay = _transition("pay", "payments", PAY_INVOICE)
     void = _transition("void", "block", VOID_INVOICE)
     mark_uncollectible = _transition("mark_uncollectible", "money_off", MARK_INVOICE_UNCOLLECTIBLE)
@@ -246,7 +267,7 @@ def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
         InvoiceAdmin.state_label,
         InvoiceAdmin.issued,
         InvoiceAdmin.total,
-        money_column("Due", "amount_due_minor"),
+        InvoiceAdmin.remaining,
         InvoiceAdmin.made,
         ("File", pdf_link),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 from django.utils.html import format_html, format_html_join
 
 from billing.admin.cells import money
@@ -36,8 +36,8 @@ def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> ListTotals:
     return ListTotals(sentences=sentences, note=note)
 
 
-STILL_DUE = Sum("amount_due_minor", filter=Q(state=Invoice.State.OPEN), default=0)
-"""The amount due of open invoices; of others the amount that was due."""
+STILL_DUE = Sum(F("amount_due_minor") - F("amount_paid_minor"), filter=Q(state=Invoice.State.OPEN), default=0)
+"""What is still to be paid of open invoices."""
 OVERDUE = Order(("due_date", "id"), is_descending=False)
 """The longest overdue first."""
 BY_DAY = Order(("issue_date", "id"))

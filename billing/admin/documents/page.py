@@ -82,7 +82,7 @@ def _entries(line: Mapping[str, Any]) -> SafeString | str:
 
 def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[str]:
     """Return the state of an invoice in sentences."""
-    due = _money(invoice.amount_due_minor, invoice.currency)
+    due = _money(invoice.amount_remaining_minor, invoice.currency)
     if invoice.state == Invoice.State.DRAFT:
         total = _money(invoice.total_minor, invoice.currency)
         sentences = [f"A draft of {total} for {invoice.customer_ref}, which nobody has to pay."]
@@ -98,6 +98,8 @@ def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[st
     if invoice.state == Invoice.State.PAID:
         return [f"Paid{_on(invoice.paid_at)}{_how(invoice)}."]
     sentences = [f"{invoice.customer_ref} owes {due}, {_due_words(invoice.due_date, today or today_of(invoice))}."]
+    if invoice.amount_paid_minor:
+        sentences.append(f"Payments paid {_money(invoice.amount_paid_minor, invoice.currency)} of it.")
     if invoice.credit_notes_minor:
         sentences.append(f"Credit notes lowered it by {_money(invoice.credit_notes_minor, invoice.currency)}.")
     return sentences

@@ -36,7 +36,7 @@ class Words:
 
 WORDS: Final = {
     "finalize": Words("Finalise", "The invoice uses the available credits, gets its number and becomes final.", {"draft"}),
-    "pay": Words("Mark as paid", "The customer has paid the amount due by other means than credits.", {"open", "uncollectible"}),
+    "pay": Words("Mark as paid", "The customer has paid all that is due by other means than credits.", {"open", "uncollectible"}),
     "void": Words(
         "Void",
         "Voiding returns the credits that paid part of the invoice and frees its periods for billing. The invoice keeps its "
@@ -102,7 +102,7 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
             "{} for {}, {} due. {}",
             invoice.customer_ref,
             invoice.subscription_ref or "a one-off invoice",
-            money(invoice.amount_due_minor, invoice.currency),
+            money(invoice.amount_remaining_minor, invoice.currency),
             words.explanation,
         ),
         back=row_url(Invoice, invoice.pk),
@@ -192,6 +192,8 @@ def impossible(invoice: Invoice) -> list[str]:
 
 
 def _is_possible(invoice: Invoice, kind: str, words: Words) -> bool:
+    if kind == "void" and invoice.amount_paid_minor:
+        return False
     return invoice.state in words.origins or (kind == "void" and came_to_nothing(invoice))
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Min, Sum
+from django.db.models import Count, F, Min, Sum
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -15,7 +15,7 @@ from billing.admin.cells import by_pk, document_link, list_url, money, money_tex
 from billing.admin.documents.page import paid_words
 from billing.admin.documents.transitions import WORDS
 from billing.admin.prose import change_words
-from billing.models import Amendment, CreditNote, Customer, Invoice, Plan, Subscription, Transition
+from billing.models import Amendment, CreditNote, Customer, Invoice, InvoicePayment, Plan, Subscription, Transition
 from billing.permissions import VIEW_CREDITNOTE, VIEW_INVOICE, VIEW_SUBSCRIPTION, VIEW_USAGEEVENT
 from billing.reads.documents import open_credit_of, overdue
 from billing.reads.subscriptions import SubscriptionRow
@@ -92,7 +92,8 @@ def _sums(sums: dict[str, int]) -> str:
 
 def _open(customer: Customer) -> Card:
     unpaid = Invoice.objects.filter(customer_id=customer.pk, state=Invoice.State.OPEN, amount_due_minor__gt=0)
-    by_currency = list(unpaid.order_by("currency").values("currency").annotate(due=Sum("amount_due_minor"), number=Count("pk")))
+    rest = Sum(F("amount_due_minor") - F("amount_paid_minor"))
+    by_currency = list(unpaid.order_by("currency").values("currency").annotate(due=rest, number=Count("pk")))
     number = sum(each["number"] for each in by_currency)
     if not number:
         return Card("Open invoices", "none", "", list_url(Invoice, customer=customer.ref), "All invoices")
@@ -165,7 +166,7 @@ def _chart(meter: str, used: Sequence[Decimal], days: Sequence[date], note: str)
 def payments_table(customer: Customer) -> dict[str, Any]:
     """Return the newest invoices that were paid: how, when, and who recorded it."""
     paid = list(Invoice.objects.filter(customer_id=customer.pk, state=Invoice.State.PAID).order_by("-pk")[:PAYMENTS_SHOWN])
-    recorded = Transition.objects.filter(invoice_id__in=[row.pk for row in paid], kind="pay").order_by("pk")
+    recorded = InvoicePayment.objects.filter(invoice_id__in=[row.pk for row in paid], applied_minor__gt=0).order_by("pk")
     by_invoice = {row.invoice_id: row for row in recorded}
     return table_of(
         paid,

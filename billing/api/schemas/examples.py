@@ -99,6 +99,7 @@ INVOICE: dict[str, Any] = {
     "state": "open",
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
     "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 1680,
+    "amount_paid_minor": 0, "amount_remaining_minor": 1680,
     "lines": [
         {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls", "title": "Basic: API calls",
          "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
@@ -128,7 +129,7 @@ ONE_OFF_INVOICE_BODY: dict[str, Any] = {
 }  # fmt: skip
 ONE_OFF_INVOICE: dict[str, Any] = {
     **INVOICE, "id": 2, "number": "INV-000002", "subscription": None, "subtotal_minor": 90000, "tax_minor": 18000,
-    "total_minor": 108000, "amount_due_minor": 108000,
+    "total_minor": 108000, "amount_due_minor": 108000, "amount_remaining_minor": 108000,
     "lines": [
         {"position": 1, "kind": "one_off", "price_key": None, "description": "Workshop", "title": "Workshop", "period": None,
          "quantity": "2", "unit_amount": "450", "amount_minor": 90000, "discount_minor": 0, "tax_category": "S",

@@ -1,4 +1,4 @@
-"""Bodies, queries and examples of the calls about packs and purchases."""
+"""Bodies, queries and examples of the calls about packs, purchases and payments of invoices."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,17 +8,21 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import InCurrency, OfCustomer
-from billing.payments.purchases.recording import MAX_PAYMENT_CHARACTERS, NewPurchase, NewReturn
-from billing.rating.values import Ref
+from billing.documents.invoice_payments.recording import NewPayment
+from billing.documents.invoice_payments.returns import NewPaymentReturn
+from billing.payments.purchases.recording import NewPurchase, NewReturn
+from billing.rating.values import PaymentId, Provider, Ref
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.reading.queries import ListQuery, QueryBoolean
+from ledger.api.kit.reading.queries import ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.writing.rendering import time_text
 from ledger.api.kit.writing.responses import ResponseSchema, computed
 from ledger.records import Shape
-from ledger.values import Holder, Text, Time
+from ledger.values import Holder, Time
 
 PURCHASE_BODY = Shape(NewPurchase, without={"actor"})
 RETURN_BODY = Shape(NewReturn, without={"actor", "purchase"})
+PAYMENT_BODY = Shape(NewPayment, without={"actor"})
+PAYMENT_RETURN_BODY = Shape(NewPaymentReturn, without={"actor", "invoice_payment"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +41,24 @@ class PurchasesQuery(ListQuery):
     holder: Annotated[str | None, Holder("Only purchases of this holder's credits.", named="holder_id")] = None
     customer: OfCustomer = None
     pack: Annotated[str | None, Ref("Only purchases of this pack.")] = None
-    provider: Annotated[str | None, Text("Only money that this provider took.", most=32, least=1)] = None
-    payment: Annotated[str | None, Text("Only the payment with this id.", most=MAX_PAYMENT_CHARACTERS, least=1)] = None
+    provider: Annotated[str | None, Provider("Only money that this provider took.")] = None
+    payment: Annotated[str | None, PaymentId("Only the payment with this id.")] = None
     waiting: Annotated[
         bool | None,
         QueryBoolean("True: only purchases with credits that are still to be added or revoked; false: only the others."),
     ] = None
+    since: Annotated[datetime | None, Time("Paid at this time or later.")] = None
+    until: Annotated[datetime | None, Time("Paid before this time.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaymentsQuery(ListQuery):
+    """Which payments of invoices."""
+
+    invoice: Annotated[int | None, QueryInteger("Only payments of this invoice, by its id.", least=1, most=2**63 - 1)] = None
+    customer: OfCustomer = None
+    provider: Annotated[str | None, Provider("Only money that this provider took.")] = None
+    payment: Annotated[str | None, PaymentId("Only the payment with this id.")] = None
     since: Annotated[datetime | None, Time("Paid at this time or later.")] = None
     until: Annotated[datetime | None, Time("Paid before this time.")] = None
 
@@ -143,6 +159,44 @@ class PurchaseSerializer(ResponseSchema):
     waiting = computed(WaitingSerializer(allow_null=True), attrgetter("due"))
 
 
+class PaymentReturnSerializer(ResponseSchema):
+    """Money of a payment that went back."""
+
+    payment_id = whole(attrgetter("invoice_payment_id"))
+    kind = text()
+    payment = text()
+    amount_minor = minor()
+    credit_minor = minor(help_text="What was taken from credit that the money had become.")
+    reopened_minor = minor(help_text="By how much the invoice is due again.")
+    claim_minor = minor(help_text="Money whose credit had paid other invoices, or was paid out.")
+    returned_at = time()
+    reason = text()
+    actor = text()
+    recorded_at = time()
+
+
+class PaymentSerializer(ResponseSchema):
+    """Money that came in for an invoice."""
+
+    id = whole(attrgetter("row.pk"))
+    invoice = whole(attrgetter("row.invoice_id"))
+    number = text(help_text="The number of the invoice.")
+    customer = text()
+    provider = text(attrgetter("row.provider"))
+    payment = text(attrgetter("row.payment"))
+    currency = text(attrgetter("row.currency"))
+    amount_minor = minor(attrgetter("row.amount_minor"))
+    applied_minor = minor(attrgetter("row.applied_minor"), help_text="What of it paid the invoice.")
+    deposit = whole(attrgetter("row.deposit_id"), null=True, help_text="The rest, which is credit of the customer, by its id.")
+    deposit_minor = minor()
+    returned_minor = minor()
+    paid_at = computed(serializers.CharField(), attrgetter("row.paid_at"), as_text=time_text)
+    reference = text(attrgetter("row.reference"))
+    actor = text(attrgetter("row.actor"))
+    recorded_at = computed(serializers.CharField(), attrgetter("row.recorded_at"), as_text=time_text)
+    returns = computed(PaymentReturnSerializer(many=True), attrgetter("returns"))
+
+
 # Examples --------------------------------------------------------------------------------------------
 
 PACK_EXAMPLE_BODY: dict[str, Any] = {
@@ -184,4 +238,19 @@ GRANTED_PURCHASE: dict[str, Any] = {
         "granted_at": "2026-01-14T09:30:00.234567Z",
     },
     "returned_minor": 500, "claim_credits": 50, "claim_minor": 100, "returns": [{**RETURN, "settled": SETTLED}],
+}  # fmt: skip
+PAYMENT_EXAMPLE_BODY: dict[str, Any] = {
+    "provider": "bank", "payment": "2026-01-20/17", "amount_minor": 2000, "currency": "EUR", "reference": "INV 000012 thank you",
+}  # fmt: skip
+PAYMENT: dict[str, Any] = {
+    "id": 1, "invoice": 1, "number": "INV-000012", "customer": "CUST-7", "provider": "bank", "payment": "2026-01-20/17",
+    "currency": "EUR", "amount_minor": 2000, "applied_minor": 1680, "deposit": 4, "deposit_minor": 320, "returned_minor": 0,
+    "paid_at": "2026-01-20T08:00:00.000000Z", "reference": "INV 000012 thank you", "actor": "key:bank",
+    "recorded_at": "2026-01-20T08:00:00.123456Z", "returns": [],
+}  # fmt: skip
+PAYMENT_RETURN_EXAMPLE_BODY: dict[str, Any] = {"kind": "dispute", "payment": "R-88", "reason": "Account closed"}
+PAYMENT_RETURN: dict[str, Any] = {
+    "payment_id": 1, "kind": "dispute", "payment": "R-88", "amount_minor": 2000, "credit_minor": 320, "reopened_minor": 1680,
+    "claim_minor": 0, "returned_at": "2026-01-22T08:00:00.000000Z", "reason": "Account closed", "actor": "key:bank",
+    "recorded_at": "2026-01-22T08:00:00.123456Z",
 }  # fmt: skip

@@ -63,7 +63,7 @@ def refund_in(*, customer_ref: str, request: NewCreditRefund, actor: str) -> Cre
         rests = open_credit(customer.pk, currency)
         if request.credit_note is not None:
             rests = [rest for rest in rests if rest.note_id == request.credit_note]
-        return _take(customer, currency, rests, request, actor)
+        return take(customer, currency, rests, request, actor)
 
 
 def refund(*, customer_ref: str, request: NewCreditRefund, actor: str, idempotency_key: str) -> RecordedRefund:
@@ -91,7 +91,12 @@ def _currency(customer: Customer, request: NewCreditRefund) -> str:
     return note.currency
 
 
-def _take(customer: Customer, currency: str, rests: Sequence[Rest], request: NewCreditRefund, actor: str) -> CreditRefund:
+def take(customer: Customer, currency: str, rests: Sequence[Rest], request: NewCreditRefund, actor: str) -> CreditRefund:
+    """Write that credit was paid out, taken from these rests in their order, which were read under the lock of the account.
+
+    Raises:
+        RefundExceedsCredit: the amount exceeds the rests.
+    """
     left_minor = sum(rest.left_minor for rest in rests)
     if request.amount_minor > left_minor:
         raise RefundExceedsCredit(

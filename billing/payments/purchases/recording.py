@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 from django.db import transaction
 from django.utils import timezone
 
 from billing.errors import AlreadyExists, ReturnExceedsPurchase
-from billing.models import Customer, DuePurchase, Pack, Purchase, PurchaseReturn
+from billing.models import Customer, DuePurchase, InvoicePayment, Pack, Purchase, PurchaseReturn
 from billing.models.columns import first_of
 from billing.payments.packs import MAX_VERSION, pack_on_sale
 from billing.payments.purchases.settling import attempt
-from billing.rating.limits import MAX_MINOR, check_instant
-from billing.rating.values import Ref
+from billing.rating.limits import MAX_MINOR, check_past
+from billing.rating.values import MANUAL, PaymentId, Provider, Ref
 from ledger.database.lock_names import PURCHASE, PURCHASE_PAYMENT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -31,8 +31,6 @@ from ledger.values import (
     Time,
 )
 
-MANUAL: Final = "manual"
-MAX_PAYMENT_CHARACTERS: Final = 200
 Kind = PurchaseReturn.Kind
 
 
@@ -49,16 +47,10 @@ class NewPurchase(Record):
     ] = None
     holder_id: Annotated[str, Holder("Who gets the credits.")]
     customer: Annotated[str | None, Ref("The customer who paid.", null=True)] = None
-    provider: Annotated[
-        str,
-        Text(
-            "Who took the money, such as paypal; `manual` for money that somebody booked by hand.",
-            most=32, least=1, pattern="[a-z0-9_]+", rule="provider",
-        ),
-    ] = MANUAL  # fmt: skip
-    payment: Annotated[
-        str, Text("The provider's id of the payment. A payment makes one purchase.", most=MAX_PAYMENT_CHARACTERS, least=1)
-    ]
+    provider: Annotated[str, Provider("Who took the money, such as paypal; `manual` for money that somebody booked by hand.")] = (
+        MANUAL
+    )
+    payment: Annotated[str, PaymentId("The provider's id of the payment. A payment makes one purchase.")]
     paid_minor: Annotated[
         int | None, Integer("What was paid, in minor units; the price by default.", least=1, most=MAX_MINOR, null=True)
     ] = None
@@ -67,7 +59,7 @@ class NewPurchase(Record):
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
 
     def check_whole(self) -> None:
-        _check_past("/paid_at", self.paid_at)
+        check_past("/paid_at", self.paid_at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +75,7 @@ class NewReturn(Record):
             "money is back.",
         ),
     ]
-    payment: Annotated[
-        str,
-        Text(
-            "The provider's id of the refund or dispute; of `reinstated`, that of the dispute.",
-            most=MAX_PAYMENT_CHARACTERS, least=1,
-        ),
-    ]  # fmt: skip
+    payment: Annotated[str, PaymentId("The provider's id of the refund or dispute; of `reinstated`, that of the dispute.")]
     amount_minor: Annotated[
         int | None,
         Integer(
@@ -101,15 +87,9 @@ class NewReturn(Record):
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
 
     def check_whole(self) -> None:
-        _check_past("/returned_at", self.returned_at)
+        check_past("/returned_at", self.returned_at)
         if self.kind == Kind.REINSTATED and self.amount_minor is not None:
             raise Invalid(pointer="/amount_minor", rule="not-used", detail="a dispute that was won gives its whole amount back")
-
-
-def _check_past(pointer: str, instant: datetime | None) -> None:
-    check_instant(pointer, instant)
-    if instant is not None and instant > timezone.now():
-        raise Invalid(pointer=pointer, rule="in-the-future", detail="must not be in the future")
 
 
 # Purchases -------------------------------------------------------------------------------------------
@@ -122,12 +102,15 @@ def _record(request: NewPurchase) -> Purchase:
 
     Raises:
         Invalid: the pack, version or customer does not exist, or the pack is not on sale.
-        AlreadyExists: the payment has made another purchase.
+        AlreadyExists: the payment has made another purchase, or paid an invoice.
     """
     with locked_transaction(PURCHASE_PAYMENT(request.provider, request.payment)):
         known = Purchase.objects.filter(provider=request.provider, payment=request.payment).first()
         if known is not None:
             return _ensure_same(known, request)
+        elsewhere = InvoicePayment.objects.filter(provider=request.provider, payment=request.payment).first()
+        if elsewhere is not None:
+            raise AlreadyExists(resource="payment", ref=str(elsewhere.pk))
         now = timezone.now()
         pack = pack_on_sale(request.pack, request.paid_at or now, request.version)
         purchase = Purchase.objects.create(

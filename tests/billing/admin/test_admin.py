@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from billing.documents import invoices, transitions
+from billing.documents import invoices
 from billing.errors import InvoiceCorrectedLater, InvoiceGenerationBusy
 from billing.generator.options import Options, Scope
 from billing.generator.run.generate import generate_in
@@ -311,14 +311,14 @@ def test_who_may_not_view_documents_gets_no_pdf_of_one(billed):
 def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(client, billed, monkeypatch):
     invoice = Invoice.objects.get(state="open")
 
-    def busy(invoice_id):
+    def busy(invoice_id, actor):
         raise InvoiceGenerationBusy(key="invoice_gen/x", subscription=invoice.subscription_ref)
 
     url = f"{BILLING}/invoice/{invoice.pk}/pay/"
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "paid by card"}
     before = amounts_and_documents()
     with monkeypatch.context() as patched:
-        patched.setitem(transitions.TRANSITIONS, "pay", busy)
+        patched.setattr(invoices, "pay", busy)
         page = client.post(url, values).content.decode()
     assert "press the button again" in page
     assert hidden_key(page) == values["idempotency_key"]

@@ -142,14 +142,22 @@ TAMPERINGS = {
             "UPDATE billing_invoicetax SET amount_minor = amount_minor - 1 WHERE invoice_id = %(third)s",
             (
                 "UPDATE billing_invoice SET tax_minor = tax_minor - 1, total_minor = total_minor - 1, "
-                "amount_due_minor = amount_due_minor - 1 WHERE id = %(third)s"
+                "amount_due_minor = amount_due_minor - 1, amount_paid_minor = amount_paid_minor - 1 WHERE id = %(third)s"
             ),
         ],
         {DIGEST, "taxes do not follow from the lines"},
     ),
     "the state": (
-        ["UPDATE billing_invoice SET state = 'paid', paid_at = now() WHERE id = %(second)s"],
+        ["UPDATE billing_invoice SET state = 'uncollectible', uncollectible_at = now() WHERE id = %(second)s"],
         {"state does not follow from the transitions"},
+    ),
+    "the state, with what is paid": (
+        ["UPDATE billing_invoice SET state = 'paid', amount_paid_minor = amount_due_minor WHERE id = %(second)s"],
+        {"amount paid does not follow from the payments"},
+    ),
+    "a payment deleted": (
+        ["DELETE FROM billing_invoicepayment WHERE invoice_id = %(third)s"],
+        {"amount paid does not follow from the payments"},
     ),
     "the state, back": (
         ["UPDATE billing_invoice SET state = 'open', paid_at = NULL WHERE id = %(third)s"],
@@ -255,10 +263,10 @@ TAMPERINGS = {
     ),
     "the state, with a transition forged": (
         [
-            "UPDATE billing_invoice SET state = 'paid', paid_at = now() WHERE id = %(second)s",
+            "UPDATE billing_invoice SET state = 'uncollectible', uncollectible_at = now() WHERE id = %(second)s",
             (
                 "INSERT INTO billing_transition (subscription_id, sequence, invoice_id, kind, actor, reason, digest) "
-                "SELECT subscription_id, sequence + 1, %(second)s, 'pay', actor, reason, digest "
+                "SELECT subscription_id, sequence + 1, %(second)s, 'mark_uncollectible', actor, reason, digest "
                 "FROM billing_transition WHERE invoice_id = %(third)s"
             ),
         ],

@@ -69,6 +69,7 @@ def test_a_receiver_gets_the_invoice_as_it_was(receiver: Receiver, webhook: Make
         "credits_applied_minor": 0,
         "rounding_minor": 0,
         "amount_due_minor": 1200,
+        "amount_paid_minor": 0,
     }
     assert paid["data"]["state"] == "paid"
 

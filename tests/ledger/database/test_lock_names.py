@@ -52,6 +52,7 @@ DEFAULT_NAMES = {
     "subscription_intent": "subscription_intent/{subscription}",
     "invoice_generation": "invoice_gen/{subscription}",
     "customer_invoices": "customer_invoices/{customer}",
+    "payment": "payment/{invoice}",
     "suspension": "suspension/{subscription}",
     "customer_account": "customer_account/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",

@@ -1,45 +1,28 @@
 """The form that records that credit of a customer was paid out, and the tables of credit and refunds."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any
 
-from django import forms
 from django.http import HttpRequest, HttpResponse
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
 
 from billing.admin.cells import MORE_ROWS, money_column, money_text
+from billing.admin.documents.of_customers.amounts import AmountForm, major
 from billing.documents.customer_credit.refunds import NewCreditRefund, refund, refund_in
 from billing.models import CreditNote, CreditRefund, Customer
-from billing.rating.money import minor_digits
 from billing.reads import open_credit_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link, row_url
 from ledger.admin.kit.columns import table_of
-from ledger.admin.kit.forms.fields import PlainDecimalField, Shown
-from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestForm
+from ledger.admin.kit.forms.fields import Shown
+from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
 
 
-class PayOutForm(RequestForm[NewCreditRefund]):
-    """Credit that was paid out; the amount is typed in major units."""
+class PayOutForm(AmountForm[NewCreditRefund]):
+    """Credit that was paid out."""
 
     declared = NewCreditRefund
-    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {}
-    digits = 0
-    """The decimals of the currency."""
-
-    def body(self) -> dict[str, Any]:
-        """Return the amount in minor units."""
-        amount = self.cleaned_data.get("amount")
-        typed = {} if amount is None else {"amount_minor": int(amount.scaleb(self.digits))}
-        return super().body() | typed
-
-    def field_of(self, pointer: str) -> str | None:
-        """Return the field of the amount for its pointer."""
-        return "amount" if pointer == "/amount_minor" else super().field_of(pointer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,24 +64,19 @@ def pay_out_view(
     note: CreditNote | None = None,
 ) -> HttpResponse:
     """Show the form for the credit of a customer in a currency, or for the rest of a note; then record the refund."""
-    decimals = minor_digits(currency)
-    amount = PlainDecimalField(
-        label=f"Amount ({currency})",
-        min_value=Decimal(1).scaleb(-decimals),
-        decimal_places=decimals,
-        help_text=f"At most {money_text(left_minor, currency)}.",
-        widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
-    )
-    shows = {"amount": amount, "reference": Shown(help="The payment, as your bank names it.")}
     of_note = {} if note is None else {"credit_note": note.pk}
     what = "credit" if note is None else f"what is left of {note}"
     return PayOutPage(
-        form=type("PayOutForm", (PayOutForm,), {"shows": shows, "digits": decimals}),
+        form=PayOutForm.in_currency(
+            currency,
+            f"At most {money_text(left_minor, currency)}.",
+            reference=Shown(help="The payment, as your bank names it."),
+        ),
         customer=customer,
         currency=currency,
         left_minor=left_minor,
         fixed={"currency": currency, **of_note},
-        initial={"amount": Decimal(left_minor).scaleb(-decimals)},
+        initial={"amount": major(left_minor, currency)},
         title=f"Pay out {what} of {customer.ref}",
         button="Record the payment",
         explanation="Pay the customer first, then record the payment here. Credit that was paid out pays for no invoice.",

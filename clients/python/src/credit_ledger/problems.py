@@ -339,6 +339,7 @@ class InvalidTransition(Problem):
     invoice: int
     state: str
     wanted: str
+    paid_minor: int | None
     by: int | None
 
 
@@ -498,6 +499,13 @@ class PaymentIntentClosed(Problem):
     state: str
 
 
+class PaymentNotMatched(Problem):
+    """The text of the payment names no invoice, or several."""
+
+    SLUG = "payment-not-matched"
+    invoices: list[int]
+
+
 class PeriodAlreadyBilled(Problem):
     """Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim.
     A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with
@@ -570,6 +578,14 @@ class RefundExceedsSpend(Problem):
     refundable: int
     requested: int | None
     exact_integers: dict[str, str] | None
+
+
+class ReturnExceedsPayment(Problem):
+    """The return exceeds what is left of the payment."""
+
+    SLUG = "return-exceeds-payment"
+    payment: int
+    returnable_minor: int
 
 
 class ReturnExceedsPurchase(Problem):
@@ -768,6 +784,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "nothing-to-void": NothingToVoid,
     "outcome-unknown": UnknownOutcome,
     "payment-intent-closed": PaymentIntentClosed,
+    "payment-not-matched": PaymentNotMatched,
     "period-already-billed": PeriodAlreadyBilled,
     "provider-refused": ProviderRefused,
     "provider-unavailable": ProviderUnavailable,
@@ -777,6 +794,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "refund-exceeds-credit": RefundExceedsCredit,
     "refund-exceeds-intent": RefundExceedsIntent,
     "refund-exceeds-spend": RefundExceedsSpend,
+    "return-exceeds-payment": ReturnExceedsPayment,
     "return-exceeds-purchase": ReturnExceedsPurchase,
     "reversal-exceeds-transfer": ReversalExceedsTransfer,
     "revocation-exceeds-grant": RevocationExceedsGrant,

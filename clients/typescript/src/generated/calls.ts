@@ -220,6 +220,14 @@ export const CALLS = {
   refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Take in an event of a provider. */
   takeInProviderEvent: {"id": "takeInProviderEvent", "method": "POST", "path": "/v1/providers/{provider}/events", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List payments of invoices. */
+  payments: {"id": "listPayments", "method": "GET", "path": "/v1/payments", "query": ["limit", "cursor", "invoice", "customer", "provider", "payment", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Record the payment of an invoice. */
+  recordPayment: {"id": "recordPayment", "method": "POST", "path": "/v1/payments", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a payment of an invoice. */
+  payment: {"id": "readPayment", "method": "GET", "path": "/v1/payments/{payment_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Record returned money of an invoice's payment. */
+  recordPaymentReturn: {"id": "recordPaymentReturn", "method": "POST", "path": "/v1/payments/{payment_id}/returns", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List subscriptions. */
   subscriptions: {"id": "listSubscriptions", "method": "GET", "path": "/v1/subscriptions", "query": ["limit", "cursor", "customer", "plan", "state", "suspended", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a subscription. */

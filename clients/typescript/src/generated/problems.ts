@@ -227,6 +227,7 @@ export class InvalidTransition extends Problem {
   readonly invoice = this.fact<number>("invoice");
   readonly state = this.fact<string>("state");
   readonly wanted = this.fact<string>("wanted");
+  readonly paid_minor = this.fact<number | null>("paid_minor");
   readonly by = this.fact<number | null>("by");
 }
 
@@ -343,6 +344,11 @@ export class PaymentIntentClosed extends Problem {
   readonly state = this.fact<string>("state");
 }
 
+/** The text of the payment names no invoice, or several. */
+export class PaymentNotMatched extends Problem {
+  readonly invoices = this.fact<number[]>("invoices");
+}
+
 /** Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim. A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with the next subscription. */
 export class PeriodAlreadyBilled extends Problem {
   readonly subscription = this.fact<string>("subscription");
@@ -394,6 +400,12 @@ export class RefundExceedsSpend extends Problem {
   readonly refundable = this.fact<number>("refundable");
   readonly requested = this.fact<number | null>("requested");
   readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
+}
+
+/** The return exceeds what is left of the payment. */
+export class ReturnExceedsPayment extends Problem {
+  readonly payment = this.fact<number>("payment");
+  readonly returnable_minor = this.fact<number>("returnable_minor");
 }
 
 /** The return exceeds what is left of the purchase's money. */
@@ -547,6 +559,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "nothing-to-void": NothingToVoid,
   "outcome-unknown": UnknownOutcome,
   "payment-intent-closed": PaymentIntentClosed,
+  "payment-not-matched": PaymentNotMatched,
   "period-already-billed": PeriodAlreadyBilled,
   "provider-refused": ProviderRefused,
   "provider-unavailable": ProviderUnavailable,
@@ -556,6 +569,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "refund-exceeds-credit": RefundExceedsCredit,
   "refund-exceeds-intent": RefundExceedsIntent,
   "refund-exceeds-spend": RefundExceedsSpend,
+  "return-exceeds-payment": ReturnExceedsPayment,
   "return-exceeds-purchase": ReturnExceedsPurchase,
   "reversal-exceeds-transfer": ReversalExceedsTransfer,
   "revocation-exceeds-grant": RevocationExceedsGrant,

@@ -1979,6 +1979,76 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/payments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List payments of invoices
+         * @description Newest first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listPayments"];
+        put?: never;
+        /**
+         * Record the payment of an invoice
+         * @description Send this when the money is in. It pays the invoice as far as something is due, in parts if need be; the invoice is paid when its payments cover it. What is too much becomes credit of the customer, which pays the next invoices. Without `invoice`, the number of the invoice is searched in `reference`: capitals, spaces and punctuation make no difference. A payment is recorded once, also when it is sent with another Idempotency-Key.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["recordPayment"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/payments/{payment_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a payment of an invoice
+         * @description Scope: `billing:read`.
+         */
+        get: operations["readPayment"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/payments/{payment_id}/returns": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record returned money of an invoice's payment
+         * @description A refund, or a dispute. It takes the credit that the money had become: the deposit of the payment, then credit notes about the invoice. By the rest the invoice is due again. Record a dispute that you won as a new payment.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["recordPaymentReturn"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/subscriptions": {
         parameters: {
             query?: never;
@@ -4776,8 +4846,12 @@ export interface components {
             credits_applied_minor: number;
             /** @description What the seller's step of cash payments adds to the amount due; 0 on a draft. */
             rounding_minor: number;
-            /** @description In minor units. */
+            /** @description What payments have to cover, whether they have come in or not. */
             amount_due_minor: number;
+            /** @description What payments paid, less what went back. */
+            amount_paid_minor: number;
+            /** @description What is still to be paid; 0 on a void invoice. */
+            amount_remaining_minor: number;
             lines: components["schemas"]["InvoiceLine"][];
             discounts: components["schemas"]["InvoiceDiscount"][];
             taxes: components["schemas"]["InvoiceTax"][];
@@ -5282,6 +5356,32 @@ export interface components {
             /** @description Only these credit types; all by default. */
             credit_types?: string[];
         };
+        /** @description Money that came in for an invoice. */
+        NewPayment: {
+            /**
+             * Format: int64
+             * @description The invoice, by its id; by default the one whose number stands in `reference`.
+             */
+            invoice?: number | null;
+            /** @description Who took the money, such as paypal; `manual` for money that somebody booked by hand. Default: `"manual"`. */
+            provider?: string;
+            /** @description The provider's or bank's id of the payment. It is recorded once. */
+            payment: string;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            amount_minor: number;
+            /** @description That of the invoice, which is the default. */
+            currency?: string | null;
+            /**
+             * Format: date-time
+             * @description When the money was in; now by default.
+             */
+            paid_at?: string | null;
+            /** @description The text of the payment. Default: `""`. */
+            reference?: string;
+        };
         /**
          * @description Money that a provider is asked for: by a checkout, or from a saved method.
          *
@@ -5317,6 +5417,27 @@ export interface components {
             /** @description What it belongs to in your books. Default: `""`. */
             reference?: string;
         };
+        /** @description Money of an invoice's payment that went back. */
+        NewPaymentReturn: {
+            /** @description `refund`: you returned money. `dispute`: the customer's bank took it. A dispute that you won is a new payment. */
+            kind: components["schemas"]["NewPaymentReturnKindEnum"];
+            /** @description The provider's or bank's id of the refund or dispute. */
+            payment: string;
+            /**
+             * Format: int64
+             * @description In minor units; by default all that was not returned yet.
+             */
+            amount_minor?: number | null;
+            /**
+             * Format: date-time
+             * @description When; now by default.
+             */
+            returned_at?: string | null;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+        };
+        /** @enum {string} */
+        NewPaymentReturnKindEnum: "refund" | "dispute";
         /** @description A plan, or the next version of it. */
         NewPlan: {
             /** @description Your name for the plan; an existing one gets a new version. */
@@ -5832,6 +5953,32 @@ export interface components {
             credit_type: string;
             unit_value: string;
         };
+        /** @description Money that came in for an invoice. */
+        Payment: {
+            id: number;
+            invoice: number;
+            /** @description The number of the invoice. */
+            number: string;
+            customer: string;
+            provider: string;
+            payment: string;
+            currency: string;
+            /** @description In minor units. */
+            amount_minor: number;
+            /** @description What of it paid the invoice. */
+            applied_minor: number;
+            /** @description The rest, which is credit of the customer, by its id. */
+            deposit: number | null;
+            /** @description In minor units. */
+            deposit_minor: number;
+            /** @description In minor units. */
+            returned_minor: number;
+            paid_at: string;
+            reference: string;
+            actor: string;
+            recorded_at: string;
+            returns: components["schemas"]["PaymentReturn"][];
+        };
         /** @description Money that a provider is asked for. */
         PaymentIntent: {
             id: number;
@@ -5891,6 +6038,38 @@ export interface components {
         /** @description The saved methods of a customer. */
         PaymentMethods: {
             results: components["schemas"]["PaymentMethod"][];
+        };
+        /** @description A page of a list. */
+        PaymentPage: {
+            results: components["schemas"]["Payment"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @description Money of a payment that went back. */
+        PaymentReturn: {
+            payment_id: number;
+            kind: string;
+            payment: string;
+            /** @description In minor units. */
+            amount_minor: number;
+            /** @description What was taken from credit that the money had become. */
+            credit_minor: number;
+            /** @description By how much the invoice is due again. */
+            reopened_minor: number;
+            /** @description Money whose credit had paid other invoices, or was paid out. */
+            claim_minor: number;
+            returned_at: string;
+            reason: string;
+            actor: string;
+            recorded_at: string;
         };
         /** @enum {string} */
         PerEnum: "subscription" | "customer";
@@ -7368,7 +7547,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
         /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
         UnitBucket: {
             /** @description The name of the bucket within the price. */
@@ -8849,6 +9028,11 @@ export interface components {
             wanted: string;
             /**
              * Format: int64
+             * @description What payments paid, in minor units.
+             */
+            paid_minor?: number;
+            /**
+             * Format: int64
              * @description The later invoice, by its id.
              */
             by?: number;
@@ -9342,6 +9526,27 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description The text of the payment names no invoice, or several. */
+        PaymentNotMatched: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/payment-not-matched";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /** @description The invoices that the text names. */
+            invoices: number[];
+        } & {
+            [key: string]: unknown;
+        };
         /** @description Another process has billed this period, without the lock. Nothing was written. The database refused an overlapping claim. A process that holds `invoice_gen/<ref>` cannot get this error; the generator counts it as `conflict` and continues with the next subscription. */
         PeriodAlreadyBilled: {
             /**
@@ -9573,6 +9778,35 @@ export interface components {
             exact_integers?: {
                 [key: string]: string;
             };
+        } & {
+            [key: string]: unknown;
+        };
+        /** @description The return exceeds what is left of the payment. */
+        ReturnExceedsPayment: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/return-exceeds-payment";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The payment, by its id.
+             */
+            payment: number;
+            /**
+             * Format: int64
+             * @description The money that was not returned yet.
+             */
+            returnable_minor: number;
         } & {
             [key: string]: unknown;
         };
@@ -10230,6 +10464,14 @@ export interface components {
         RefundPaymentIntentProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RefundExceedsIntent"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         TakeInProviderEventProblem: components["schemas"]["EventRejected"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"];
+        /** @description The problems of this call. */
+        ListPaymentsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        RecordPaymentProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["InvalidTransition"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["PaymentNotMatched"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadPaymentProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        RecordPaymentReturnProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ReturnExceedsPayment"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ListSubscriptionsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -18195,7 +18437,7 @@ export interface operations {
                 /** @description Only those in this state. */
                 state?: "pending" | "delivered" | "given_up";
                 /** @description Only signals of this type. */
-                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.void" | "invoice.uncollectible" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
+                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
                 /** @description Only signals of this holder. */
                 holder?: string;
             };
@@ -24860,6 +25102,549 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+        };
+    };
+    listPayments: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only payments of this invoice, by its id. */
+                invoice?: number;
+                /** @description Of this customer. */
+                customer?: string;
+                /** @description Only money that this provider took. */
+                provider?: string;
+                /** @description Only the payment with this id. */
+                payment?: string;
+                /** @description Paid at this time or later. */
+                since?: string;
+                /** @description Paid before this time. */
+                until?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListPaymentsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListPaymentsProblem"];
+                };
+            };
+        };
+    };
+    recordPayment: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPayment"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Payment"];
+                };
+            };
+            /** @description The payment. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Payment"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordPaymentProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The payment's text does not name one invoice */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordPaymentProblem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordPaymentProblem"];
+                };
+            };
+        };
+    };
+    readPayment: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the payment, not the provider's. */
+                payment_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The payment. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Payment"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadPaymentProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadPaymentProblem"];
+                };
+            };
+        };
+    };
+    recordPaymentReturn: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the payment, not the provider's. */
+                payment_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPaymentReturn"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentReturn"];
+                };
+            };
+            /** @description The return. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentReturn"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordPaymentReturnProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The return exceeds the rest of the payment */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordPaymentReturnProblem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordPaymentReturnProblem"];
                 };
             };
         };

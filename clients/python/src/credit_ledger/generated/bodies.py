@@ -55,6 +55,7 @@ IntervalEnum: TypeAlias = Literal["day", "week", "month", "year"]
 LanguageEnum: TypeAlias = Literal["en", "de"]
 LotStateEnum: TypeAlias = Literal["spendable", "not_yet_effective", "expired"]
 NewCouponKindEnum: TypeAlias = Literal["amount", "percentage"]
+NewPaymentReturnKindEnum: TypeAlias = Literal["refund", "dispute"]
 NewReturnKindEnum: TypeAlias = Literal["refund", "dispute", "reinstated"]
 OverCaptureEnum: TypeAlias = Literal["refuse", "if_available"]
 PerEnum: TypeAlias = Literal["subscription", "customer"]
@@ -91,11 +92,14 @@ TypesEnum: TypeAlias = Literal[
     "budget.exceeded",
     "invoice.finalized",
     "invoice.paid",
+    "invoice.reopened",
     "invoice.void",
     "invoice.uncollectible",
     "payment_intent.waiting",
     "payment_intent.succeeded",
     "payment_intent.failed",
+    "payment.recorded",
+    "payment.returned",
     "purchase.paid",
     "purchase.granted",
     "purchase.returned",
@@ -1010,6 +1014,8 @@ class Invoice(TypedDict):
     credits_applied_minor: int
     rounding_minor: int
     amount_due_minor: int
+    amount_paid_minor: int
+    amount_remaining_minor: int
     lines: list[InvoiceLine]
     discounts: list[InvoiceDiscount]
     taxes: list[InvoiceTax]
@@ -1259,6 +1265,28 @@ class PayingCredits(TypedDict):
     unit_value: str
 
 
+class Payment(TypedDict):
+    """Money that came in for an invoice."""
+
+    id: int
+    invoice: int
+    number: str
+    customer: str
+    provider: str
+    payment: str
+    currency: str
+    amount_minor: int
+    applied_minor: int
+    deposit: int | None
+    deposit_minor: int
+    returned_minor: int
+    paid_at: str
+    reference: str
+    actor: str
+    recorded_at: str
+    returns: list[PaymentReturn]
+
+
 class PaymentIntent(TypedDict):
     """Money that a provider is asked for."""
 
@@ -1299,6 +1327,22 @@ class PaymentMethods(TypedDict):
     """The saved methods of a customer."""
 
     results: list[PaymentMethod]
+
+
+class PaymentReturn(TypedDict):
+    """Money of a payment that went back."""
+
+    payment_id: int
+    kind: str
+    payment: str
+    amount_minor: int
+    credit_minor: int
+    reopened_minor: int
+    claim_minor: int
+    returned_at: str
+    reason: str
+    actor: str
+    recorded_at: str
 
 
 class PercentageBucket(TypedDict):

@@ -58,6 +58,7 @@ from credit_ledger.generated.bodies import (
     NewCouponKindEnum,
     NewCredits,
     NewInterval,
+    NewPaymentReturnKindEnum,
     NewReturnKindEnum,
     NewUsageEvent,
     OneOffLine,
@@ -66,8 +67,10 @@ from credit_ledger.generated.bodies import (
     Pack,
     PageLink,
     PathList,
+    Payment,
     PaymentIntent,
     PaymentMethods,
+    PaymentReturn,
     PerEnum,
     Plan,
     Preview,
@@ -1597,11 +1600,14 @@ def deliveries(
         "budget.exceeded",
         "invoice.finalized",
         "invoice.paid",
+        "invoice.reopened",
         "invoice.void",
         "invoice.uncollectible",
         "payment_intent.waiting",
         "payment_intent.succeeded",
         "payment_intent.failed",
+        "payment.recorded",
+        "payment.returned",
         "purchase.paid",
         "purchase.granted",
         "purchase.returned",
@@ -2962,6 +2968,123 @@ def take_in_provider_event(provider: str) -> Call[ReceivedEvent]:
     return Call(
         "POST",
         path("/v1/providers/{}/events", provider),
+    )
+
+
+def payments(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    invoice: int | None = None,
+    customer: str | None = None,
+    provider: str | None = None,
+    payment: str | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+) -> ListCall[Payment]:
+    """List payments of invoices.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/payments"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+            "provider": absent_if_none(provider),
+            "payment": absent_if_none(payment),
+            "since": absent_if_none(since),
+            "until": absent_if_none(until),
+        },
+    )
+
+
+def record_payment(
+    *,
+    payment: str,
+    amount_minor: int,
+    invoice: int | Absent | None = ABSENT,
+    provider: str | None = None,
+    currency: str | Absent | None = ABSENT,
+    paid_at: datetime | str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Payment]:
+    """Record the payment of an invoice.
+
+    Send this when the money is in. It pays the invoice as far as something is due, in parts if need be; the invoice is paid
+    when its payments cover it. What is too much becomes credit of the customer, which pays the next invoices. Without
+    `invoice`, the number of the invoice is searched in `reference`: capitals, spaces and punctuation make no difference. A
+    payment is recorded once, also when it is sent with another Idempotency-Key.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payments"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "invoice": invoice,
+            "provider": absent_if_none(provider),
+            "payment": payment,
+            "amount_minor": amount_minor,
+            "currency": currency,
+            "paid_at": paid_at,
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def payment(payment_id: int) -> Call[Payment]:
+    """Read a payment of an invoice.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/payments/{}", payment_id),
+    )
+
+
+def record_payment_return(
+    payment_id: int,
+    *,
+    kind: NewPaymentReturnKindEnum,
+    payment: str,
+    amount_minor: int | Absent | None = ABSENT,
+    returned_at: datetime | str | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[PaymentReturn]:
+    """Record returned money of an invoice's payment.
+
+    A refund, or a dispute. It takes the credit that the money had become: the deposit of the payment, then credit notes about
+    the invoice. By the rest the invoice is due again. Record a dispute that you won as a new payment.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payments/{}/returns", payment_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "kind": kind,
+            "payment": payment,
+            "amount_minor": amount_minor,
+            "returned_at": returned_at,
+            "reason": absent_if_none(reason),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 

@@ -1,0 +1,49 @@
+"""Forms with an amount that is typed in major units; the request has it in minor units."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, ClassVar
+
+from django import forms
+from unfold.widgets import UnfoldAdminDecimalFieldWidget
+
+from billing.rating.money import minor_digits
+from ledger.admin.kit.forms.fields import PlainDecimalField, Shown
+from ledger.admin.kit.forms.idempotent import RecordT, RequestForm
+
+
+class AmountForm(RequestForm[RecordT]):
+    """A request with `amount_minor`."""
+
+    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {}
+    digits: ClassVar[int] = 0
+    """The decimals of the currency."""
+
+    def body(self) -> dict[str, Any]:
+        """Return the amount in minor units."""
+        amount = self.cleaned_data.get("amount")
+        typed = {} if amount is None else {"amount_minor": int(amount.scaleb(self.digits))}
+        return super().body() | typed
+
+    def field_of(self, pointer: str) -> str | None:
+        """Return the field of the amount for its pointer."""
+        return "amount" if pointer == "/amount_minor" else super().field_of(pointer)
+
+    @classmethod
+    def in_currency(cls, currency: str, help_text: str, *, required: bool = True, **shows: Shown) -> type[Any]:
+        """Return the form for amounts of a currency, with these fields below the amount."""
+        decimals = minor_digits(currency)
+        amount = PlainDecimalField(
+            label=f"Amount ({currency})",
+            required=required,
+            min_value=Decimal(1).scaleb(-decimals),
+            decimal_places=decimals,
+            help_text=help_text,
+            widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
+        )
+        return type(cls.__name__, (cls,), {"shows": {"amount": amount, **shows}, "digits": decimals})
+
+
+def major(amount_minor: int, currency: str) -> Decimal:
+    """Return an amount in major units."""
+    return Decimal(amount_minor).scaleb(-minor_digits(currency))

@@ -1,0 +1,96 @@
+"""Calls about payments of invoices: money that is in, and money that went back."""
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from billing.api.endpoints import (
+    NO_CUSTOMER,
+    NO_INVOICE,
+    NO_PAYMENT,
+    PAYMENT_PATH,
+    PAYMENTS,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
+from billing.api.schemas import payments as schemas
+from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments.returns import record_payment_return
+from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched, ReturnExceedsPayment
+from billing.payments import reads
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+
+
+class Payments(WriteEndpoint):
+    """Payments of invoices."""
+
+    collection = "payments"
+    location = "/v1/payments/{id}"
+    get = list_operation(
+        "listPayments", "List payments of invoices", "Newest first.", tag=PAYMENTS, path="/v1/payments",
+        query=schemas.PaymentsQuery, shape=schemas.PaymentSerializer, example=schemas.PAYMENT, rows=reads.payments,
+        problems=[NO_CUSTOMER],
+    )  # fmt: skip
+
+    @operation(
+        "recordPayment", "Record the payment of an invoice",
+        "Send this when the money is in. It pays the invoice as far as something is due, in parts if need be; the invoice is "
+        "paid when its payments cover it. What is too much becomes credit of the customer, which pays the next invoices. Without "
+        "`invoice`, the number of the invoice is searched in `reference`: capitals, spaces and punctuation make no difference. A "
+        "payment is recorded once, also when it is sent with another Idempotency-Key.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(schemas.PAYMENT_BODY, {"a transfer": schemas.PAYMENT_EXAMPLE_BODY}),
+        responses={201: ResponseBody(schemas.PaymentSerializer, schemas.PAYMENT, "The payment.")},
+        problems=[
+            NO_INVOICE, PaymentNotMatched(invoices=[1, 2]), InvalidTransition(invoice=1, state="draft", wanted="paid"),
+            AlreadyExists(resource="payment", ref="1"),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            made = record_payment.execute(schemas.PAYMENT_BODY.make(fields | {"actor": self.key.actor}))
+            return 201, schemas.PaymentSerializer.body(reads.payment(made.pk))
+
+        return self.once(request, schemas.PAYMENT_BODY, act)
+
+
+class OnePayment(BillingEndpoint):
+    """One payment of an invoice."""
+
+    @operation(
+        "readPayment", "Read a payment of an invoice", tag=PAYMENTS, scope=BILLING_READ, parameters=[PAYMENT_PATH],
+        responses={200: ResponseBody(schemas.PaymentSerializer, schemas.PAYMENT, "The payment.")},
+        problems=[NO_PAYMENT],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, payment_id: int) -> Response:
+        return json_response(schemas.PaymentSerializer.body(reads.payment(payment_id)))
+
+
+class PaymentReturns(WriteEndpoint):
+    """Money of a payment that went back."""
+
+    collection = "payment-returns"
+    location = "/v1/payments/{payment_id}"
+
+    @operation(
+        "recordPaymentReturn", "Record returned money of an invoice's payment",
+        "A refund, or a dispute. It takes the credit that the money had become: the deposit of the payment, then credit notes "
+        "about the invoice. By the rest the invoice is due again. Record a dispute that you won as a new payment.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[PAYMENT_PATH],
+        takes=RequestBody(schemas.PAYMENT_RETURN_BODY, {"a dispute": schemas.PAYMENT_RETURN_EXAMPLE_BODY}),
+        responses={201: ResponseBody(schemas.PaymentReturnSerializer, schemas.PAYMENT_RETURN, "The return.")},
+        problems=[
+            NO_PAYMENT, ReturnExceedsPayment(payment=1, returnable_minor=500),
+            AlreadyExists(resource="dispute of payment", ref="1"),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, payment_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            named = {"invoice_payment": payment_id, "actor": self.key.actor}
+            made = record_payment_return.execute(schemas.PAYMENT_RETURN_BODY.make(fields | named))
+            return 201, schemas.PaymentReturnSerializer.body(made)
+
+        return self.once(request, schemas.PAYMENT_RETURN_BODY, act)

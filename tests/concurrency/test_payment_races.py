@@ -1,0 +1,198 @@
+"""Two payments of an invoice, a payment and a void, two returns, and one payment that arrives twice: each at the same time."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, IntegrityError
+
+from billing.documents import invoice_locks, invoices
+from billing.documents.invoice_locks import invoice_key, payment_key
+from billing.documents.invoice_payments import recording, returns
+from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.errors import InvoiceGenerationBusy, InvoicePartlyPaid, ReturnExceedsPayment
+from billing.generator.options import Options
+from billing.generator.run.generate import generate
+from billing.models import CreditNote, Invoice, InvoicePayment, PaymentReturn
+from billing.testing import CustomerFactory, SubscriptionFactory
+from ledger.database.locks import Lock, holding, lock_number
+from ledger.database.transactions import outermost
+from ledger.errors import HolderBusy
+from ledger.testing import unique
+from tests.billing.factories import at
+from tests.concurrency.race_harness import no_lock
+
+COMES_WITHIN_S = {True: 1, False: 60}
+"""How long a thread waits for the other at a meeting. With the lock the other cannot come; no result depends on it."""
+LOCKED = pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+
+
+def issued(minor: int = 10000) -> Invoice:
+    """A committed open invoice of a new customer."""
+    line = OneOffLine(description="Work", unit_amount=Decimal(minor) / 100)
+    made = issue_one_off_in(customer_ref=CustomerFactory().ref, request=NewOneOffInvoice(lines=[line]))
+    return Invoice.objects.get(pk=made.pk)
+
+
+def pay(invoice: Invoice, minor: int, payment: str = "") -> InvoicePayment:
+    return record_payment(invoice=invoice.pk, payment=payment or unique("pay"), amount_minor=minor)
+
+
+def meet(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, is_locked: bool) -> None:
+    """Stop two threads at a function until both are there, or, with the lock, one waits for the other elsewhere."""
+    barrier, real = threading.Barrier(2), getattr(module, name)
+
+    def together(*arguments: Any, **named: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(COMES_WITHIN_S[is_locked])
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(module, name, together)
+
+
+def meet_at(monkeypatch: pytest.MonkeyPatch, places: list[tuple[Any, str]]) -> None:
+    """Stop two threads, each at one of the functions, until both are there."""
+    barrier = threading.Barrier(len(places))
+    for module, name in places:
+        real = getattr(module, name)
+
+        def together(*arguments: Any, real: Any = real, **named: Any) -> Any:
+            with suppress(threading.BrokenBarrierError):
+                barrier.wait(COMES_WITHIN_S[False])
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(module, name, together)
+
+
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let payments, returns and transitions take no lock of the invoice's payments."""
+    for module in (recording, invoice_locks, invoices):
+        monkeypatch.setattr(module, "advisory_lock", no_lock)
+    monkeypatch.setattr(returns, "locked_transaction", _unlocked)
+    monkeypatch.setattr(returns, "account_turn", nullcontext)
+
+
+@contextmanager
+def _unlocked(*names: str) -> Iterator[Lock]:
+    with outermost(), holding(*names) as lock:
+        yield lock
+
+
+def refused_by_the_database(results: list[Any]) -> int:
+    return sum(isinstance(each, DatabaseError) for each in results)
+
+
+@LOCKED
+def test_two_payments_at_the_same_time_pay_no_more_than_is_due(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    invoice = issued()
+    if not is_locked:
+        without_locks(monkeypatch)
+    meet(monkeypatch, recording, "set_paid_under", is_locked)
+    results = run_threads(lambda _: pay(invoice, 8000), 2)
+    invoice.refresh_from_db()
+    deposits = CreditNote.objects.filter(customer_id=invoice.customer_id).values_list("amount_minor", flat=True)
+    if is_locked:
+        assert {type(each) for each in results} == {InvoicePayment}
+        assert (invoice.state, invoice.amount_paid_minor, list(deposits)) == ("paid", 10000, [6000])
+    else:
+        # Both have read that 100.00 is due. The database refuses what the second would make of the invoice.
+        assert refused_by_the_database(results) == 1
+        assert (invoice.state, invoice.amount_paid_minor, list(deposits)) == ("open", 8000, [])
+
+
+@LOCKED
+def test_a_payment_and_a_void_at_the_same_time(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    invoice = issued()
+    if not is_locked:
+        without_locks(monkeypatch)
+    if not is_locked:
+        meet_at(monkeypatch, [(recording, "set_paid_under"), (invoices, "came_to_nothing")])
+    results = run_threads(lambda index: invoices.void(invoice.pk) if index else pay(invoice, 4000), 2)
+    invoice.refresh_from_db()
+    [paid] = InvoicePayment.objects.filter(invoice_id=invoice.pk) or [None]
+    if is_locked:
+        # Whoever comes first: a part is paid and the void is refused, or the invoice is void and the money is a deposit.
+        came_first = isinstance(results[1], InvoicePartlyPaid)
+        assert (invoice.state, invoice.amount_paid_minor) == (("open", 4000) if came_first else ("void", 0))
+        assert paid is not None
+        assert paid.applied_minor == (4000 if came_first else 0)
+    else:
+        assert refused_by_the_database(results) == 1
+        assert (invoice.state, invoice.amount_paid_minor) in {("open", 4000), ("void", 0)}
+
+
+@LOCKED
+def test_two_returns_at_the_same_time_return_no_more_than_came_in(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    invoice = issued()
+    paid = pay(invoice, 10000)
+    if not is_locked:
+        without_locks(monkeypatch)
+    meet(monkeypatch, returns, "returned_minor", is_locked)
+    if not is_locked:
+        meet(monkeypatch, returns, "set_paid_under", is_locked)
+
+    def send_back(index: int) -> PaymentReturn:
+        return record_payment_return(invoice_payment=paid.pk, kind="refund", payment=f"r-{index}", amount_minor=8000)
+
+    results = run_threads(send_back, 2)
+    invoice.refresh_from_db()
+    gone = list(PaymentReturn.objects.filter(invoice_payment_id=paid.pk).values_list("amount_minor", flat=True))
+    if is_locked:
+        assert {type(each) for each in results} == {PaymentReturn, ReturnExceedsPayment}
+        assert (invoice.amount_paid_minor, gone) == (2000, [8000])
+    else:
+        # Neither row knows of the other: only the column of the invoice refuses the second.
+        assert refused_by_the_database(results) == 1
+        assert (invoice.amount_paid_minor, gone) == (2000, [8000])
+
+
+@LOCKED
+def test_one_payment_that_arrives_twice_at_the_same_time_is_recorded_once(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    invoice, name = issued(), unique("pay")
+    if not is_locked:
+        monkeypatch.setattr(recording, "locked_transaction", _unlocked)
+        monkeypatch.setattr(recording, "advisory_lock", no_lock)
+    meet(monkeypatch, recording, "record_under", is_locked)
+    results = run_threads(lambda _: pay(invoice, 4000, name), 2)
+    invoice.refresh_from_db()
+    assert (invoice.amount_paid_minor, InvoicePayment.objects.filter(payment=name).count()) == (4000, 1)
+    if is_locked:
+        assert results[0].pk == results[1].pk
+    else:
+        assert {type(each) for each in results} == {InvoicePayment, IntegrityError}
+
+
+def test_a_payment_does_not_wait_for_invoice_generation(committed_db: None, raw_connection: Any) -> None:
+    subscription = SubscriptionFactory()
+    [made] = generate(ref=subscription.ref, options=Options(as_of=at(1, 1))).invoices
+    holder = raw_connection()
+    holder.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(invoice_key(subscription.ref))])
+    invoice = Invoice.objects.get(pk=made.invoice_id)
+    assert pay(invoice, 100).applied_minor == 100
+    with pytest.raises(InvoiceGenerationBusy):
+        invoices.pay(invoice.pk)
+    holder.rollback()
+
+
+def test_a_payment_waits_for_another_of_the_invoice_and_gives_up(committed_db: None, raw_connection: Any) -> None:
+    invoice = issued()
+    holder = raw_connection()
+    holder.execute("SELECT pg_advisory_xact_lock(%s)", [lock_number(payment_key(invoice.pk))])
+    with pytest.raises(HolderBusy):
+        pay(invoice, 100)
+    holder.rollback()
+    invoice.refresh_from_db()
+    assert (invoice.amount_paid_minor, InvoicePayment.objects.filter(invoice_id=invoice.pk).count()) == (0, 0)
