@@ -64,8 +64,9 @@ PURCHASE_LAWS: Final = {
         WHERE s.purchase_id <> r.purchase_id
             OR side.sign * s.taken_credits NOT BETWEEN 0 AND side.sign * s.share_credits
             OR side.sign * s.taken_bonus NOT BETWEEN 0 AND side.sign * s.share_bonus
-            OR s.claim_minor <> CASE WHEN s.share_credits = 0 THEN 0 ELSE side.sign * round(
-                r.amount_minor * (s.share_credits - s.taken_credits)::numeric / s.share_credits) END
+            OR s.claim_minor <> CASE WHEN s.share_credits = 0 THEN 0 ELSE side.sign * div(
+                2 * r.amount_minor::numeric * (s.share_credits - s.taken_credits) + s.share_credits,
+                2 * s.share_credits::numeric) END
             OR s.entries <> '[]' AND (side.sign * s.taken_credits <> {_sum_of("purchased", "s.entries")}
                 OR side.sign * s.taken_bonus <> {_sum_of("promotional", "s.entries")})
     """,

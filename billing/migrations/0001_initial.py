@@ -675,7 +675,7 @@ class Migration(migrations.Migration):
                 options={
                     'permissions': [('return_purchase', 'Can record a return of money')],
                     'indexes': [models.Index(fields=['holder_id', '-id'], name='billing_purchase_holder'), models.Index(condition=models.Q(('customer__isnull', False)), fields=['customer', '-id'], name='billing_purchase_customer')],
-                    'constraints': [models.UniqueConstraint(fields=('provider', 'payment'), name='billing_purchase_payment'), models.CheckConstraint(condition=models.Q(('bonus__gte', 0), ('credits__gte', 1), ('paid_minor__gte', 1)), name='billing_purchase_amounts'), models.CheckConstraint(condition=years('paid_at'), name='billing_purchase_years')],
+                    'constraints': [models.UniqueConstraint(fields=('payment', 'provider'), name='billing_purchase_payment'), models.CheckConstraint(condition=models.Q(('bonus__gte', 0), ('credits__gte', 1), ('paid_minor__gte', 1)), name='billing_purchase_amounts'), models.CheckConstraint(condition=years('paid_at'), name='billing_purchase_years')],
                 },
             ),
             migrations.CreateModel(

@@ -67,7 +67,7 @@ class Purchase(models.Model):
     class Meta:
         permissions = added_to("purchase", PERMISSIONS)
         constraints = [
-            models.UniqueConstraint(fields=["provider", "payment"], name="billing_purchase_payment"),
+            models.UniqueConstraint(fields=["payment", "provider"], name="billing_purchase_payment"),
             models.CheckConstraint(
                 name="billing_purchase_amounts", condition=models.Q(credits__gte=1, bonus__gte=0, paid_minor__gte=1)
             ),

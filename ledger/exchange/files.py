@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -43,6 +44,9 @@ def _of_csv(file: Iterable[str]) -> Iterator[Line]:
     """Yield rows without their empty cells; `Line.number` is that of the row's last line."""
     reader = csv.DictReader(file, strict=True)
     try:
+        if twice := [name for name, count in Counter(reader.fieldnames or ()).items() if count > 1]:
+            yield Line(reader.line_num, None, f"has two columns {', '.join(twice)}")
+            return
         for row in reader:
             if None in row or None in row.values():
                 yield Line(reader.line_num, None, "has another number of cells than the headings")

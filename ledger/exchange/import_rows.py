@@ -1,13 +1,12 @@
 """A row of an import, declared once: the request that it becomes, the id by which it is imported once, and its own time."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from ledger.errors import Invalid
-from ledger.exchange.files import Line
+from ledger.exchange.files import Line, decode
 from ledger.records import Shape, field_of
 from ledger.rules import GrantRequest, RefundRequest, Request, RevokeRequest, SpendRequest
 from ledger.rules.requests import REQUEST_OPTIONS
@@ -97,7 +96,8 @@ def read_rows(lines: Iterator[Line], *, actor: str, from_text: bool) -> Iterator
 
 
 def _row(number: int, given: Mapping[str, Any], actor: str, *, from_text: bool) -> ImportRow | list[RowError]:
-    shape = SHAPES.get(given.get("operation", ""))
+    operation = given.get("operation", "")
+    shape = SHAPES.get(operation) if isinstance(operation, str) else None
     if shape is None:
         code = "not-a-choice" if "operation" in given else "required"
         return [RowError(number, FieldError("/operation", code, f"This must be one of {', '.join(OPERATIONS)}."))]
@@ -105,7 +105,7 @@ def _row(number: int, given: Mapping[str, Any], actor: str, *, from_text: bool) 
     fields = shape.take(_typed(shape, given) if from_text else dict(given), "", faults)
     if not faults:
         row, of, occurred_at = fields.pop("row"), fields.pop("of", None), fields.pop("occurred_at", None)
-        operation = fields.pop("operation")
+        del fields["operation"]
         fields |= {"holder_id": fields.pop("holder"), "idempotency_key": f"{KEY_PREFIX}{row}", "actor": actor}
         if of is not None:
             fields[OF[operation]] = 1
@@ -125,7 +125,7 @@ def _typed(shape: Shape[Any], given: Mapping[str, Any]) -> dict[str, Any]:
 def _value(type_: Value | None, cell: str) -> Any:
     if isinstance(type_, Integer | Boolean | Metadata):
         try:
-            return json.loads(cell)
+            return decode(cell)
         except ValueError:
             return cell
     return cell

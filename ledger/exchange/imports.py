@@ -23,7 +23,7 @@ from ledger.entries.previews import AccountRef
 from ledger.errors import HolderBusy, IdempotencyKeyReused, Invalid, LedgerError, Refused, SequenceTaken
 from ledger.exchange.import_rows import KEY_PREFIX, OF, ImportRow
 from ledger.journal import LockedAccounts
-from ledger.rules import Entry
+from ledger.rules import Entry, GrantRequest
 from ledger.rules.entries import BY_AN_IMPORT, BY_THE_LEDGER
 from ledger.rules.instants import to_us
 from ledger.services.execute import execute_one
@@ -243,6 +243,9 @@ class _Execution:
         if isinstance(outcome, LedgerError):
             return RowOutcome(row, error=outcome)
         assert outcome is not None
+        if row.occurred_at is None and not isinstance(request, GrantRequest):
+            # As LAST_TIMES says it to the next import.
+            self.times[account_ref] = now_us
         return RowOutcome(row, outcome.entry, outcome.refusal)
 
     def _referring(self, row: ImportRow) -> Any:

@@ -7,13 +7,15 @@ wallet_transaction) and OpenMeter (entitlement, grant, history of an entitlement
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
+from operator import itemgetter
 from typing import Any, Final
 
 from ledger.exchange.files import Line
-from ledger.values import MINOR_DIGITS
+from ledger.values import MAX_SEQUENCE, MINOR_DIGITS
 
 Total = tuple[tuple[str, str], int]
 """An account, and its spendable credits."""
@@ -43,8 +45,11 @@ class Terms:
         """Return the credits in the smallest unit."""
         try:
             exact = Decimal(str(given)).scaleb(self.decimals)
-        except InvalidOperation:
+            is_too_large = not exact.is_finite() or abs(exact) > MAX_SEQUENCE
+        except ArithmeticError:
             raise SourceError(line, f"{given!r} is no number of credits") from None
+        if is_too_large:
+            raise SourceError(line, f"{given} credits are too many")
         if exact != exact.to_integral_value():
             raise SourceError(line, f"{given} credits have more than {self.decimals} decimals; choose --decimals")
         return int(exact)
@@ -60,6 +65,26 @@ class SourceRows:
 
 def _instant(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _time(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    if at.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset")
+    return at
+
+
+@contextmanager
+def _object_of(line: Line) -> Iterator[dict[str, Any]]:
+    """Give the block the object of a line. What it lacks, or has with another type, is an error of the line."""
+    if line.value is None:
+        raise SourceError(line.number, line.error)
+    try:
+        yield line.value
+    except KeyError as error:
+        raise SourceError(line.number, f"has no {error}") from error
+    except (TypeError, AttributeError, ValueError, OverflowError, OSError) as error:
+        raise SourceError(line.number, f"has a value of another type than its source: {error}") from error
 
 
 def _given(**members: Any) -> dict[str, Any]:
@@ -83,35 +108,37 @@ def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
     grants: list[Line] = []
     moved: defaultdict[str, int] = defaultdict(int)
     for line in lines:
-        match _object(line):
-            case {"object": "billing.credit_grant"}:
-                grants.append(line)
-            case {"object": "billing.credit_balance_transaction", "credit_grant": grant} as one:
-                moved[_id_of(grant)] += _monetary(line, one.get("credit")) - _monetary(line, one.get("debit"))
-            case _:
-                raise SourceError(line.number, "is neither a billing.credit_grant nor a billing.credit_balance_transaction")
+        with _object_of(line) as given:
+            match given:
+                case {"object": "billing.credit_grant"}:
+                    grants.append(line)
+                case {"object": "billing.credit_balance_transaction", "credit_grant": grant} as one:
+                    moved[_id_of(grant)] += _monetary(line, one.get("credit")) - _monetary(line, one.get("debit"))
+                case _:
+                    raise SourceError(line.number, "is neither a billing.credit_grant nor a billing.credit_balance_transaction")
     rows: list[Line] = []
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
     now = datetime.now(UTC).timestamp()
     for line in grants:
-        grant = _object(line)
-        left = moved[grant["id"]] if grant["id"] in moved else _monetary(line, grant)
-        is_over = grant.get("voided_at") or (grant.get("expires_at") or now + 1) <= now
-        if left <= 0 or is_over:
-            continue
-        holder, is_paid = _id_of(grant["customer"]), grant.get("category") == "paid"
-        currency = grant["amount"]["monetary"]["currency"].upper()
-        effective_at = grant.get("effective_at") or grant["created"]
-        row = _given(
-            row=grant["id"], holder=holder, operation="grant", amount=left, credit_type=terms.credit_type,
-            source="purchased" if is_paid else "promotional", effective_at=_instant(effective_at), priority=grant.get("priority"),
-            expires_at=_instant(grant["expires_at"]) if grant.get("expires_at") else None,
-            paid_minor=left if is_paid else None, currency=currency if is_paid else None,
-            sold_at=_instant(grant["created"]) if is_paid else None, document=grant["id"] if is_paid else None,
-            reason=grant.get("name"), metadata=dict(grant.get("metadata") or {}),
-        )  # fmt: skip
-        rows.append(Line(line.number, row))
-        totals[holder, terms.credit_type] += left if effective_at <= now else 0
+        with _object_of(line) as grant:
+            left = moved[grant["id"]] if grant["id"] in moved else _monetary(line, grant)
+            is_over = grant.get("voided_at") or (grant.get("expires_at") or now + 1) <= now
+            if left <= 0 or is_over:
+                continue
+            holder, is_paid = _id_of(grant["customer"]), grant.get("category") == "paid"
+            currency = grant["amount"]["monetary"]["currency"].upper()
+            effective_at = grant.get("effective_at") or grant["created"]
+            row = _given(
+                row=grant["id"], holder=holder, operation="grant", amount=left, credit_type=terms.credit_type,
+                source="purchased" if is_paid else "promotional", priority=grant.get("priority"),
+                effective_at=_instant(effective_at),
+                expires_at=_instant(grant["expires_at"]) if grant.get("expires_at") else None,
+                paid_minor=left if is_paid else None, currency=currency if is_paid else None,
+                sold_at=_instant(grant["created"]) if is_paid else None, document=grant["id"] if is_paid else None,
+                reason=grant.get("name"), metadata=dict(grant.get("metadata") or {}),
+            )  # fmt: skip
+            rows.append(Line(line.number, row))
+            totals[holder, terms.credit_type] += left if effective_at <= now else 0
     return SourceRows(rows, tuple(totals.items()))
 
 
@@ -135,45 +162,46 @@ def from_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
     have a cost, by the wallet's rate. The totals are the balances of the wallets.
     """
     wallets: dict[str, dict[str, Any]] = {}
-    transactions: list[tuple[str, Line]] = []
+    transactions: list[tuple[datetime, Line]] = []
     for line in lines:
-        one = _object(line)
-        if "lago_wallet_id" in one:
-            if one.get("status") == "settled":
-                transactions.append((one.get("settled_at") or one["created_at"], line))
-        elif "external_customer_id" in one and "credits_balance" in one:
-            wallets[one["lago_id"]] = {**one, "line": line.number}
-        else:
-            raise SourceError(line.number, "is neither a wallet nor a wallet transaction")
-    transactions.sort(key=lambda one: datetime.fromisoformat(one[0]))
+        with _object_of(line) as one:
+            if "lago_wallet_id" in one:
+                if one.get("status") == "settled":
+                    transactions.append((_time(one.get("settled_at") or one["created_at"]), line))
+            elif "external_customer_id" in one and "credits_balance" in one:
+                wallets[one["lago_id"]] = {**one, "line": line.number}
+            else:
+                raise SourceError(line.number, "is neither a wallet nor a wallet transaction")
+    transactions.sort(key=itemgetter(0))
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
     for wallet in wallets.values():
         if wallet.get("status", "active") == "active":
             amount = terms.amount(wallet["line"], wallet["credits_balance"])
-            totals[wallet["external_customer_id"], terms.credit_type] += amount
+            totals[str(wallet["external_customer_id"]), terms.credit_type] += amount
     return SourceRows((_of_lago(settled_at, line, wallets, terms) for settled_at, line in transactions), tuple(totals.items()))
 
 
-def _of_lago(settled_at: str, line: Line, wallets: Mapping[str, dict[str, Any]], terms: Terms) -> Line:
-    one = _object(line)
-    wallet = wallets.get(one["lago_wallet_id"])
-    if wallet is None:
-        raise SourceError(line.number, f"is of wallet {one['lago_wallet_id']}, which is not in the file")
-    common = _given(
-        row=one["lago_id"], holder=wallet["external_customer_id"], occurred_at=settled_at, credit_type=terms.credit_type,
-        amount=terms.amount(line.number, one["credit_amount"]), reference=f"wallet {wallet['lago_id']}",
-        metadata={each["key"]: each["value"] for each in one.get("metadata") or ()},
-    )  # fmt: skip
-    if one["transaction_type"] == "outbound":
-        return Line(line.number, {**common, "operation": "spend", "reason": one["transaction_status"]})
-    is_paid = one["transaction_status"] == "purchased"
-    cost: dict[str, Any] = {}
-    if is_paid:
-        minor = _minor(line, one["amount"], wallet["currency"])
-        cost = {"paid_minor": minor, "currency": wallet["currency"], "sold_at": settled_at, "document": one["lago_id"]}
-    expires_at = _given(expires_at=wallet.get("expiration_at"))
-    source = "purchased" if is_paid else "promotional"
-    return Line(line.number, {**common, "operation": "grant", "source": source, **expires_at, **cost})
+def _of_lago(settled_at: datetime, line: Line, wallets: Mapping[str, dict[str, Any]], terms: Terms) -> Line:
+    at = settled_at.isoformat()
+    with _object_of(line) as one:
+        wallet = wallets.get(one["lago_wallet_id"])
+        if wallet is None:
+            raise SourceError(line.number, f"is of wallet {one['lago_wallet_id']}, which is not in the file")
+        common = _given(
+            row=one["lago_id"], holder=wallet["external_customer_id"], occurred_at=at, credit_type=terms.credit_type,
+            amount=terms.amount(line.number, one["credit_amount"]), reference=f"wallet {wallet['lago_id']}",
+            metadata={each["key"]: each["value"] for each in one.get("metadata") or ()},
+        )  # fmt: skip
+        if one["transaction_type"] == "outbound":
+            return Line(line.number, {**common, "operation": "spend", "reason": one["transaction_status"]})
+        is_paid = one["transaction_status"] == "purchased"
+        cost: dict[str, Any] = {}
+        if is_paid:
+            minor = _minor(line, one["amount"], wallet["currency"])
+            cost = {"paid_minor": minor, "currency": wallet["currency"], "sold_at": at, "document": one["lago_id"]}
+        expires_at = _given(expires_at=wallet.get("expiration_at"))
+        source = "purchased" if is_paid else "promotional"
+        return Line(line.number, {**common, "operation": "grant", "source": source, **expires_at, **cost})
 
 
 def _minor(line: Line, major: Any, currency: str) -> int:
@@ -196,27 +224,25 @@ def from_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
     now = datetime.now(UTC)
     for line in lines:
-        entitlement = _object(line)
-        if "featureKey" not in entitlement or "grants" not in entitlement:
-            raise SourceError(line.number, "is not an entitlement with its grants")
-        holder = str(entitlement.get("customerKey") or entitlement.get("subjectKey"))
-        windows = (entitlement.get("history") or {}).get("burndownHistory") or [{}]
-        left = windows[-1].get("grantBalancesAtEnd")
-        for grant in entitlement["grants"]:
-            amount = terms.amount(line.number, (left or {}).get(grant["id"], 0 if left is not None else grant["amount"]))
-            effective_at, expires_at = grant["effectiveAt"], grant.get("expiresAt")
-            is_over = (
-                grant.get("voidedAt") or grant.get("deletedAt") or (expires_at and datetime.fromisoformat(expires_at) <= now)
-            )
-            if amount <= 0 or is_over:
-                continue
-            row = _given(
-                row=grant["id"], holder=holder, operation="grant", amount=amount, credit_type=terms.credit_type,
-                source="promotional", priority=grant.get("priority"), effective_at=effective_at, expires_at=expires_at,
-                reference=f"entitlement {entitlement['id']}", metadata=dict(grant.get("metadata") or {}),
-            )  # fmt: skip
-            rows.append(Line(line.number, row))
-            totals[holder, terms.credit_type] += amount if datetime.fromisoformat(effective_at) <= now else 0
+        with _object_of(line) as entitlement:
+            if "featureKey" not in entitlement or "grants" not in entitlement:
+                raise SourceError(line.number, "is not an entitlement with its grants")
+            holder = str(entitlement.get("customerKey") or entitlement.get("subjectKey"))
+            windows = (entitlement.get("history") or {}).get("burndownHistory") or [{}]
+            left = windows[-1].get("grantBalancesAtEnd")
+            for grant in entitlement["grants"]:
+                amount = terms.amount(line.number, (left or {}).get(grant["id"], 0 if left is not None else grant["amount"]))
+                effective_at, expires_at = grant["effectiveAt"], grant.get("expiresAt")
+                is_over = grant.get("voidedAt") or grant.get("deletedAt") or (expires_at and _time(expires_at) <= now)
+                if amount <= 0 or is_over:
+                    continue
+                row = _given(
+                    row=grant["id"], holder=holder, operation="grant", amount=amount, credit_type=terms.credit_type,
+                    source="promotional", priority=grant.get("priority"), effective_at=effective_at, expires_at=expires_at,
+                    reference=f"entitlement {entitlement['id']}", metadata=dict(grant.get("metadata") or {}),
+                )  # fmt: skip
+                rows.append(Line(line.number, row))
+                totals[holder, terms.credit_type] += amount if _time(effective_at) <= now else 0
     return SourceRows(rows, tuple(totals.items()))
 
 
@@ -228,12 +254,6 @@ def _own(lines: Iterable[Line], terms: Terms) -> SourceRows:
             yield line if line.value is None else Line(line.number, {"credit_type": terms.credit_type, **line.value})
 
     return SourceRows(filled())
-
-
-def _object(line: Line) -> dict[str, Any]:
-    if line.value is None:
-        raise SourceError(line.number, line.error)
-    return line.value
 
 
 SOURCES: Final[dict[str, Callable[[Iterable[Line], Terms], SourceRows]]] = {

@@ -128,7 +128,7 @@ def month_costs(month: date) -> MonthCosts:
     Raises:
         Invalid: the month lies before 2000, or has not begun at the instant up to which entries are counted.
     """
-    start, end, counted = starts(month), starts(month_after(month)), counted_until()
+    start, counted = starts(month), counted_until()
     if month < BEGINNING.date():
         raise Invalid(pointer="/month", rule="too-early", detail="the first month is 2000-01")
     with connection.cursor() as cursor:
@@ -139,7 +139,7 @@ def month_costs(month: date) -> MonthCosts:
         if start > counted:
             detail = f"entries are counted up to {counted:%Y-%m-%d %H:%M:%S} UTC; manage.py update_totals counts them"
             raise Invalid(pointer="/month", rule="in-the-future", detail=detail)
-        until = min(end, counted)
+        until = min(starts(month_after(month)), counted)
         return MonthCosts(month, until, tuple(rows_of_month(cursor, month, until)))
 
 

@@ -14,6 +14,7 @@ from billing.rating.prices.reading import PriceInvalid
 from billing.request_keys import WriteResult, execute_once
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FieldFaults, FormPage, FormT
+from ledger.operators.approvals import Stake, limits
 from ledger.services import preview
 from ledger.values import FieldError
 
@@ -32,6 +33,7 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
         about: the row of the form, to whose page it returns; None: it returns to the page of the new row.
         rows: the table of the written row; None: `done` gets `about`.
         pointer: the field that shows that a name is taken, or that it names no row.
+        stake_of: returns what the written row moves; None: it needs no second operator.
     """
 
     collection: str
@@ -41,6 +43,7 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
     about: Model | None = None
     rows: type[Model] | None = None
     pointer: str = "/ref"
+    stake_of: Callable[[Written], Stake] | None = None
 
     is_tried = True
 
@@ -60,6 +63,13 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
 
     def _id_of(self, written: Any) -> Any:
         return written.pk if self.rows else self.about and self.about.pk
+
+    def stake(self, form: FormT) -> Stake | None:
+        """Write it in a preview, and return what that moves."""
+        if self.stake_of is None or not limits():
+            return None
+        with faults_at(self.pointer), preview():
+            return self.stake_of(self.write(form))
 
     def dry_run(self, form: FormT) -> DryRun:
         """Write it in a preview, and describe that."""

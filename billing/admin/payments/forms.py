@@ -17,6 +17,7 @@ from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import Stake
 
 RETURN_WORDS = {"refund": "refund", "dispute": "dispute", "reinstated": "dispute that was won"}
 
@@ -94,6 +95,7 @@ def record_purchase_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> Ht
         collection="purchases",
         pointer="/payment",
         rows=Purchase,
+        stake_of=lambda purchase: Stake(purchase.credit_type, purchase.credits + purchase.bonus),
         write=lambda form: record_purchase.execute(replace(form.request, actor=form.actor)),
         describe=lambda purchase, form: DryRun(sentences=purchase_sentences(reads.purchase(purchase.pk))[:1]),
         done=lambda purchase, form: (f"Purchase {purchase.pk}", money_text(purchase.paid_minor, purchase.currency)),

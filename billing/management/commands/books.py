@@ -13,10 +13,11 @@ from billing.books import datev, journal
 from billing.books.journal import AccountMap
 from billing.books.roll_forward import LINES, Book, book_of, deferred_at
 from ledger.errors import Invalid
+from ledger.management import arguments
 from ledger.management.examples import CommandWithExamples
 from ledger.operators.additions import money
 from ledger.records import shape_of
-from ledger.totals.months import month_before, month_of
+from ledger.totals.months import month_before
 from ledger.values import FieldError
 
 JOURNALS = {
@@ -47,8 +48,10 @@ class Command(CommandWithExamples):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """See `help`."""
-        parser.add_argument("--month", type=_month, metavar="YYYY-MM", help="default: the last month that has ended")
-        parser.add_argument("--at", type=_instant, metavar="INSTANT", help="deferred revenue at this instant instead of a month")
+        parser.add_argument("--month", type=arguments.month, metavar="YYYY-MM", help="default: the last month that has ended")
+        parser.add_argument(
+            "--at", type=arguments.instant, metavar="INSTANT", help="deferred revenue at this instant instead of a month"
+        )
         parser.add_argument("--format", choices=("text", "json", "csv", *JOURNALS), default="text", help="default: %(default)s")
         parser.add_argument("--accounts", type=Path, metavar="JSON", help="the accounts of a journal: docs/explanation/books.md")
         parser.add_argument("--output", type=Path, metavar="FILE", help="write this file; default: standard output")
@@ -111,20 +114,3 @@ def _deferred_text(at: datetime) -> str:
         for each in deferred_at(at)
     ]
     return "\n".join(lines) + "\n"
-
-
-def _month(text: str) -> date:
-    month = month_of(text)
-    if month is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a month such as 2026-01")
-    return month
-
-
-def _instant(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an instant such as 2026-01-31T12:00:00Z") from None
-    if found.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} needs Z or an offset such as +02:00")
-    return found

@@ -8,7 +8,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -32,6 +31,7 @@ from billing.models import Customer, Plan, Run, RunResult, Subscription
 from billing.rating.money import MINOR_DIGITS
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
+from ledger.management.arguments import instant
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 
@@ -71,7 +71,7 @@ class Command(CommandWithExamples):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         what = parser.add_argument_group("what to bill")
-        what.add_argument("--as-of", type=_instant, help="RFC 3339 time with offset, or a day (00:00 UTC); default: now")
+        what.add_argument("--as-of", type=instant, help="RFC 3339 time with offset, or a day (00:00 UTC); default: now")
         what.add_argument("--allow-future", action="store_true", help="allow an --as-of in the future")
         what.add_argument(
             "--subscription", action="append", default=[], metavar="REF", help="bill only this subscription; repeatable"
@@ -377,18 +377,6 @@ def _outcome(done: SubscriptionResult) -> dict[str, Any]:
         ],
         "milliseconds": round(done.duration_ms, 1),
     }
-
-
-def _instant(text: str) -> datetime:
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither an RFC 3339 time nor a day") from None
-    if instant.tzinfo is None:
-        if len(text) != len("2026-01-31"):
-            raise argparse.ArgumentTypeError(f"{text!r} needs an offset, e.g. {text}Z")
-        return instant.replace(tzinfo=UTC)
-    return instant
 
 
 def _seconds(text: str) -> float:

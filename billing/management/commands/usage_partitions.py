@@ -11,6 +11,7 @@ from django.core.management.base import CommandError
 from django.db import connection, transaction
 
 from billing.metering import partitions
+from ledger.management import arguments
 from ledger.management.examples import CommandWithExamples
 
 KEPT_MONTHS = 4
@@ -32,7 +33,7 @@ class Command(CommandWithExamples):
         parser.add_argument(
             "--ahead", type=int, default=3, metavar="MONTHS", help="create this many months after the next month (3)"
         )
-        parser.add_argument("--drop", type=_month, metavar="YYYY-MM", help="drop this month if all its usage is billed")
+        parser.add_argument("--drop", type=arguments.month, metavar="YYYY-MM", help="drop this month if all its usage is billed")
         parser.add_argument("--list", action="store_true", help="list the partitions and change nothing")
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
@@ -74,10 +75,3 @@ class Command(CommandWithExamples):
                 partitions.drop_month(owner, month)
         except partitions.MonthNotBilled as error:
             raise CommandError(f"the month has unbilled usage: {error}") from error
-
-
-def _month(text: str) -> date:
-    try:
-        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date()
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a month such as 2026-01") from None

@@ -98,7 +98,8 @@ def _add(holder: Lock, purchase: Purchase, returns: list[PurchaseReturn]) -> Non
 def _take(holder: Lock, purchase: Purchase, grant: PurchaseGrant, one: PurchaseReturn) -> None:
     """Revoke what is unspent of the share that a return covers."""
     share = _share(purchase, one)
-    again = ReturnSettlement.objects.filter(purchase_id=purchase.pk, share_credits__lt=0).order_by("pk")
+    won = PurchaseReturn.objects.filter(purchase_id=purchase.pk, kind=Kind.REINSTATED)
+    again = ReturnSettlement.objects.filter(purchase_return_id__in=won.values("pk")).order_by("pk")
     granted: Entries = [*grant.entries, *(each for row in again for each in row.entries)]
     key = f"purchase/{purchase.pk}/return/{one.pk}"
     entries: Entries = []

@@ -71,6 +71,10 @@ class OperationForm(RequestForm[RequestT]):
     """A second operator may have to approve it."""
     reasons = ("goodwill", "requested by the customer", "correction of a mistake", "service was interrupted")
 
+    def staked(self, entry: Entry) -> int:
+        """Return how many credits it gives, by the entry that it would make."""
+        return entry.amount
+
 
 class RefundForm(OperationForm[RefundRequest], CreditAmountsForm[RefundRequest]):
     """The form of a refund: an amount, or all."""
@@ -185,6 +189,10 @@ class OverdraftForm(OperationForm[OverdraftRequest], CreditAmountsForm[Overdraft
     is_staked = True
     shows = {"limit": Shown(help="0 for no overdraft. An existing debt stays."), **WHY}
 
+    def staked(self, entry: Entry) -> int:
+        """Return the limit."""
+        return entry.overdraft or 0
+
 
 class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest]):
     """How much may be spent in a window of time, and by whom."""
@@ -215,6 +223,7 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
     """Credits that the account gets every day, week, month or year."""
 
     declared, use_case = RecurringGrantRequest, services.set_recurring_grant
+    is_staked = True
     shows = {
         "recurring_grant": Shown(label="Name", help="Gives the recurring grant of that name other terms. a-z 0-9 . _ -"),
         "amount": Shown(help="Each period, in the unit of the credit type; or fill up to an amount instead."),
@@ -232,6 +241,10 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
         "periods": Shown(label="Periods", help="How many there are, from the start on. Empty: no limit."),
         **WHY,
     }
+
+    def staked(self, entry: Entry) -> int:
+        """Return the credits of one period."""
+        return self.request.amount or self.request.up_to or 0
 
 
 class EndRecurringGrantForm(OperationForm[EndRecurringGrantRequest]):
@@ -320,11 +333,11 @@ class EntryPage(FormPage[OperationForm[Any]]):
         return dry_run_of(form.use_case, form.request)
 
     def stake(self, form: OperationForm[Any]) -> Stake | None:
-        """Return the credits of a grant or refund, or the limit of an overdraft."""
+        """Return the credits that the form gives, or the limit of an overdraft."""
         if not (form.is_staked and limits()):
             return None
         entry = form.use_case.execute(replace(form.request, dry_run=True))
-        return Stake(entry.credit_type, (entry.overdraft or 0) if entry.kind == "adjust" else entry.amount)
+        return Stake(entry.credit_type, form.staked(entry))
 
     def explain(self, error: LedgerError, form: OperationForm[Any]) -> str:
         """Return why it was not done, with amounts as pages write them."""

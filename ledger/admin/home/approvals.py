@@ -100,7 +100,7 @@ def _sent(request: HttpRequest, row: Any, *, is_confirmed: bool) -> HttpResponse
     except Resolver404:
         raise PermissionDenied from None
     again: Any = copy(request)
-    again.path = again.path_info = row.path
+    again.path, again.path_info = request.path.removesuffix(request.path_info) + row.path, row.path
     again.method = "POST"
     again.META = {**request.META, "REQUEST_METHOD": "POST"}
     again.GET = QueryDict(row.query)

@@ -1,8 +1,6 @@
 """`manage.py export_ledger`: rows of the ledger and of billing as a file."""
 
-import argparse
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from ledger.database.copies import FORMATS
 from ledger.errors import Invalid
 from ledger.exchange.exports import EXPORTS, export
+from ledger.management.arguments import instant
 from ledger.management.examples import CommandWithExamples
 
 FILTERS = {
@@ -67,12 +66,3 @@ class Command(CommandWithExamples):
         with part.open("wb") as file:
             file.writelines(pieces)
         part.replace(output)
-
-
-def instant(text: str) -> datetime:
-    """Read an instant or a day; without an offset it is UTC."""
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-01-31 or 2026-01-31T12:00:00+01:00") from None
-    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)

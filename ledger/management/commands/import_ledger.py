@@ -10,7 +10,7 @@ from typing import Any, Final
 from django.core.management.base import CommandError, CommandParser
 
 from ledger.entries.previews import preview
-from ledger.errors import Retryable
+from ledger.errors import OutcomeUnknown, Retryable
 from ledger.exchange.files import read_lines
 from ledger.exchange.import_rows import OPERATIONS, ImportRow, RowError, read_rows
 from ledger.exchange.imports import RESULTS, Difference, Importer, ImportSummary, RowOutcome, differences
@@ -60,6 +60,8 @@ class Command(CommandWithExamples):
         """Check the file, import it, compare, and print what was done."""
         terms = Terms(options["credit_type"], options["decimals"])
         source, actor = options["source"], f"{BY_AN_IMPORT}{getpass.getuser()}"
+        if not file.is_file():
+            raise CommandError(f"{file} is no file. It is read more than once, so it cannot be a pipe.", returncode=INVALID)
         try:
             count = _checked(file, source, terms, actor)
             totals = [*SOURCES[source](read_lines(file), terms).totals, *_totals(options["totals"], terms)]
@@ -75,7 +77,7 @@ class Command(CommandWithExamples):
                 different = list(differences(totals))
         except (SourceError, OSError, UnicodeDecodeError) as error:
             raise CommandError(f"{file}: {error}. Nothing was imported.", returncode=INVALID) from error
-        except Retryable as error:
+        except (Retryable, OutcomeUnknown) as error:
             raise CommandError(f"{error}. Run the same import again: it continues.", returncode=AGAIN) from error
         as_json = options["format"] == "json"
         self.stdout.write(
@@ -113,9 +115,8 @@ def _checked(file: Path, source: str, terms: Terms, actor: str) -> int:
 
 def _totals(file: Path | None, terms: Terms) -> Iterator[Total]:
     for line in [] if file is None else read_lines(file):
-        match line.value:
-            case {"holder": str(holder), "available": available}:
-                counted_in = (line.value or {}).get("credit_type", terms.credit_type)
+        match {"credit_type": terms.credit_type, **(line.value or {})}:
+            case {"holder": str(holder), "credit_type": str(counted_in), "available": available}:
                 yield (holder, counted_in), Terms("").amount(line.number, available)
             case _:
                 raise SourceError(line.number, line.error or "needs holder and available")

@@ -2,17 +2,18 @@
 
 import argparse
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import CommandError
 
 from ledger.errors import Invalid
+from ledger.management import arguments
 from ledger.management.examples import CommandWithExamples
 from ledger.operators.additions import money
 from ledger.rules.kinds import LINES
 from ledger.totals import MonthReport, TypeReport, month_report
-from ledger.totals.months import month_before, month_of
+from ledger.totals.months import month_before
 from ledger.units import CreditUnit, plain_unit, units_of
 
 WIDTH = 28
@@ -34,7 +35,7 @@ class Command(CommandWithExamples):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """See `help`."""
-        parser.add_argument("--month", type=_month, metavar="YYYY-MM", help="default: the last month that has ended")
+        parser.add_argument("--month", type=arguments.month, metavar="YYYY-MM", help="default: the last month that has ended")
         parser.add_argument("--credit-type", metavar="TYPE", help="only this credit type")
         parser.add_argument("--format", choices=("text", "json", "csv"), default="text", help="default: %(default)s")
 
@@ -83,10 +84,3 @@ def _credits(one: TypeReport) -> Iterator[tuple[str, int]]:
         yield f"expires {bucket['expires'] or 'never'}, {bucket['source']}{held}", bucket["amount"]
     if one.owed:
         yield "owed on overdrafts", one.owed
-
-
-def _month(text: str) -> date:
-    month = month_of(text)
-    if month is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a month such as 2026-01")
-    return month

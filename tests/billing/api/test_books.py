@@ -27,7 +27,9 @@ def test_a_month_and_an_instant_have_deferred_revenue(api):
     assert api.get("/v1/deferred-revenue?at=2020-01-01T00:00:00Z").json() == {"at": "2020-01-01T00:00:00.000000Z", "results": []}
 
 
-@pytest.mark.parametrize("path", ["books/2999-01", "books/1999-12", "books/2026-13", "books/2026"])
+@pytest.mark.parametrize(
+    "path", ["books/2999-01", "books/9999-12", "books/1999-12", "books/0001-01", "books/2026-13", "books/2026"]
+)
 def test_a_month_without_books_is_a_404(api, path):
     count_entries()
     assert api.get(f"/v1/{path}").status_code == 404

@@ -169,8 +169,11 @@ def test_the_command_shows_books_and_writes_journals(closed, capsys, tmp_path):
     accounts.write_text(json.dumps(vars(NUMBERS)))
     call_command("books", "--month", month, "--format", "datev", "--accounts", str(accounts), "--output", str(file))
     assert file.read_bytes() == as_datev(book_of(TWO), NUMBERS)
-    call_command("books", "--at", f"{TWO}T00:00:00Z")
-    assert "32.50 EUR" in capsys.readouterr().out
+    for instant in (f"{TWO}T00:00:00Z", f"{TWO}T02:00:00+02:00", str(TWO)):
+        call_command("books", "--at", instant)
+        shown = capsys.readouterr().out
+        assert f"Deferred at {TWO} 00:00:00 UTC" in shown
+        assert "32.50 EUR" in shown
 
 
 @pytest.mark.parametrize(
@@ -180,6 +183,11 @@ def test_the_command_shows_books_and_writes_journals(closed, capsys, tmp_path):
         (["--month", f"{TWO:%Y-%m}", "--format", "datev"], "accounts: the account"),
         (["--month", "2026-13"], "is not a month"),
         (["--at", "2026-01-01T00:00:00"], "needs Z"),
+        (["--at", "0001-01-01T00:00:00+05:00"], "is neither a day"),
+        (["--at", "9999-12-31T23:00:00-05:00"], "is neither a day"),
+        (["--at", "9999-12-31"], "must be in the years 2000 to 2200"),
+        (["--month", "0001-01"], "month: the first month is 2000-01"),
+        (["--month", "9999-12"], "month: entries are counted"),
         (["--format", "journal", "--accounts", "/nowhere.json"], "cannot be read"),
     ],
 )
@@ -207,6 +215,8 @@ def test_the_page_shows_types_side_by_side_and_sends_files(closed):
     assert client.get(url, {"month": f"{TWO:%Y-%m}", "format": "csv"}).content.decode() == book.as_csv()
     sent = client.get(url, {"month": f"{TWO:%Y-%m}", "format": "journal"})
     assert sent.content.decode() == journal.as_csv(book, AccountMap())
+    for edge in ("0001-01", "9999-12"):
+        assert "There are no such books of" in client.get(url, {"month": edge}).content.decode()
     wrong = client.get(url, {"month": "no"})
     assert (wrong.status_code, "a month is written as 2026-01" in wrong.content.decode()) == (200, True)
 

@@ -145,7 +145,7 @@ def test_customer_and_currency_choose_the_subscriptions(plan: str) -> None:
         (("--max-periods", "0"), "must be at least 1"),
         (("--late-lookback", "-1"), "must not be negative"),
         (("--max-failures", "few"), "'few' is not a whole number"),
-        (("--as-of", "9999-12-31", "--allow-future"), "--as-of must be in the years 2000 to 2200, in UTC"),
+        (("--as-of", "9999-12-31", "--allow-future"), "'9999-12-31' must be in the years 2000 to 2200, in UTC"),
     ],
 )
 def test_unknown_names_and_wrong_numbers_are_refused(arguments: tuple[str, ...], said: str) -> None:

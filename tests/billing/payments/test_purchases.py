@@ -195,6 +195,20 @@ def test_what_was_spent_is_a_claim_in_credits_and_money() -> None:
     assert_sound()
 
 
+def test_a_large_claim_is_rounded_once_by_the_check_too() -> None:
+    """1,999,900,000,000.499975: a quotient that is rounded to four decimals first would be rounded up."""
+    purchase = PurchaseFactory(holder_id="ada", pack=PackFactory(credits=20_001, bonus=0, price_minor=3_999_999_990_001).code)
+    services.spend(holder_id="ada", amount=10_000, idempotency_key="used")
+    assert taken_of(return_money(purchase)) == (20_001, 0, 10_001, 0, 1_999_900_000_000)
+    assert_sound()
+
+
+def test_a_purchase_is_found_by_its_payment_alone() -> None:
+    with connection.cursor() as cursor:
+        constraints = connection.introspection.get_constraints(cursor, Purchase._meta.db_table)
+    assert constraints["billing_purchase_payment"]["columns"] == ["payment", "provider"]
+
+
 def test_credits_of_other_grants_stay() -> None:
     purchase = PurchaseFactory(holder_id="ada", pack=PackFactory(bonus=0).code)
     services.spend(holder_id="ada", amount=1000, idempotency_key="used")
@@ -249,6 +263,16 @@ def test_a_dispute_that_was_won_grants_again_what_it_took_and_can_be_revoked_lat
     assert (found.state, found.returned_minor, found.claim_minor, found.claim_credits) == ("granted", 0, 0, 0)
     assert ledger_reads.balance("ada").balance == 500
     assert taken_of(return_money(purchase)) == (1000, 100, 500, 0, 1000)
+    assert ledger_reads.balance("ada").balance == 0
+    assert_sound()
+
+
+def test_a_bonus_that_a_won_dispute_gave_back_can_be_revoked_later_also_without_purchased_credits() -> None:
+    purchase = PurchaseFactory(holder_id="ada", pack=PackFactory(credits=1, bonus=100).code)
+    assert taken_of(return_money(purchase, "dispute", payment="d-1", amount_minor=1000)) == (0, 50, 0, 50, 0)
+    assert taken_of(return_money(purchase, "reinstated", payment="d-1")) == (0, -50, 0, -50, 0)
+    assert ledger_reads.balance("ada").balance == 101
+    assert taken_of(return_money(purchase)) == (1, 100, 1, 100, 0)
     assert ledger_reads.balance("ada").balance == 0
     assert_sound()
 

@@ -183,6 +183,15 @@ def test_a_filter_that_an_export_lacks_is_refused_by_name(db: None, tmp_path: Pa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "at", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:00:00-05:00", "2026-01-31T12:00", "1999-12-31", "noon"]
+)
+def test_a_wrong_instant_is_refused_by_name_and_no_file_is_begun(db: None, tmp_path: Path, at: str) -> None:
+    with pytest.raises(CommandError, match=f"--at: '{re.escape(at)}' "):
+        call_command("export_ledger", "balances", "--at", at, "--output", str(tmp_path / "balances.csv"))
+    assert not list(tmp_path.iterdir())
+
+
 def verified(file: Path) -> "subprocess.CompletedProcess[str]":
     """What the script of the docs prints about a file."""
     assert SCRIPT

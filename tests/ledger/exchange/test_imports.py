@@ -1,6 +1,7 @@
 """Imports: each row once, history at its own times, and nothing of a file that has an invalid row."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -13,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger import services
 from ledger.audit import audit
+from ledger.errors import OutcomeUnknown
 from ledger.exchange import imports
 from ledger.exchange.files import read_lines
 from ledger.exchange.imports import Importer
@@ -162,6 +164,17 @@ def test_history_goes_forward_also_over_several_imports(holder: str, run: Any) -
     assert [balance for _, _, balance in entries(holder)] == [100, 90, 80]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_history_after_a_row_without_a_time_is_refused_in_one_import_as_in_two(holder: str, run: Any, *, at_once: bool) -> None:
+    rows = [grant(holder, "g", 100, occurred_at=at(0)), spend(holder, "s-1", 10)]
+    late = spend(holder, "s-2", 10, occurred_at=at(5))
+    found = run([*rows, late]) if at_once else (run(rows), run([*rows, late]))[1]
+    assert (found["exit_code"], found["rows"]["invalid"]) == (1, 1)
+    assert "is earlier than the account's last entry" in found["errors"][0]["error"]
+    assert entries(holder) == [("grant", 100, 100), ("spend", -10, 90)]
+    assert is_clean(holder)
+
+
 def test_history_after_what_was_written_here_is_refused(holder: str, run: Any) -> None:
     services.grant(holder_id=holder, amount=100, idempotency_key="own")
     found = run([spend(holder, "s", 10, occurred_at=at(1))])
@@ -186,6 +199,8 @@ def test_a_refused_row_is_on_record_and_stays_refused(holder: str, run: Any) -> 
 
 INVALID = [
     ({"operation": "pay"}, "operation: This must be one of grant, spend, refund, revoke."),
+    ({"operation": ["grant"]}, "operation: This must be one of grant, spend, refund, revoke."),
+    ({"operation": {}}, "operation: This must be one of grant, spend, refund, revoke."),
     ({"holder": "h", "operation": "grant", "amount": 1}, "row: This is required."),
     ({"row": "é", "holder": "h", "operation": "grant", "amount": 1}, "row: This must match"),
     ({"row": "1", "holder": " h", "operation": "grant", "amount": 1}, "holder: "),
@@ -240,6 +255,10 @@ def test_a_csv_has_the_same_rows(holder: str, run: Any) -> None:
         run(f"row,holder,operation,amount\r\nx,{holder},spend,ten\r\n", suffix=".csv")
     with pytest.raises(CommandError, match="another number of cells than the headings"):
         run(f"row,holder,operation,amount\r\nx,{holder},spend\r\n", suffix=".csv")
+    with pytest.raises(CommandError, match="line 1: the row: has two columns amount"):
+        run(f"row,holder,operation,amount,amount\r\nx,{holder},spend,1,2\r\n", suffix=".csv")
+    with pytest.raises(CommandError, match="line 2: metadata: "):
+        run(f"row,holder,operation,amount,metadata\r\nx,{holder},spend,1,{'[' * 100_000}\r\n", suffix=".csv")
 
 
 def test_a_dry_run_says_the_same_and_writes_nothing(holder: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +288,42 @@ def test_accounts_that_differ_from_the_totals_are_named(holder: str, run: Any, t
     found = run(rows, "--totals", str(totals))
     assert found["exit_code"] == 1
     assert found["differences"] == [{"holder_id": holder, "credit_type": "credits", "expected": 71, "available": 70}]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"holder": "h", "available": "Infinity"}, {"holder": "h", "available": "1e999999999"}, {"holder": "h", "available": 1.5},
+        {"holder": 5, "available": 1}, {"holder": "h", "credit_type": ["credits"], "available": 1}, {"holder": "h"},
+    ],
+)  # fmt: skip
+def test_totals_that_cannot_be_read_are_named_and_nothing_is_imported(
+    holder: str, run: Any, tmp_path: Path, row: dict[str, Any]
+) -> None:
+    totals = tmp_path / "totals.ndjson"
+    totals.write_text(json.dumps(row))
+    with pytest.raises(CommandError, match="line 1: ") as ended:
+        run([grant(holder, "g", 100)], "--totals", str(totals))
+    assert ended.value.returncode == 2
+    assert entries(holder) == []
+
+
+def test_a_pipe_is_refused_because_it_can_be_read_only_once(holder: str, tmp_path: Path) -> None:
+    pipe = tmp_path / "rows.ndjson"
+    os.mkfifo(pipe)
+    with pytest.raises(CommandError, match="cannot be a pipe") as ended:
+        call_command("import_ledger", str(pipe))
+    assert ended.value.returncode == 2
+
+
+def test_a_lost_commit_says_to_run_the_import_again(holder: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: Any, **__: Any) -> None:
+        raise OutcomeUnknown
+
+    monkeypatch.setattr(imports, "in_transaction", lost)
+    with pytest.raises(CommandError, match="Run the same import again: it continues") as ended:
+        run([grant(holder, "g", 100)])
+    assert ended.value.returncode == 4
 
 
 def test_rows_of_an_import_cost_a_bounded_number_of_statements(holder: str, tmp_path: Path) -> None:

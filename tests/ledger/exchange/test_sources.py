@@ -176,3 +176,39 @@ def test_an_object_of_another_kind_is_named(db: None, tmp_path: Path, source: st
     with pytest.raises(CommandError, match=f"line 1: {why}") as ended:
         imported(tmp_path, [line], "--source", source)
     assert ended.value.returncode == 2
+
+
+STRIPE_GRANT = stripe_grant("cus", "g", 5)
+LAGO_WALLET = {"lago_id": "w", "external_customer_id": "c", "credits_balance": "1", "currency": "EUR"}
+LAGO_MOVE = {
+    "lago_id": "t", "lago_wallet_id": "w", "status": "settled", "settled_at": text(-1), "credit_amount": "1", "amount": "1",
+    "transaction_type": "inbound", "transaction_status": "granted",
+}  # fmt: skip
+METERED = {"id": "e", "featureKey": "f", "customerKey": "c", "grants": [{"id": "g", "amount": 5, "effectiveAt": text(-1)}]}
+NOT_OF_THE_FORM = [
+    ("stripe", [{name: value for name, value in STRIPE_GRANT.items() if name != "customer"}], "has no 'customer'"),
+    ("stripe", [STRIPE_GRANT | {"id": ["g"]}], "has a value of another type"),
+    ("stripe", [STRIPE_GRANT | {"created": 10**20, "effective_at": None}], "has a value of another type"),
+    ("stripe", [STRIPE_GRANT | {"expires_at": "tomorrow"}], "has a value of another type"),
+    ("stripe", [{"object": "billing.credit_balance_transaction", "credit_grant": ["g"]}], "has a value of another type"),
+    ("lago", [LAGO_WALLET, LAGO_MOVE | {"settled_at": "yesterday"}], "has a value of another type"),
+    ("lago", [LAGO_WALLET, LAGO_MOVE | {"settled_at": "2026-01-01T00:00:00"}], "has no offset"),
+    ("lago", [LAGO_WALLET, LAGO_MOVE | {"metadata": 5}], "has a value of another type"),
+    ("lago", [LAGO_WALLET | {"credits_balance": "1e999999999"}], "is no number of credits"),
+    ("lago", [LAGO_WALLET | {"credits_balance": "Infinity"}], "credits are too many"),
+    ("lago", [LAGO_WALLET | {"credits_balance": 10**26}], "credits are too many"),
+    ("openmeter", [METERED | {"grants": [{"id": "g", "amount": 5, "effectiveAt": 5}]}], "has a value of another type"),
+    ("openmeter", [METERED | {"grants": 5}], "has a value of another type"),
+    ("openmeter", [METERED | {"history": {"burndownHistory": [5]}}], "has a value of another type"),
+]
+
+
+@pytest.mark.parametrize(("source", "objects", "why"), NOT_OF_THE_FORM, ids=range(len(NOT_OF_THE_FORM)))
+def test_an_object_that_lacks_something_or_has_another_type_is_named(
+    db: None, tmp_path: Path, source: str, objects: list[Any], why: str
+) -> None:
+    with pytest.raises(CommandError, match=f"line {len(objects)}: ") as ended:
+        imported(tmp_path, objects, "--source", source)
+    assert why in str(ended.value)
+    assert ended.value.returncode == 2
+    assert not Entry.objects.filter(holder_id__in=["cus", "c"]).exists()

@@ -299,13 +299,14 @@ class FormPage(Generic[FormT]):
         approval = getattr(request, "approval", None)
         waits = False
         if form.is_bound and form.is_valid() and "edit" not in request.POST:
-            stake = None if approval is not None else self._try(request, form, self.stake)
-            waits = approvals.needs_second(stake)
+            # None: what it moves is not known, so nothing is done.
+            stakes = [None] if approval is not None else self._try(request, form, lambda form: [self.stake(form)])
+            waits = stakes is not None and approvals.needs_second(stakes[0])
             if self.is_tried and "confirmed" not in request.POST:
-                seen = self._try(request, form, self.dry_run)
-            elif waits and stake is not None:
+                seen = None if stakes is None else self._try(request, form, self.dry_run)
+            elif stakes is not None and (stake := stakes[0]) is not None and waits:
                 return self._ask(request, form, stake)
-            elif (done := self._try(request, form, self.operation)) is not None:
+            elif stakes is not None and (done := self._try(request, form, self.operation)) is not None:
                 _record(request, self.title, form, done)
                 return HttpResponseRedirect(done.url)
         context = {
@@ -329,7 +330,7 @@ class FormPage(Generic[FormT]):
         number = approvals.ask(
             key=form.key,
             title=self.title,
-            path=request.path,
+            path=request.path_info,
             query=request.GET.urlencode(),
             form={**values, "confirmed": "yes"},
             stake=stake,

@@ -9,8 +9,10 @@ from django.test import Client
 
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import CreditNote, Invoice
+from billing.models import CreditNote, Invoice, Purchase
+from billing.testing import PackFactory
 from ledger import conf, reads, services
+from ledger.errors import HolderBusy
 from ledger.models import Approval, ApprovalDecision, StaffEvent
 from ledger.operators import approvals
 from ledger.operators.approvals import APPROVED, DECLINED, Stake, needs_second
@@ -164,6 +166,51 @@ def test_an_overdraft_waits_by_its_limit(mara: Client, ben: Client) -> None:
     assert row.amount == 1000
     judge(ben, row, APPROVED)
     assert reads.balance("ada").overdraft == 1000
+
+
+@pytest.mark.parametrize("given", [{"amount": "101"}, {"up_to": "101"}])
+def test_a_recurring_grant_waits_by_the_credits_of_a_period(mara: Client, ben: Client, given: dict[str, str]) -> None:
+    services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    url = f"/admin/ledger/account/{quote('ada/credits')}/set-recurring-grant/"
+    values = {"recurring_grant": "monthly", "interval": "month", "interval_count": "1", "time_zone": "UTC", "reason": "agreed"}
+    values |= {"source": "promotional", "priority": "100", "expiry": "period_end"}
+    submit_form(mara, url, confirmed="yes", **values, **given)
+    row = Approval.objects.get()
+    assert (row.amount, row.counted_in, entries_and_refusals()) == (101, "credits", (1, 0))
+    judge(ben, row, APPROVED)
+    assert [each.name for each in reads.recurring_grants("ada", "credits", upcoming=0)] == ["monthly"]
+
+
+def test_a_purchase_by_hand_waits_by_its_credits(mara: Client, ben: Client) -> None:
+    pack = PackFactory(credits=100, bonus=1)
+    values = {"pack": pack.code, "holder_id": "ada", "payment": "bank-1", "reason": "seen in the account"}
+    submit_form(mara, "/admin/billing/purchase/add/", confirmed="yes", **values)
+    row = Approval.objects.get()
+    assert (row.amount, row.counted_in) == (101, "credits")
+    assert not Purchase.objects.exists()
+    judge(ben, row, APPROVED)
+    assert Purchase.objects.get().actor == "admin:mara"
+
+
+def test_nothing_is_done_while_it_is_not_known_what_a_form_moves(mara: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: Any) -> None:
+        raise HolderBusy(key="ledger/ada")
+
+    monkeypatch.setattr("ledger.admin.forms.operations.EntryPage.stake", busy)
+    response = submit_form(mara, GRANT, **granted(101))
+    assert response.status_code == 422
+    assert "Nothing was written; press the button again." in response.content.decode()
+    assert entries_and_refusals() == (0, 0)
+    assert not Approval.objects.exists()
+
+
+def test_approvals_work_below_a_prefix(mara: Client, ben: Client) -> None:
+    values = {**granted(101), "idempotency_key": hidden_key(mara.get(GRANT).content.decode())}
+    mara.post(GRANT, values, SCRIPT_NAME="/credits")
+    row = Approval.objects.get()
+    assert row.path == GRANT
+    ben.post(f"/admin/ledger/approval/{row.pk}/judge/", {"decision": APPROVED}, SCRIPT_NAME="/credits")
+    assert entries_and_refusals() == (1, 0)
 
 
 def test_a_credit_note_waits_by_its_amount_with_tax(mara: Client, ben: Client) -> None:
