@@ -32,6 +32,11 @@ PARTS: Final = {
     "fixed_30": "Part of a period is charged in thirtieths of a month.",
 }
 """How a price charges a part of a period, if not by days."""
+UNUSED: Final = {
+    "refund": ", and unused time that was paid in money is paid out",
+    "skip": ", and what is charged in advance stays charged",
+}
+"""What the end of a subscription does with unused time, if it does not credit it."""
 
 
 def every(interval: Interval) -> str:
@@ -155,8 +160,8 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
     if "price_override" in change:
         parts.append(override_words(change["price_override"]))
     if "ends_at" in change and not (is_order and change["ends_at"] is None):
-        skips = ", and what is charged in advance stays charged" if change.get("unused_time") == "skip" else ""
-        parts.append(f"ends {_instant(change['ends_at'], zone)}{skips}" if change["ends_at"] else "continues without an end")
+        unused = UNUSED.get(change.get("unused_time", ""), "")
+        parts.append(f"ends {_instant(change['ends_at'], zone)}{unused}" if change["ends_at"] else "continues without an end")
     if change.get("paused") is not None:
         charges = ", and fees are charged in the pause" if change.get("charges_while_paused") else ""
         parts.append(f"is paused{charges}" if change["paused"] else "continues after the pause")

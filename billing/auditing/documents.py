@@ -184,6 +184,17 @@ DOCUMENT_LAWS = {
         ) AS taken ON taken.refund_id = r.id
         WHERE taken.minor IS DISTINCT FROM r.amount_minor
     """,
+    "refund of unused time that its invoice does not give back": """
+        SELECT format('refund %s of invoice %s', r.id, r.invoice_id)
+        FROM billing_creditrefund AS r
+        WHERE r.invoice_id IS NOT NULL AND (r.amount_minor > (
+            SELECT coalesce(sum(round(-line.amount_minor * (1 + line.tax_rate / 100) + 0.5)), 0) FROM billing_line AS line
+            WHERE line.invoice_id = r.invoice_id AND line.kind = 'credit' AND line.rating ->> 'unused_time' = 'refund'
+        ) OR EXISTS (
+            SELECT FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id
+            WHERE u.refund_id = r.id AND (n.kind <> 'carried' OR n.invoice_id <> r.invoice_id)
+        ))
+    """,
     "coupon of another customer or subscription": """
         SELECT format('coupon use %s of invoice %s', u.id, u.invoice_id)
         FROM billing_couponuse AS u
@@ -210,6 +221,7 @@ DOCUMENT_LAWS = {
             UNION ALL SELECT 'claim', id, made_by FROM billing_claim WHERE released_at IS NULL AND made_by <> invoice_id
             UNION ALL SELECT 'credit payment', id, invoice_id FROM billing_creditpayment
             UNION ALL SELECT 'credit note', id, invoice_id FROM billing_creditnote WHERE released_at IS NULL
+            UNION ALL SELECT 'refund', id, invoice_id FROM billing_creditrefund
             UNION ALL SELECT 'transition', id, invoice_id FROM billing_transition WHERE kind <> 'delete'
         ) AS named
         WHERE named.invoice_id IS NOT NULL AND NOT EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = named.invoice_id)

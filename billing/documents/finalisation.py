@@ -15,6 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.documents.customer_credit.rests import account_turn, has_kept_credit, set_against
+from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded, refund_unused
 from billing.documents.invoice_locks import document_key
 from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line
 from billing.rating.totals import credits_for
@@ -95,6 +96,7 @@ class InvoiceDraft:
     currency: str
     total_minor: int
     own_note_minor: int
+    refunds: tuple[UnusedCredit, ...]
     terms_days: int
     time_zone: str
     holder_id: str
@@ -194,7 +196,7 @@ def _apply_credit(draft: InvoiceDraft) -> int:
         return 0
     # A note of this transaction is invisible to others, so without earlier credit no lock is needed.
     with account_turn(draft.customer_ref) if has_earlier else nullcontext():
-        return set_against(
+        applied_minor = set_against(
             customer_id=draft.customer_id,
             subscription_id=draft.subscription_id,
             invoice_id=draft.invoice_id,
@@ -203,6 +205,9 @@ def _apply_credit(draft: InvoiceDraft) -> int:
             own=own,
             has_earlier=has_earlier,
         )
+        if own is not None and draft.refunds:
+            refund_unused(own, draft.refunds, subscription_ref=draft.subscription_ref)
+    return applied_minor
 
 
 def _pay_with_credits(draft: InvoiceDraft, due_minor: int) -> int:
@@ -248,6 +253,11 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         currency=invoice.currency,
         total_minor=invoice.total_minor,
         own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),
+        refunds=tuple(
+            UnusedCredit(line.rating["credits"]["invoice"], -line.amount_minor, line.tax_category, line.tax_rate)
+            for line in Line.objects.filter(invoice_id=invoice.pk, kind="credit").order_by("position")
+            if is_refunded(line.rating)
+        ),
         terms_days=customer.terms_days,
         time_zone=customer.time_zone,
         holder_id=customer.holder_id,

@@ -532,12 +532,13 @@ class Migration(migrations.Migration):
                     ('reason', models.CharField(max_length=500)),
                     ('reference', models.CharField(blank=True, db_comment='of the payment, at the bank', db_default='', default='', max_length=200)),
                     ('actor', models.CharField(max_length=200)),
+                    ('invoice_id', models.BigIntegerField(db_comment='which gave back the unused time of an ended subscription; null: by request', null=True)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],
                 options={
                     'default_permissions': (),
                     'indexes': [models.Index(fields=['customer', '-id'], name='billing_creditrefund_list')],
-                    'constraints': [models.CheckConstraint(condition=models.Q(('amount_minor__gt', 0)), name='billing_creditrefund_amount')],
+                    'constraints': [models.CheckConstraint(condition=models.Q(('amount_minor__gt', 0)), name='billing_creditrefund_amount'), models.UniqueConstraint(condition=models.Q(('invoice_id__isnull', False)), fields=('invoice_id',), name='billing_creditrefund_once')],
                 },
             ),
             migrations.CreateModel(

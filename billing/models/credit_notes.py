@@ -132,11 +132,19 @@ class CreditRefund(models.Model):
     reason = models.CharField(max_length=500)
     reference = models.CharField(max_length=200, blank=True, default="", db_default="", db_comment="of the payment, at the bank")
     actor = models.CharField(max_length=200)
+    invoice_id = models.BigIntegerField(
+        null=True, db_comment="which gave back the unused time of an ended subscription; null: by request"
+    )
     recorded_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         default_permissions = ()
-        constraints = [models.CheckConstraint(name="billing_creditrefund_amount", condition=models.Q(amount_minor__gt=0))]
+        constraints = [
+            models.CheckConstraint(name="billing_creditrefund_amount", condition=models.Q(amount_minor__gt=0)),
+            models.UniqueConstraint(
+                fields=["invoice_id"], name="billing_creditrefund_once", condition=models.Q(invoice_id__isnull=False)
+            ),
+        ]
         indexes = [models.Index(fields=["customer", "-id"], name="billing_creditrefund_list")]
 
 

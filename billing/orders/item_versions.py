@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import StrEnum
+from itertools import zip_longest
 
 from billing.orders.overrides import Override
 
@@ -15,13 +17,24 @@ WHOLE = ""
 """The key of the item for the subscription as a whole: its versions say when it was active, and on which plan."""
 
 
+class UnusedTime(StrEnum):
+    """What the end of a subscription does with what is charged in advance for the time after it.
+
+    `credit` gives it back as credit of the customer, `refund` also pays this credit out, and `skip` leaves it charged.
+    """
+
+    CREDIT = "credit"
+    REFUND = "refund"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True)
 class ActiveTime:
-    """`[start, end)`; an end of None is open. See `AmendmentChange.skips_unused`."""
+    """`[start, end)`, and what its end does with unused time; an end of None is open."""
 
     start: datetime
     end: datetime | None
-    skips_unused: bool = False
+    unused_time: UnusedTime = UnusedTime.CREDIT
 
 
 FIRST = datetime.min.replace(tzinfo=UTC)
@@ -35,10 +48,11 @@ class AmendmentChange:
         plan_id: the version of a plan from then on.
         quantities: the quantities from then on, by price key; other keys keep theirs.
         ends_at: the end of the subscription, for the time from `effective_at` on; with `sets_end` and None it has no end.
-        skips_unused: the end gives nothing back of what is charged in advance for the period in which it falls.
+        unused_time: what the end does with what is charged in advance for the period in which it falls.
         paused: True stops it, False resumes it.
         charges_while_paused: in this pause, fees go on and only usage does not count.
         anchor_at: the instant from which periods count, from `effective_at` on, which is one of its boundaries.
+        asked_at: of a moved billing day, when the amendment itself takes effect: before `effective_at`, or then.
         override: the negotiated prices from then on; with `sets_override` and None it pays those of the plan.
     """
 
@@ -48,10 +62,11 @@ class AmendmentChange:
     quantities: Mapping[str, Decimal] = field(default_factory=dict)
     sets_end: bool = False
     ends_at: datetime | None = None
-    skips_unused: bool = False
+    unused_time: UnusedTime = UnusedTime.CREDIT
     paused: bool | None = None
     charges_while_paused: bool = False
     anchor_at: datetime | None = None
+    asked_at: datetime | None = None
     sets_override: bool = False
     override: Override | None = None
 
@@ -62,7 +77,7 @@ class VersionSpan:
 
     Args:
         anchor_at: the instant from which its periods count; None: that of the order.
-        skips_unused: see `AmendmentChange`; only of one that ends because the subscription does.
+        skips_unused: its end leaves charged what is charged in advance; only of one that ends because the subscription does.
     """
 
     key: str
@@ -118,7 +133,7 @@ def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys
             spans += [
                 VersionSpan(
                     key, state.plan_id, price_id, state.quantities.get(key, Decimal(1)), start, stop, terminates, state.amendment,
-                    state.anchor_at, terminates and stretch.skips_unused,
+                    state.anchor_at, terminates and stretch.unused_time == UnusedTime.SKIP,
                 )
                 for key, price_id in keyed
             ]  # fmt: skip
@@ -143,13 +158,21 @@ def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, dateti
             quantities={**state.quantities, **change.quantities},
             paused=state.paused if change.paused is None else change.paused,
             charges_while_paused=state.charges_while_paused if change.paused is None else change.charges_while_paused,
-            anchor_at=change.anchor_at or state.anchor_at,
+            anchor_at=state.anchor_at if _is_moved_again(change, ordered[:position]) else change.anchor_at or state.anchor_at,
             override=change.override if change.sets_override else state.override,
             amendment=change.sequence,
         )
         following = ordered[position + 1].effective_at if position + 1 < len(ordered) else None
         if following is None or following > change.effective_at:
             yield state, change.effective_at, following
+
+
+def _is_moved_again(change: AmendmentChange, earlier: Iterable[AmendmentChange]) -> bool:
+    """Return whether a later amendment has moved the billing day before this one begins to count."""
+    asked = change.asked_at, change.sequence
+    return change.asked_at is not None and any(
+        one.asked_at is not None and (one.asked_at, one.sequence) > asked for one in earlier
+    )
 
 
 def _active(changes: Iterable[AmendmentChange]) -> list[ActiveTime]:
@@ -162,16 +185,26 @@ def _active(changes: Iterable[AmendmentChange]) -> list[ActiveTime]:
     active = [ActiveTime(FIRST, None)]
     for change in sorted(changes, key=lambda change: change.sequence):
         if change.sets_end and change.ends_at is not None and change.ends_at <= change.effective_at:
-            active = _until(active, change.ends_at, skips_unused=change.skips_unused)
+            active = _until(active, change.ends_at, change.unused_time)
         elif change.sets_end:
-            later = ActiveTime(change.effective_at, change.ends_at, change.skips_unused)
+            later = ActiveTime(change.effective_at, change.ends_at, change.unused_time)
             active = _joined([*_until(active, change.effective_at), later])
     return active
 
 
-def _until(stretches: Iterable[ActiveTime], instant: datetime, *, skips_unused: bool = False) -> list[ActiveTime]:
+def refunded(changes: Iterable[AmendmentChange]) -> list[tuple[datetime, datetime | None]]:
+    """Return the times, from an end that refunds unused time on, in which the subscription is not active."""
+    active = _active(changes)
     return [
-        one if one.end is not None and one.end < instant else ActiveTime(one.start, instant, skips_unused)
+        (stretch.end, following.start if following is not None else None)
+        for stretch, following in zip_longest(active, active[1:])
+        if stretch.end is not None and stretch.unused_time == UnusedTime.REFUND
+    ]
+
+
+def _until(stretches: Iterable[ActiveTime], instant: datetime, unused_time: UnusedTime = UnusedTime.CREDIT) -> list[ActiveTime]:
+    return [
+        one if one.end is not None and one.end < instant else ActiveTime(one.start, instant, unused_time)
         for one in stretches
         if one.start < instant
     ]

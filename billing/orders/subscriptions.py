@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from enum import StrEnum
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -19,7 +18,7 @@ from billing.errors import AlreadyExists
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
-from billing.orders.item_versions import AmendmentChange, PricesOf, VersionSpan, plan_at, timeline
+from billing.orders.item_versions import AmendmentChange, PricesOf, UnusedTime, VersionSpan, plan_at, refunded, timeline
 from billing.orders.overrides import Override, PriceOverride, stored
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
@@ -36,13 +35,6 @@ from ledger.values import Amount, Boolean, Choice, Integer, MapOf, Number, Text,
 Quantities = dict[str, Decimal]
 BESIDE = {"unused_time", "charges_while_paused"}
 """The fields of an amendment that belong to another one."""
-
-
-class UnusedTime(StrEnum):
-    """What the end of a subscription does with what is charged in advance for the time after it."""
-
-    CREDIT = "credit"
-    SKIP = "skip"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +76,8 @@ class Wish(Record):
         UnusedTime | None,
         Choice(
             UnusedTime,
-            "With `ends_at`: whether the end gives back what is charged in advance for the time after it; it does by default.",
+            "With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is "
+            "paid out as far as it was paid in money, or stays charged.",
         ),
     ] = None
     charges_while_paused: Annotated[
@@ -379,10 +372,11 @@ def _change_of(row: Amendment) -> AmendmentChange:
         quantities={key: Decimal(text) for key, text in row.change.get("quantities", {}).items()},
         sets_end="ends_at" in row.change,
         ends_at=datetime.fromisoformat(ends_at) if ends_at else None,
-        skips_unused=row.change.get("unused_time") == UnusedTime.SKIP,
+        unused_time=UnusedTime(row.change.get("unused_time", UnusedTime.CREDIT)),
         paused=row.change.get("paused"),
         charges_while_paused=row.change.get("charges_while_paused", False),
         anchor_at=datetime.fromisoformat(anchor_at) if anchor_at else None,
+        asked_at=row.effective_at if anchor_at else None,
         sets_override="price_override" in row.change,
         override=row.change.get("price_override"),
     )
@@ -461,6 +455,12 @@ def follows_from_amendments(subscription: Subscription) -> bool:
     keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("id", "price_key"))
     current = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None)
     return target == {_identity(_span_of(row, keys.get(row.item_id, "?"))) for row in current}
+
+
+def refunded_times(subscription_id: int) -> list[tuple[datetime, datetime | None]]:
+    """Return the times, from an end that refunds unused time on, in which a subscription is not active."""
+    rows = Amendment.objects.filter(subscription_id=subscription_id, change__has_key="ends_at").order_by("sequence")
+    return refunded([_change_of(row) for row in rows])
 
 
 def active_from(subscription: Subscription) -> datetime:

@@ -92,6 +92,7 @@ class InvoiceSerializer(ResponseSchema):
     amount_due_minor = minor(help_text="What payments have to cover, whether they have come in or not.")
     amount_paid_minor = minor(help_text="What payments paid, less what went back.")
     amount_remaining_minor = minor(help_text="What is still to be paid; 0 on a void invoice.")
+    refunded_minor = minor(help_text="What is paid out of this invoice's credits, because the subscription ended with a refund.")
     lines = InvoiceLineSerializer(many=True)
     discounts = InvoiceDiscountSerializer(many=True)
     taxes = InvoiceTaxSerializer(many=True)
@@ -187,5 +188,10 @@ class CreditRefundSerializer(ResponseSchema):
     reason = text()
     reference = text()
     actor = text()
+    invoice = whole(
+        attrgetter("invoice_id"),
+        null=True,
+        help_text="The invoice that gave unused time back; null by request.",
+    )
     recorded_at = time()
     taken_from = RefundedCreditSerializer(many=True)

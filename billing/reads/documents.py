@@ -96,7 +96,7 @@ def transitions(invoice_id: int, *, before: int | None = None, after: int | None
 
 
 def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -> list[dict[str, Any]]:
-    """Return several invoices with their lines, discounts and taxes, by at most six queries in all.
+    """Return several invoices with their lines, discounts and taxes, by at most seven queries in all.
 
     Args:
         language: the code of the language of all names; None: the language of each invoice's buyer.
@@ -113,9 +113,11 @@ def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for tax in InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate"):
         taxes[tax.invoice_id].append(InvoiceTaxSerializer.body(tax))
+    refunded = dict(CreditRefund.objects.filter(invoice_id__in=ids).values_list("invoice_id", "amount_minor"))
     return [
         InvoiceSerializer.body(
             invoice,
+            refunded_minor=refunded.get(invoice.pk, 0),
             lines=lines[invoice.pk],
             discounts=[InvoiceDiscountSerializer.body(discount) for discount in discounts[invoice.pk]],
             taxes=taxes[invoice.pk],

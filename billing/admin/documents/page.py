@@ -14,7 +14,7 @@ from billing.admin.documents.tables import notation_in
 from billing.documents.printing.brand import logo_url
 from billing.documents.printing.pages import DocumentSource, country_name, credit_note_page, invoice_page, seller_lines
 from billing.documents.printing.printed import credit_note_source, invoice_source
-from billing.models import CreditNote, Invoice
+from billing.models import CreditNote, CreditRefund, Invoice
 from billing.reads.documents import today_of
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.links import entry_link
@@ -96,7 +96,11 @@ def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[st
     if invoice.state == Invoice.State.UNCOLLECTIBLE:
         return [f"{due} of {invoice.customer_ref} is written off{_since(invoice.uncollectible_at)}."]
     if invoice.state == Invoice.State.PAID:
-        return [f"Paid{_on(invoice.paid_at)}{_how(invoice)}."]
+        paid_out = [
+            f"{_money(refund.amount_minor, refund.currency)} of its credits is paid out: refund {refund.pk}."
+            for refund in CreditRefund.objects.filter(invoice_id=invoice.pk)
+        ]
+        return [f"Paid{_on(invoice.paid_at)}{_how(invoice)}.", *paid_out]
     sentences = [f"{invoice.customer_ref} owes {due}, {_due_words(invoice.due_date, today or today_of(invoice))}."]
     if invoice.amount_paid_minor:
         sentences.append(f"Payments paid {_money(invoice.amount_paid_minor, invoice.currency)} of it.")

@@ -18,14 +18,15 @@ from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import MINUTE, Part, first_billing
 from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
-from billing.orders.subscriptions import AMENDMENT, UnusedTime, Wish, amend_subscription, held_back, present
+from billing.orders.item_versions import UnusedTime
+from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, held_back, present
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.records import Record, Shape
 
-UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.SKIP: "stays charged"}
+UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.REFUND: "is paid out", UnusedTime.SKIP: "stays charged"}
 EFFECTIVE: Final = {
     "effective_at": Shown(label="Takes effect at (UTC)", help="When the change takes effect, in the past or the future.")
 }
@@ -82,7 +83,7 @@ class CancellationForm(AmendmentForm):
             label="Unused time",
             unset="is credited",
             words=UNUSED_WORDS,
-            help="What was charged in advance for the time after the end.",
+            help="What was charged in advance for the time after the end. It is paid out as far as it was paid in money.",
         ),
     }
 

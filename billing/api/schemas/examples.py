@@ -99,7 +99,7 @@ INVOICE: dict[str, Any] = {
     "state": "open",
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
     "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 1680,
-    "amount_paid_minor": 0, "amount_remaining_minor": 1680,
+    "amount_paid_minor": 0, "amount_remaining_minor": 1680, "refunded_minor": 0,
     "lines": [
         {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls", "title": "Basic: API calls",
          "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
@@ -149,7 +149,7 @@ CREDIT_BALANCE: dict[str, Any] = {
 CREDIT_REFUND_BODY: dict[str, Any] = {"amount_minor": 1500, "reason": "The customer left", "reference": "transfer 4711"}
 CREDIT_REFUND: dict[str, Any] = {
     "id": 1, "customer": "CUST-7", "currency": "EUR", "amount_minor": 1500, "reason": "The customer left",
-    "reference": "transfer 4711", "actor": "key:shop", "recorded_at": "2026-02-03T09:30:00.123456Z",
+    "reference": "transfer 4711", "actor": "key:shop", "invoice": None, "recorded_at": "2026-02-03T09:30:00.123456Z",
     "taken_from": [{"credit_note": 3, "kind": "carried", "number": None, "amount_minor": 1500}],
 }  # fmt: skip
 TRANSITION: dict[str, Any] = {

@@ -82,6 +82,12 @@ def set_against(
     return sum(one.amount_minor for one in applied)
 
 
+def take_out(note: CreditNote, amount_minor: int, refund_id: int) -> None:
+    """Take an amount that is paid out from the note of an invoice at hand."""
+    CreditNoteUse.objects.create(credit_note_id=note.pk, refund_id=refund_id, amount_minor=amount_minor)
+    _keep_in_preview([_Kept(note.subscription_id, note.customer_id, note.currency, note.pk, -amount_minor)])
+
+
 def has_kept_credit(customer_id: int) -> bool:
     """Return whether an earlier part of the preview made or used credit of the customer."""
     return any(kept.customer_id == customer_id for kept in _kept())

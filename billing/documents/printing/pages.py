@@ -365,7 +365,9 @@ def _payment(source: DocumentSource) -> dict[str, Any] | None:
         return None
     due_minor = document["amount_due_minor"]
     if not due_minor:
-        return {"sentence": texts["nothing_due"], "terms": "", "rows": [], "qr": None, "caption": ""}
+        refunded = document["refunded_minor"]
+        paid_out = texts["paid_out"].format(amount=_with_currency(source, refunded)) if refunded else ""
+        return {"sentence": f"{texts['nothing_due']} {paid_out}".rstrip(), "terms": "", "rows": [], "qr": None, "caption": ""}
     rows = [
         (texts["account_holder"], seller["name"] if "iban" in seller else ""),
         ("IBAN", grouped(seller.get("iban", ""))),

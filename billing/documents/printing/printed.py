@@ -111,7 +111,7 @@ SAMPLE: Final[dict[str, Any]] = {
     "number": None, "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "state": "draft", "note": None,
     "issue_date": None, "due_date": None, "subtotal_minor": 3_100, "discount_minor": 0, "tax_minor": 0, "total_minor": 3_100,
     "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 3_100, "discounts": [],
-    "taxes": [],
+    "taxes": [], "refunded_minor": 0,
     "lines": [
         {"position": 1, "title": "Team plan: seats", "period": None, "quantity": "1", "unit_amount": "31", "amount_minor": 3_100,
          "discount_minor": 0, "tax_category": "Z", "tax_rate": "0", "rating": {}},

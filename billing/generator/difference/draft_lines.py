@@ -10,6 +10,7 @@ from typing import Any
 from billing.generator.difference.reconcile import RecurringCharge, UsageDue
 from billing.generator.state.open_claims import Credit, OneOffCharge, UnusedPart
 from billing.generator.state.spans import ItemSpan
+from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import amounts_of
 from billing.rating.aggregation import Usage
 from billing.rating.money import decimal_text, to_minor
@@ -118,14 +119,20 @@ class RatedUsage:
     credit_change: CreditChange | None = None
 
 
-def credit_lines(credit: Credit, change: CreditChange | None = None) -> list[DraftLine]:
+RefundedTimes = Sequence[tuple[datetime, datetime | None]]
+"""The times, from an end that refunds unused time on, in which the subscription is not active."""
+
+
+def credit_lines(credit: Credit, change: CreditChange | None = None, refunded: RefundedTimes = ()) -> list[DraftLine]:
     """Return the lines that give back the unused parts of a claim, with the credits that covered it."""
-    return [_credit_line(credit, part, change) for part in credit.parts if part.amount_minor or change]
+    return [_credit_line(credit, part, change, refunded) for part in credit.parts if part.amount_minor or change]
 
 
-def _credit_line(credit: Credit, part: UnusedPart, change: CreditChange | None) -> DraftLine:
+def _credit_line(credit: Credit, part: UnusedPart, change: CreditChange | None, refunded: RefundedTimes) -> DraftLine:
     price = credit.claim.price
     rating: dict[str, Any] = {"credits": {"invoice": credit.claim.invoice_id, "line": credit.claim.line_position}}
+    if any(start <= part.start and (end is None or part.start < end) for start, end in refunded):
+        rating["unused_time"] = UnusedTime.REFUND.value
     if change is not None:
         rating["covered"] = change.as_dict()
     return DraftLine(

@@ -9,7 +9,14 @@ from functools import partial
 from billing.documents.finalisation import Settlement
 from billing.generator.difference import coupon_uses, run_limits, store
 from billing.generator.difference.draft import Bill, freed_by, make_bill
-from billing.generator.difference.draft_lines import DraftLine, credit_lines, one_off_line, recurring_line, usage_line
+from billing.generator.difference.draft_lines import (
+    DraftLine,
+    RefundedTimes,
+    credit_lines,
+    one_off_line,
+    recurring_line,
+    usage_line,
+)
 from billing.generator.difference.drawdown import RunUsage, rate_measured
 from billing.generator.difference.minimums import BilledAmount, Bounds
 from billing.generator.difference.reconcile import Target, UsageDue, joined, recurring_target, usage_target
@@ -23,6 +30,7 @@ from billing.generator.state.spans import Allowance, BoundClaim, ItemSpan, due_a
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, compute_settled_until, read_items, since
 from billing.metering import usage
 from billing.models import Claim
+from billing.orders.subscriptions import refunded_times
 from billing.rating.aggregation import Usage
 from billing.rating.prices.price import PriceKind
 from ledger.database.locks import Lock
@@ -95,7 +103,7 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
     rated = rate_measured(lock, subscription, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
     if not is_paid_next:
         early.end()
-    lines, changes = _lines(target, rated, as_of)
+    lines, changes = _lines(target, rated, as_of, refunded_times(subscription.id) if target.credits else ())
     billed = [claim for by_item in claims.values() for of_item in by_item.values() for claim in of_item]
     after = partial(store.billed_after, billed, changes)
     bounds = _bounds(subscription, items, after, bound_claims, settled_until, options.only, as_of)
@@ -131,13 +139,15 @@ def _allowances(
     return due_allowances(items.allowances, read_granted(lock, subscription, settled_until), as_of, settled_until)
 
 
-def _lines(target: Target, rated: RunUsage, as_of: datetime) -> tuple[list[tuple[str, DraftLine]], ClaimChanges]:
+def _lines(
+    target: Target, rated: RunUsage, as_of: datetime, refunded: RefundedTimes
+) -> tuple[list[tuple[str, DraftLine]], ClaimChanges]:
     """Return the lines to bill, with their currency, and the changes of claims that belong to them."""
     changes = ClaimChanges(credits_due_at=target.credits_due_at)
     lines: list[tuple[str, DraftLine | None]] = []
     for credit in target.credits:
         change = rated.given_back.get(credit.claim.id)
-        given_back = credit_lines(credit, change)
+        given_back = credit_lines(credit, change, refunded)
         changes.credits.append((credit, given_back))
         lines += [(credit.claim.currency, line) for line in given_back]
     for charge in target.charges:

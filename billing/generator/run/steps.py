@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded
 from billing.documents.finalisation import (
     FinalizedInvoice,
     InvoiceDraft,
@@ -139,6 +140,11 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         currency=currency,
         total_minor=bill.total_minor,
         own_note_minor=sum(one.total_minor for one in bill.carried),
+        refunds=tuple(
+            UnusedCredit(line.rating["credits"]["invoice"], -line.net_minor, line.tax_category, line.tax_rate)
+            for line in bill.lines
+            if is_refunded(line.rating)
+        ),
         terms_days=subscription.terms_days,
         time_zone=subscription.customer_time_zone,
         holder_id=subscription.holder_id,

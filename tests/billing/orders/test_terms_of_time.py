@@ -72,6 +72,14 @@ def test_a_pause_that_charges_keeps_fees_and_drops_usage():
     assert {one["finding"] for one in auditing.check()} <= {"usage that no run bills"}
 
 
+def test_of_two_moves_the_later_amendment_decides_even_if_the_earlier_one_begins_after_it():
+    subscription = monthly()
+    amend(subscription, at(1, 3), anchor_at=at(1, 29))
+    amend(subscription, at(1, 11), anchor_at=at(1, 15))
+    assert lines_of(bill(subscription, at(1, 15)))[0][-1] == ("recurring", "base", 3100, "01-15", "02-15")
+    assert lines_of(bill(subscription, at(2, 15))) == [[("recurring", "base", 3100, "02-15", "03-15")]]
+
+
 def test_an_end_that_skips_leaves_the_paid_period_charged_however_late_the_run():
     in_time, late = monthly(), SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
     for subscription in (in_time, late):

@@ -27,8 +27,9 @@ from billing.metering.corrections import Correction, EventCancellation, EventCor
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
+from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import PriceOverride
-from billing.orders.subscriptions import UnusedTime, Wish
+from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services
@@ -376,10 +377,9 @@ class Simulator:
             modelled = slow.Amendment(instant, sets_override=True, override=override)
         else:
             ends_at = instant + timedelta(days=pick.randrange(0, 60)) if pick.random() < 0.6 else None
-            skips = ends_at is not None and pick.random() < 0.3
-            unused = UnusedTime.SKIP if skips else None
+            unused = pick.choice(list(UnusedTime)) if ends_at is not None and pick.random() < 0.6 else None
             wish = Wish(sets_end=True, ends_at=ends_at, unused_time=unused)
-            modelled = slow.Amendment(instant, sets_end=True, ends_at=ends_at, skips_unused=skips)
+            modelled = slow.Amendment(instant, sets_end=True, ends_at=ends_at, unused=unused or "credit")
         try:
             subscriptions.amend_subscription(ref=simulated.ref, effective_at=instant, wish=wish)
         except subscriptions.Invalid:
@@ -679,6 +679,7 @@ def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> No
             "subtotal_minor": calculated.subtotal, "discount_minor": calculated.discount, "tax_minor": calculated.tax,
             "total_minor": calculated.total, "credit_notes_minor": calculated.notes, "credits_applied_minor": calculated.credits,
             "rounding_minor": calculated.rounding, "amount_due_minor": calculated.due, "state": calculated.state,
+            "refunded_minor": calculated.refunded,
         }  # fmt: skip
         assert {name: document[name] for name in figures} == figures
 

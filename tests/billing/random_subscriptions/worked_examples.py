@@ -593,6 +593,10 @@ ENDS_AND_PAUSES = [
     Example("unused time is credited", [recurring(unit_amount="31.00")],
             [bill("01-01"), amend("01-11", ends_at="2026-01-11T00:00:00Z"), bill("01-11")],
             [*back(2100), ("carried", None, 2100)]),
+    # Nobody has paid the 31.00: it stays credit.
+    Example("unused time that is not paid is not paid out", [recurring(unit_amount="31.00")],
+            [bill("01-01"), amend("01-11", ends_at="2026-01-11T00:00:00Z", unused_time="refund"), bill("01-11")],
+            [*back(2100), ("carried", None, 2100)]),
     # The 21 days after the end stay charged: only the day of usage is still due.
     Example("unused time stays charged", [recurring(unit_amount="31.00"), metered()],
             [bill("01-01"), calls("10"), amend("01-11", ends_at="2026-01-11T00:00:00Z", unused_time="skip"), bill("01-11")],

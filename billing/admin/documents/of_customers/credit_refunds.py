@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from billing.admin.cells import MORE_ROWS, money_column, money_text
 from billing.admin.documents.of_customers.amounts import AmountForm, major
 from billing.documents.customer_credit.refunds import NewCreditRefund, refund, refund_in
-from billing.models import CreditNote, CreditRefund, Customer
+from billing.models import CreditNote, CreditRefund, Customer, Invoice
 from billing.reads import open_credit_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link, row_url
@@ -108,6 +108,7 @@ def refunds_table(customer: Customer) -> dict[str, Any]:
         money_column("Paid out", "amount_minor"),
         ("Reference", "reference"),
         ("Reason", "reason"),
+        ("Invoice", lambda row: row_link(Invoice, row.invoice_id, f"invoice {row.invoice_id}") if row.invoice_id else ""),
         ("Actor", "actor"),
         columns.instant("Recorded", "recorded_at"),
     )

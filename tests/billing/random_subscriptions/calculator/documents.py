@@ -27,6 +27,8 @@ class Line:
         period: the full period of its price that it begins in.
         instant: of a one-off charge, when it counts.
         units, of: which share of a full period it charges.
+        gives_back: of a credit, the document whose line it gives back.
+        refunds: of a credit, it is for time after an end that pays unused time out.
     """
 
     currency: str
@@ -52,6 +54,8 @@ class Line:
     period: tuple[datetime, datetime] | None = None
     instant: datetime | None = None
     document: Document | None = None
+    gives_back: Document | None = None
+    refunds: bool = False
 
     @property
     def net(self) -> int:
@@ -81,6 +85,8 @@ class Document:
     """Prepaid credits."""
     coupon_uses: list[CouponUse] = field(default_factory=list)
     note_uses: list[tuple[Note, int]] = field(default_factory=list)
+    refunded: int = 0
+    """What is paid out of what it gives back."""
 
     def __post_init__(self) -> None:
         for line in self.lines:
@@ -95,6 +101,29 @@ class Document:
     def due(self) -> int:
         """What is left to pay."""
         return self.total - self.notes - self.credits + self.rounding
+
+    @property
+    def money_share(self) -> Fraction:
+        """The share of its charges that money paid: directly, or by what it gives back of documents that money paid."""
+        given = self._given_back([line for line in self.lines if line.kind == "credit"])
+        charges = self.total + sum(worth for _, worth in given)
+        if self.state != "paid" or charges <= 0:
+            return Fraction(0)
+        return (self.due - self.rounding + sum((of.money_share * worth for of, worth in given), Fraction(0))) / charges
+
+    @property
+    def refundable(self) -> int:
+        """What an end of the subscription pays out of it, if it gives back no less in all."""
+        given = self._given_back([line for line in self.lines if line.refunds])
+        return sum(int(of.money_share * worth) for of, worth in given)
+
+    def _given_back(self, lines: list[Line]) -> list[tuple[Document, int]]:
+        """What lines give back of each document, with tax."""
+        documents = [line.gives_back for line in lines if line.gives_back is not None]
+        return [
+            (one, -sum(base + tax for *_, base, tax in tax_rows([line for line in lines if line.gives_back is one])))
+            for one in dict.fromkeys(documents)
+        ]
 
     @property
     def is_nothing(self) -> bool:

@@ -30,7 +30,7 @@ class Amendment:
     ends_at: datetime | None = None
     paused: bool | None = None
     charges_while_paused: bool = False
-    skips_unused: bool = False
+    unused: str = "credit"
     anchor_at: datetime | None = None
     sets_override: bool = False
     override: dict[str, Any] | None = None
@@ -193,10 +193,17 @@ class Order:
 
     def _is_skipped(self, end: datetime) -> bool:
         """True for an end of the subscription that gives back nothing."""
-        if end not in self._ends():
-            return False
-        about = next(one for one in reversed(self.amendments) if one.sets_end and one.ends_at is not None and end >= one.ends_at)
-        return about.skips_unused
+        return end in self._ends() and self._unused_at(end) == "skip"
+
+    def refunds(self, instant: datetime) -> bool:
+        """True for a time after an end of the subscription that pays unused time out."""
+        return self._is_ended(instant) and self._unused_at(max(end for end in self._ends() if end <= instant)) == "refund"
+
+    def _unused_at(self, end: datetime) -> str:
+        """What the newest amendment about an end does with unused time."""
+        return next(
+            one.unused for one in reversed(self.amendments) if one.sets_end and one.ends_at is not None and end >= one.ends_at
+        )
 
     def _paid(self, plan: Plan, key: str, override: dict[str, Any] | None) -> Plan:
         """The plan with the negotiated price of a key: the same one wherever the price is the same."""

@@ -129,6 +129,8 @@ class Run:
                 start,
                 quantity=billed.quantity,
                 coupons=False,
+                gives_back=billed.line.document if billed.line else None,
+                refunds=self.of.refunds(start),
             )
             for (start, end), amount in given
             if amount

@@ -151,12 +151,21 @@ class Subscription(Order):
                 note.left -= part
                 document.notes += part
                 document.note_uses.append((note, part))
+        self._pay_out(document)
         if self.customer.unit_value is not None and document.currency == self.customer.currency and document.due > 0:
             self._pay_in_credits(document, self.customer.unit_value * 10 ** DECIMALS[document.currency])
         coin = self.customer.coins.get(document.currency, 1)
         over = document.due % coin
         document.rounding = coin - over if 2 * over >= coin > 1 else -over
         document.state = "paid" if document.due == 0 else "open"
+
+    def _pay_out(self, document: Document) -> None:
+        """Unused time after an end that pays it out: out of the document's own note, as far as money paid it."""
+        for note in self.customer.notes:
+            if note.document is document and (amount := min(note.left, document.refundable)) > 0:
+                note.left -= amount
+                note.refunded += amount
+                document.refunded = amount
 
     def _pay_in_credits(self, document: Document, unit: Fraction) -> None:
         units = min(int(document.due / unit), self.customer.credits)
