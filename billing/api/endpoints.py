@@ -105,6 +105,13 @@ PAYMENT_PATH = OpenApiParameter(
     examples=[OpenApiExample("payment", 1)],
 )
 NO_PAYMENT = NotFound(resource="payment", ref=1)
+PLAN_MOVE_PATH = OpenApiParameter(
+    "move_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the plan move.",
+    examples=[OpenApiExample("plan move", 1)],
+)
 NO_PURCHASE = NotFound(resource="purchase", ref=1)
 NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")

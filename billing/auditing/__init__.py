@@ -180,6 +180,9 @@ CHECKS = {
         ) AS owned
         WHERE NOT EXISTS (SELECT FROM billing_customer AS c WHERE c.id = owned.customer_id)
         UNION ALL
+        SELECT format('plan move %s: no subscription %s', m.move_id, m.subscription_id) FROM billing_movedsubscription AS m
+        WHERE NOT EXISTS (SELECT FROM billing_subscription AS s WHERE s.id = m.subscription_id)
+        UNION ALL
         SELECT format('subscription %s: no customer %s', s.ref, s.customer_id) FROM billing_subscription AS s
         WHERE NOT EXISTS (SELECT FROM billing_customer AS c WHERE c.id = s.customer_id)
     """,

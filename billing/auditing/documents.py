@@ -214,6 +214,20 @@ DOCUMENT_LAWS = {
         FROM billing_creditpayment AS p JOIN billing_invoice AS i ON i.id = p.invoice_id
         WHERE p.refund_sequence IS NOT NULL AND i.state <> 'void'
     """,
+    "plan move differs from its amendments": """
+        SELECT format('plan move %s, subscription %s', coalesce(moved.move_id, a.move_id),
+            coalesce(moved.subscription_id, a.subscription_id))
+        FROM (
+            SELECT m.move_id, m.subscription_id, move.plan_id, jsonb_array_elements_text(m.amendments)::int AS sequence
+            FROM billing_movedsubscription AS m LEFT JOIN billing_planmove AS move ON move.id = m.move_id
+        ) AS moved
+        FULL JOIN (
+            SELECT subscription_id, sequence, (change ->> 'plan')::bigint AS plan_id, (change ->> 'plan_move')::bigint AS move_id
+            FROM billing_amendment WHERE change ? 'plan_move'
+        ) AS a ON (a.subscription_id, a.sequence, a.plan_id, a.move_id)
+            = (moved.subscription_id, moved.sequence, moved.plan_id, moved.move_id)
+        WHERE a.sequence IS NULL OR moved.sequence IS NULL
+    """,
     "names an invoice that does not exist": """
         SELECT format('%s %s: invoice %s', named.what, named.id, named.invoice_id)
         FROM (

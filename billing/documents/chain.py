@@ -120,6 +120,7 @@ REGISTERED: Final = (
         RegisteredTable(f"billing_{name}", is_fixed=True)
         for name in (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
+            "planmove", "movedsubscription",
             "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer", "invoicepayment",
             "paymentreturn",
         )

@@ -542,6 +542,53 @@ class Migration(migrations.Migration):
                 },
             ),
             migrations.CreateModel(
+                name='PlanMove',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('plan', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.plan')),
+                    ('from_plans', models.JSONField(db_comment='billing_plan.id of the versions that subscriptions are moved from')),
+                    ('subscriptions', models.JSONField(db_comment='the refs of the only subscriptions to move; null: all', null=True)),
+                    ('effective_at', models.DateTimeField()),
+                    ('reason', models.CharField(blank=True, default='', max_length=500)),
+                    ('actor', models.CharField(max_length=200)),
+                    ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ],
+                options={
+                    'default_permissions': (),
+                    'indexes': [models.Index(fields=['plan', '-id'], name='billing_planmove_list')],
+                    'constraints': [models.CheckConstraint(condition=years('effective_at'), name='billing_planmove_years')],
+                },
+            ),
+            migrations.CreateModel(
+                name='MovedSubscription',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('move', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.planmove')),
+                    ('subscription', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                    ('outcome', models.CharField(choices=[('moved', 'Moved'), ('ended', 'Ended'), ('already-there', 'Already There'), ('another-plan', 'Another Plan')], max_length=16)),
+                    ('amendments', models.JSONField(db_comment='the sequences of the amendments that move it', default=list)),
+                    ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ],
+                options={
+                    'default_permissions': (),
+                    'indexes': [models.Index(fields=['move', '-id'], name='billing_movedsubscription_list')],
+                    'constraints': [models.UniqueConstraint(fields=('move', 'subscription'), name='billing_movedsubscription_once')],
+                },
+            ),
+            migrations.CreateModel(
+                name='OpenPlanMove',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('move', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.planmove')),
+                    ('since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                    ('error', models.CharField(blank=True, db_comment='why the last try of a subscription failed', default='', max_length=500)),
+                ],
+                options={
+                    'default_permissions': (),
+                    'constraints': [models.UniqueConstraint(fields=('move',), name='billing_openplanmove_once')],
+                },
+            ),
+            migrations.CreateModel(
                 name='CreditNoteUse',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -66,6 +66,8 @@ RETURN (
 ALTER TABLE billing_customer ADD COLUMN name_words tsvector GENERATED ALWAYS AS (billing_name_words(name)) STORED;
 ALTER TABLE billing_plan ADD COLUMN name_words tsvector GENERATED ALWAYS AS (billing_name_words(name)) STORED;
 CREATE INDEX billing_customer_name ON billing_customer USING gin (name_words) WITH (fastupdate = off);
+-- Finds the subscriptions that were ordered on or amended to some versions of a plan, for plan moves.
+CREATE INDEX billing_amendment_plan ON billing_amendment (((change ->> 'plan')::bigint), subscription_id) WHERE change ? 'plan';
 CREATE INDEX billing_plan_name ON billing_plan USING gin (name_words) WITH (fastupdate = off);
 
 
@@ -591,7 +593,7 @@ BEGIN
     -- Only ever inserted.
     FOREACH name IN ARRAY ARRAY[
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
-        'billing_transition', 'billing_seller', 'billing_creditrefund',
+        'billing_transition', 'billing_seller', 'billing_creditrefund', 'billing_planmove', 'billing_movedsubscription',
         'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement',
         'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn'
     ] LOOP
@@ -872,6 +874,8 @@ CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_day
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');
 CALL ledger_have_registered('billing_amendment', '{id}');
+CALL ledger_have_registered('billing_planmove', '{id}');
+CALL ledger_have_registered('billing_movedsubscription', '{id}');
 CALL ledger_have_registered('billing_charge', '{id}');
 CALL ledger_have_registered('billing_plan', '{id}');
 CALL ledger_have_registered('billing_price', '{id}');

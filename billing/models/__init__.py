@@ -37,5 +37,16 @@ from billing.models.payments import (
     ReturnSettlement,
 )
 from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
-from billing.models.subscriptions import Amendment, Charge, Customer, Item, ItemVersion, Subscription, SuspendedBilling
+from billing.models.subscriptions import (
+    Amendment,
+    Charge,
+    Customer,
+    Item,
+    ItemVersion,
+    MovedSubscription,
+    OpenPlanMove,
+    PlanMove,
+    Subscription,
+    SuspendedBilling,
+)
 from billing.models.usage import DroppedMonth, UsageEvent, UsageKey

@@ -167,3 +167,56 @@ class SuspendedBilling(models.Model):
                 fields=["subscription"], name="billing_suspendedbilling_one", condition=models.Q(resumed_at__isnull=True)
             )
         ]
+
+
+# Plan moves -------------------------------------------------------------------------------------------
+
+
+class PlanMove(models.Model):
+    """The order to move subscriptions from earlier versions of a plan to one version. Append-only."""
+
+    plan = reference("Plan")
+    from_plans = models.JSONField(db_comment="billing_plan.id of the versions that subscriptions are moved from")
+    subscriptions = models.JSONField(null=True, db_comment="the refs of the only subscriptions to move; null: all")
+    effective_at = models.DateTimeField()
+    reason = models.CharField(max_length=500, blank=True, default="")
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [years("billing_planmove", "effective_at")]
+        indexes = [models.Index(fields=["plan", "-id"], name="billing_planmove_list")]
+
+
+class MovedSubscription(models.Model):
+    """What a plan move did to a subscription, written with its amendments. Append-only."""
+
+    class Outcome(models.TextChoices):
+        MOVED = "moved"
+        ENDED = "ended"
+        ALREADY_THERE = "already-there"
+        ANOTHER_PLAN = "another-plan"
+
+    move = reference("PlanMove", db_index=False)
+    subscription = reference("Subscription", db_index=False)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices)
+    amendments = models.JSONField(default=list, db_comment="the sequences of the amendments that move it")
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["move", "subscription"], name="billing_movedsubscription_once")]
+        indexes = [models.Index(fields=["move", "-id"], name="billing_movedsubscription_list")]
+
+
+class OpenPlanMove(models.Model):
+    """A plan move with subscriptions left to look at; the row is deleted when there are none. Work in progress."""
+
+    move = reference("PlanMove", db_index=False)
+    since = models.DateTimeField(db_default=Now())
+    error = models.CharField(max_length=500, blank=True, default="", db_comment="why the last try of a subscription failed")
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["move"], name="billing_openplanmove_once")]

@@ -140,13 +140,43 @@ def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys
     return _merged(spans)
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What was ordered at an instant, whether the subscription is active or not."""
+
+    plan_id: int
+    quantities: Mapping[str, Decimal]
+    override: Override | None
+    paused: bool
+
+
+def terms_at(changes: Sequence[AmendmentChange], instant: datetime) -> Terms:
+    """Return what holds at an instant; before the start, what was ordered for it."""
+    state, *later = _states(changes)
+    for following in later:
+        if following[1] <= instant:
+            state = following
+    return Terms(state[0].plan_id, state[0].quantities, state[0].override, state[0].paused)
+
+
 def plan_at(changes: Sequence[AmendmentChange], instant: datetime) -> int:
     """The version of the plan at an instant, whether the subscription is active or not."""
-    planned = [change for change in changes if change.plan_id is not None]
-    known = [change for change in planned if change.effective_at <= instant] or planned[:1]
-    plan_id = max(known, key=lambda change: (change.effective_at, change.sequence)).plan_id
-    assert plan_id is not None
-    return plan_id
+    return terms_at(changes, instant).plan_id
+
+
+def is_over(changes: Sequence[AmendmentChange], instant: datetime) -> bool:
+    """Return whether the subscription is not active at an instant or later."""
+    return all(stretch.end is not None and stretch.end <= instant for stretch in _active(changes))
+
+
+def instants_on(changes: Sequence[AmendmentChange], plan_ids: Collection[int], since: datetime) -> list[datetime]:
+    """Return the instants from `since` on at which the subscription is, or by a planned amendment gets, on one of these plans.
+
+    The first is not before the start. An amendment at each of them, to another plan, leaves no time on these plans.
+    """
+    since = max(since, min(change.effective_at for change in changes))
+    first = [since] if terms_at(changes, since).plan_id in plan_ids else []
+    return [*first, *sorted({one.effective_at for one in changes if one.plan_id in plan_ids and one.effective_at > since})]
 
 
 def _states(changes: Sequence[AmendmentChange]) -> Iterable[tuple[_State, datetime, datetime | None]]:

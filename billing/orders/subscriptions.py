@@ -4,7 +4,7 @@ Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never w
 `subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -209,6 +209,23 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
         amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
         _store_timeline(lock, subscription)
     return amendment
+
+
+def move_to_plan(
+    lock: Lock, subscription: Subscription, instants: Iterable[datetime], change: Mapping[str, Any], actor: str
+) -> list[int]:
+    """Write the amendments of a plan move, one per instant, under the subscription's lock; return their sequences."""
+    made = [_insert_amendment(lock, subscription, instant, dict(change), actor).sequence for instant in instants]
+    _store_timeline(lock, subscription)
+    return made
+
+
+def changes_of(subscription_ids: Collection[int]) -> dict[int, list[AmendmentChange]]:
+    """Return the amendments of subscriptions by their ids, in their order, by one query."""
+    found: dict[int, list[AmendmentChange]] = {}
+    for row in Amendment.objects.filter(subscription_id__in=subscription_ids).order_by("subscription_id", "sequence"):
+        found.setdefault(row.subscription_id, []).append(_change_of(row))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,6 +72,9 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_itemversion": (*APPEND, columns("superseded_at")),
     "billing_amendment": APPEND,
     "billing_charge": APPEND,
+    "billing_planmove": APPEND,
+    "billing_movedsubscription": APPEND,
+    "billing_openplanmove": CHANGE_AND_DELETE,
     "billing_coupon": APPEND,
     "billing_customercoupon": (*APPEND, columns("taken_off_at")),
     # What is on sale, and money. What is to be done for a purchase is deleted when it is done.

@@ -34,6 +34,8 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_itemversion": "registered",
         "billing_amendment": "append_only chained registered",
         "billing_charge": "append_only chained registered",
+        "billing_planmove": "append_only registered",
+        "billing_movedsubscription": "append_only registered",
         "billing_transition": "append_only chained registered",
         "billing_requestkey": "kept never_truncated registered",
         "billing_seller": "append_only digested registered",

@@ -49,6 +49,9 @@ TIMETABLE: Final = (
     Task("make_recurring_grants", "Make the recurring grants that are due", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("settle_purchases", "Add credits of purchases where that failed", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("collect_payments", "Ask providers about payments, and for refunds", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
+    Task(
+        "move_subscriptions", "Move subscriptions to a version of their plan", MINUTE_S, by_every_worker=True, passing=SOME_LEFT
+    ),
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("deliver_signals", "Send what happened to webhooks", SOON_S, by_every_worker=True, passing=SOME_LEFT),
     Task("generate_invoices", "Generate the due invoices", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),

@@ -29,12 +29,12 @@ pytestmark = pytest.mark.django_db
 NOT_ABOUT_A_CUSTOMER = {
     "billing_plan", "billing_price", "billing_coupon", "billing_seller", "billing_numberseries", "billing_run",
     "billing_runresult", "billing_scheduledtask", "billing_requestkey", "billing_droppedmonth", "billing_pack",
-    "billing_duepurchase", "billing_providerevent",
+    "billing_duepurchase", "billing_providerevent", "billing_planmove", "billing_openplanmove",
 }  # fmt: skip
 """The catalogue, the seller, what runs and requests did, and what is to be done."""
 FOLLOWS = {
     "billing_item", "billing_itemversion", "billing_claim", "billing_cursor", "billing_couponuse",
-    "billing_creditpayment", "billing_transition", "billing_suspendedbilling", "billing_usagekey",
+    "billing_creditpayment", "billing_transition", "billing_movedsubscription", "billing_suspendedbilling", "billing_usagekey",
 }  # fmt: skip
 """How the generator works from what is exported, and what documents and entries say as well."""
 

@@ -10,10 +10,11 @@ from django.utils import timezone
 
 from billing.admin.order_forms import coupons as coupon_forms
 from billing.admin.order_forms import plans as plan_forms
+from billing.admin.orders import plan_moves
 from billing.admin.prose import coupon_words, every, plan_sentences
 from billing.models import Coupon, Plan
 from billing.orders.plans import terms_of
-from billing.permissions import ADD_PLAN
+from billing.permissions import ADD_AMENDMENT, ADD_PLAN
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import NEWEST_FIRST, FilteredRows, order_of
@@ -51,7 +52,7 @@ class PlanAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a plan's ref or name"
     csv_columns = ("plan", "version", "name", "currency", "interval", "least", "most", "terms", "created")
     starts = "A plan is what you sell: prices and a billing interval."
-    actions_detail = ("new_version", "copy")
+    actions_detail = ("new_version", "move", "copy")
     fields = (("code", "version", "created"),)
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -66,13 +67,18 @@ class PlanAdmin(ReadOnlyAdmin):
         return {
             "title": f"{row.name} ({row})",
             "sentences": plan_sentences(terms_of(row.pk)),
-            "parts": [("Versions", _versions_table(row))],
+            "parts": [("Versions", _versions_table(row)), ("Moves of subscriptions", plan_moves.moves_table(row))],
         }
 
     @operation("New version", icon="add", permission=ADD_PLAN, url_path="new-version")
     def new_version(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Create the next version of the plan, filled in with this one."""
         return plan_forms.version_view(self, request, self.row_of(request, object_id))
+
+    @operation("Move subscriptions", icon="move_up", permission=ADD_AMENDMENT, url_path="move")
+    def move(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Move subscriptions from earlier versions to the newest one."""
+        return plan_moves.move_view(self, request, self.row_of(request, object_id))
 
     @operation("Copy", icon="content_copy", permission=ADD_PLAN, url_path="copy")
     def copy(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -1,15 +1,20 @@
 """Calls about plans, which customers order, and coupons, which give them discounts."""
 
+from operator import attrgetter
 from typing import Any
 
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import CATALOGUE, PLAN_MOVE_PATH, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
 from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.api.schemas import plan_moves as schemas
 from billing.errors import AlreadyExists, NotFound
 from billing.orders import coupons, plans
 from billing.orders.coupons import NewCoupon
+from billing.orders.plan_moves import progress
+from billing.orders.plan_moves.ordering import start_plan_move
+from billing.orders.plan_moves.preview import move_preview
 from billing.orders.plans import NewPlan
 from billing.rating.prices.reading import price_dict
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
@@ -17,6 +22,9 @@ from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import shape_of
+
+NO_PLAN = NotFound(resource="plan", ref="basic")
+NO_PLAN_MOVE = NotFound(resource="plan move", ref=1)
 
 
 class Plans(WriteEndpoint):
@@ -58,12 +66,82 @@ class OnePlan(BillingEndpoint):
         "readPlan", "Read a plan", "The newest version, or the version that the request names.",
         tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH], query=request_schemas.PlanQuery,
         responses={200: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The version.")},
-        problems=[NotFound(resource="plan", ref="basic")],
+        problems=[NO_PLAN],
     )  # fmt: skip
     def get(self, request: HttpRequest, ref: str) -> Response:
         return json_response(
             response_schemas.PlanSerializer.body(reads.plan(ref, **read_query(request_schemas.PlanQuery, request)))
         )
+
+
+class PlanMoves(WriteEndpoint):
+    """Moves of subscriptions to the newest version of a plan."""
+
+    collection = "plan-moves"
+    location = "/v1/plan-moves/{id}"
+    get = list_operation(
+        "listPlanMoves", "List the moves to versions of a plan", "Newest first.", tag=CATALOGUE, path="/v1/plans/basic/moves",
+        parameters=[REF_PATH], problems=[NO_PLAN], query=request_schemas.AllQuery, shape=schemas.PlanMoveSerializer,
+        example=schemas.DONE_PLAN_MOVE, rows=progress.plan_moves, body=lambda found, _: schemas.plan_move(found),
+        row_id=attrgetter("row.pk"),
+    )  # fmt: skip
+
+    @operation(
+        "moveSubscriptions", "Move subscriptions to the newest version of a plan",
+        "Orders the move and returns at once; workers then write an ordinary amendment for each subscription that is on an "
+        "earlier version at that time, once. Planned amendments to an earlier version are moved too.",
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(schemas.PLAN_MOVE_BODY, {"all subscriptions": schemas.PLAN_MOVE_EXAMPLE_BODY}),
+        responses={201: ResponseBody(schemas.PlanMoveSerializer, schemas.PLAN_MOVE, "The move, which workers carry out.")},
+        problems=[NO_PLAN],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            order = schemas.PLAN_MOVE_BODY.make(fields | {"plan": ref, "actor": self.key.actor})
+            return 201, schemas.plan_move(progress.plan_move(start_plan_move.execute(order).pk))
+
+        return self.once(request, schemas.PLAN_MOVE_BODY, act)
+
+
+class PlanMovePreviews(BillingEndpoint):
+    """What a move to the newest version of a plan would change."""
+
+    @operation(
+        "previewPlanMove", "Preview a move to the newest version of a plan",
+        "What the move would change a month, per subscription and in sum (`sums` and `left_out` are null for more than 10,000 "
+        "subscriptions), and who stays. Nothing is written, so the call needs no Idempotency-Key.",
+        tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH], query=schemas.MovePreviewQuery,
+        takes=RequestBody(schemas.PLAN_MOVE_BODY, {"all subscriptions": schemas.PLAN_MOVE_EXAMPLE_BODY}),
+        responses={200: ResponseBody(schemas.MovesPreviewSerializer, schemas.MOVES_PREVIEW, "What would change.")},
+        problems=[NO_PLAN],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        query = read_query(schemas.MovePreviewQuery, request)
+        order = schemas.PLAN_MOVE_BODY.make(self.body(request, schemas.PLAN_MOVE_BODY) | {"plan": ref})
+        return json_response(schemas.moves_preview(move_preview(order, after=query.get("after"), limit=query["limit"])))
+
+
+class OnePlanMove(BillingEndpoint):
+    """One plan move."""
+
+    @operation(
+        "readPlanMove", "Read a plan move", "The move and how far it is.", tag=CATALOGUE, scope=BILLING_READ,
+        parameters=[PLAN_MOVE_PATH],
+        responses={200: ResponseBody(schemas.PlanMoveSerializer, schemas.DONE_PLAN_MOVE, "The move.")}, problems=[NO_PLAN_MOVE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, move_id: int) -> Response:
+        return json_response(schemas.plan_move(progress.plan_move(move_id)))
+
+
+class MovedSubscriptions(BillingEndpoint):
+    """What became of the subscriptions of a plan move."""
+
+    get = list_operation(
+        "listMovedSubscriptions", "List the subscriptions of a plan move", "Those that it has looked at, the newest first.",
+        tag=CATALOGUE, path="/v1/plan-moves/1/subscriptions", parameters=[PLAN_MOVE_PATH], problems=[NO_PLAN_MOVE],
+        query=schemas.MovedSubscriptionsQuery, shape=schemas.MovedSubscriptionSerializer, example=schemas.MOVED_SUBSCRIPTION,
+        rows=progress.moved_subscriptions, body=schemas.moved_subscription, row_id=lambda found: found[0].pk,
+    )  # fmt: skip
 
 
 class Coupons(WriteEndpoint):

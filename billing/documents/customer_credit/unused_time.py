@@ -16,7 +16,7 @@ from ledger.database.statements import fetch_rows
 ACTOR = "billing"
 
 # The paid ones of some invoices, of those whose lines they give back, and so on: what money paid of each, and its total. Credit
-# notes on request give the money back first, and what a provider of payments sent back is not there.
+# notes on request give the money back first.
 PAID_INVOICES = """
     WITH RECURSIVE behind AS (
         SELECT unnest(%(invoices)s::bigint[]) AS id
@@ -24,7 +24,7 @@ PAID_INVOICES = """
         SELECT (line.rating -> 'credits' ->> 'invoice')::bigint
         FROM behind JOIN billing_line AS line ON line.invoice_id = behind.id AND line.kind = 'credit'
     )
-    SELECT i.id, i.amount_due_minor - i.rounding_minor - noted.money_minor - returned.minor, i.total_minor - noted.minor
+    SELECT i.id, i.amount_paid_minor - i.rounding_minor - noted.money_minor, i.total_minor - noted.minor
     FROM behind JOIN billing_invoice AS i ON i.id = behind.id
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(n.amount_minor), 0)::bigint AS minor,
@@ -36,10 +36,6 @@ PAID_INVOICES = """
         ) AS lowered
         WHERE n.invoice_id = i.id AND n.kind = 'requested' AND n.released_at IS NULL
     ) AS noted
-    CROSS JOIN LATERAL (
-        SELECT coalesce(sum(p.returned_minor), 0)::bigint AS minor FROM billing_paymentintent AS p
-        WHERE p.invoice_id = i.id AND NOT p.is_unapplied
-    ) AS returned
     WHERE i.state = 'paid'
     ORDER BY i.id
 """

@@ -533,6 +533,12 @@ def subscription():
             {"ends_at": "2026-02-01T00:00:00+00:00", "unused_time": "skip"},
         ),
         (
+            "cancel",
+            {"ends_at": "2026-02-01T00:00", "unused_time": "refund"},
+            ": ends 1 Feb 2026, 00:00 UTC, and unused time that was paid in money is paid out, ",
+            {"ends_at": "2026-02-01T00:00:00+00:00", "unused_time": "refund"},
+        ),
+        (
             "pause",
             {"charges_while_paused": "yes", "effective_at": "2026-02-01T00:00"},
             ": is paused, and fees are charged in the pause, from 1 Feb 2026",

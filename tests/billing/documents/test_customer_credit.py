@@ -158,7 +158,7 @@ def test_credit_is_paid_out_over_rest_once_and_never_more_than_is_left(api: ApiC
     assert made.pop("recorded_at")
     assert made == {
         "id": made["id"], "customer": customer.ref, "currency": "EUR", "amount_minor": 600, "reason": "left us",
-        "reference": "transfer 4711", "actor": "key:shop",
+        "reference": "transfer 4711", "actor": "key:shop", "invoice": None,
         "taken_from": [{"credit_note": note.pk, "kind": "carried", "number": None, "amount_minor": 600}],
     }  # fmt: skip
     assert api.get(path).json()["results"] == [first.json()]

@@ -12,7 +12,7 @@ from billing import auditing
 from billing.documents import credit_notes
 from billing.documents.customer_credit.unused_time import PaidInvoice, money_shares
 from billing.errors import InvoiceCreditRefunded
-from billing.models import CreditNote, CreditNoteUse, CreditRefund, PaymentIntent, Subscription
+from billing.models import CreditNote, CreditNoteUse, CreditRefund, Subscription
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.reads import invoice_document
@@ -26,7 +26,6 @@ from tests.billing.factories import (
     metered,
     recurring,
     transition,
-    unique,
     use,
 )
 from tests.billing.findings import findings_of
@@ -134,19 +133,6 @@ def test_a_credit_note_by_request_gave_the_money_back_first():
     [last] = bill(subscription, at(4, 16))
     # 5.00 of the 20.00 in money are left, of 15.00 in all.
     assert (last["refunded_minor"], lefts(subscription)) == (500, [1500, 1000])
-
-
-def test_money_that_the_provider_sent_back_is_not_paid_out_again():
-    subscription, first = in_april()
-    transition(first["id"], "pay")
-    PaymentIntent.objects.create(
-        key=unique("intent"), provider="fake", invoice_id=first["id"], customer_id=subscription.customer_id, currency="EUR",
-        amount_minor=3000, returned_minor=1500, state="succeeded", actor="test", settled_at=at(4, 1),
-    )  # fmt: skip
-    ends(subscription)
-    [last] = bill(subscription, at(4, 16))
-    # Half of the 30.00 are left: half of the 15.00.
-    assert (last["refunded_minor"], lefts(subscription)) == (750, [750])
 
 
 def test_an_end_at_the_start_refunds_everything_with_its_tax():

@@ -29,6 +29,8 @@ from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import PriceOverride
+from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
+from billing.orders.plan_moves.walking import carry_out
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
@@ -103,6 +105,7 @@ class Simulator:
         self.seed, self.traits = seed, traits
         self.random = random.Random(seed)
         self.plans: list[tuple[str, slow.Plan]] = []
+        self.sold: dict[str, list[slow.Plan]] = {}
         self.invoices = 0
         currency = self.random.choice(("EUR", "EUR", "USD", "JPY", "BHD"))
         self.holder = ""
@@ -142,15 +145,39 @@ class Simulator:
         if self.bounded and pick.random() < 0.6:
             limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))
         code = unique("plan")
+        self.plans.append((code, self._sell(slow.Plan(code, currency, unit, count, tuple(prices), **limits))))
+
+    def _sell(self, plan: slow.Plan) -> slow.Plan:
+        """Write a plan, or its next version."""
+        limits = {"minimum": plan.minimum, "maximum": plan.maximum}
         plans.create_plan(
-            code=code,
+            code=plan.code,
             name="Plan",
-            currency=currency,
-            interval=Interval(IntervalUnit(unit), count),
-            prices=prices,
-            **{name: Decimal(text) for name, text in limits.items()},
+            currency=plan.currency,
+            interval=Interval(IntervalUnit(plan.unit), plan.count),
+            prices=list(plan.prices),
+            **{name: Decimal(text) for name, text in limits.items() if text is not None},
         )
-        self.plans.append((code, slow.Plan(code, currency, unit, count, tuple(prices), **limits)))
+        self.sold.setdefault(plan.code, []).append(plan)
+        return plan
+
+    def _move_plan(self, since: datetime, until: datetime) -> None:
+        """Sell a plan at other amounts, and move its subscribers, or some of them, to that version."""
+        pick = self.random
+        index = pick.randrange(len(self.plans))
+        code, plan = self.plans[index]
+        amounts = self._override(plan)["prices"]
+        prices = tuple(price | amounts.get(price["key"], {}) for price in plan.prices)
+        to = self._sell(replace(plan, prices=prices, version=plan.version + 1))
+        self.plans[index] = code, to
+        chosen = self.subscriptions if pick.random() < 0.7 else self.subscriptions[:1]
+        instant = self._instant(pick.choice(chosen), since, until)
+        refs = None if chosen is self.subscriptions else [simulated.ref for simulated in chosen]
+        start_plan_move.execute(NewPlanMove(plan=code, effective_at=instant, subscriptions=refs, actor="test"))
+        carry_out()
+        for simulated in chosen:
+            simulated.model.move(self.sold[code][:-1], to, instant)
+            simulated.log.append(f"moved to {to} at {instant}")
 
     def _tax(self) -> dict[str, Any]:
         category, rate = self.random.choice(TAXES)
@@ -287,6 +314,8 @@ class Simulator:
             then = now + timedelta(days=pick.choice((3, 10, 17, 30, 31)), minutes=pick.randrange(1440))
             for simulated in self.subscriptions:
                 self.change_something(simulated, now, then)
+            if self.traits.amends and pick.random() < 0.05:
+                self._move_plan(now, then)
             now = then
             if now < down_until:
                 continue

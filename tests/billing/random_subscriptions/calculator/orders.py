@@ -112,6 +112,17 @@ class Order:
         known = {price["key"] for state in self.states() for price in state.plan.prices}
         self.keys += sorted(known - set(self.keys))
 
+    def move(self, sold: list[Plan], to: Plan, instant: datetime) -> None:
+        """From an instant on, all time on one of these plans is on another one; not of a subscription that is over by then."""
+        start = max(instant, self.amendments[0].effective_at)
+        if all(self._is_ended(known) for known in [start, *(known for known in self._changes() if known > start)]):
+            return
+        known = sorted(self.amendments, key=lambda known: known.effective_at)
+        before = [amendment.plan for amendment in known if amendment.plan is not None and amendment.effective_at <= start]
+        planned = {amendment.effective_at for amendment in known if amendment.plan in sold and amendment.effective_at > start}
+        for at in [*([start] if before[-1] in sold else []), *sorted(planned)]:
+            self.amend(Amendment(at, plan=to))
+
     def states(self) -> list[State]:
         """What was ordered from each instant at which something changed, where the subscription was active."""
         states = []

@@ -25,6 +25,7 @@ class Plan:
     prices: tuple[Price, ...]
     minimum: str | None = None
     maximum: str | None = None
+    version: int = 1
 
     def price(self, key: str) -> Price | None:
         """The price of a key, if there is one."""

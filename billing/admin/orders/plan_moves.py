@@ -1,0 +1,128 @@
+"""The form that moves subscriptions to the newest version of a plan, with what it would change, and how far moves are."""
+
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from billing.admin.cells import money_text
+from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.once import OrderPage
+from billing.admin.order_forms.subscriptions import MINUTE
+from billing.models import Plan, PlanMove
+from billing.orders.plan_moves import progress
+from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
+from billing.orders.plan_moves.preview import MovePreview, move_preview
+from billing.orders.plan_moves.progress import MoveProgress
+from ledger.admin.kit.cells import instant_words, row_url
+from ledger.admin.kit.columns import table_of
+from ledger.admin.kit.forms.fields import Shown
+from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
+from ledger.admin.kit.pages import ReadOnlyAdmin
+
+MOVES_SHOWN: Final = 20
+SUBSCRIPTIONS_SHOWN: Final = 20
+STAYS: Final = {"ended": "has ended", "already-there": "is on it already", "another-plan": "is on another plan then"}
+"""Why a subscription stays, in words."""
+
+
+class PlanMoveForm(OrderForm, RequestForm[NewPlanMove]):
+    """Which subscriptions change to the newest version, and when."""
+
+    declared = NewPlanMove
+    shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
+        "effective_at": Shown(label="Takes effect at (UTC)", help="Each subscription is credited and charged from then on."),
+        "versions": Shown(label="From versions", help="Such as 1, 2; empty for all earlier versions."),
+        "subscriptions": Shown(label="Only subscriptions", help="Their references, with commas; empty for all."),
+    }
+
+    def body(self) -> dict[str, Any]:
+        """Return the versions as numbers."""
+        body = super().body()
+        if "versions" in body:
+            body["versions"] = [int(text) if text.isascii() and text.isdecimal() else text for text in body["versions"]]
+        return body
+
+
+def move_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -> HttpResponse:
+    """Show the form, then what the move would change per subscription and in sum, then order it."""
+    return OrderPage(
+        form=PlanMoveForm,
+        collection="plan-moves",
+        rows=PlanMove,
+        about=plan,
+        pointer="",
+        write=lambda form: start_plan_move.execute(form.request),
+        describe=lambda move, form: _described(form.request),
+        done=lambda move, form: (f"Plan move {move.pk}", f"subscriptions of {plan.code} change to its newest version"),
+        fixed={"plan": plan.code},
+        initial={"effective_at": timezone.now().astimezone(UTC).strftime(MINUTE)},
+        title=f"Move subscriptions of {plan.code}",
+        button="Move the subscriptions",
+        explanation="Workers write an amendment for each subscription that is on an earlier version of the plan at that time.",
+        back=row_url(Plan, plan.pk),
+    ).view(model_admin, request)
+
+
+def _described(request: NewPlanMove) -> DryRun:
+    preview = move_preview(request, after=None, limit=SUBSCRIPTIONS_SHOWN)
+    when = instant_words(preview.effective_at)
+    sentences = [
+        f"Subscriptions on version {_listed(preview.from_versions)} change to version {preview.plan.version}, from {when}."
+    ]
+    for each in preview.sums or ():
+        before, after, difference = (
+            money_text(minor, each.currency) for minor in (each.before_minor, each.after_minor, each.difference_minor)
+        )
+        sentences.append(
+            f"{each.subscriptions:,} in {each.currency}: {before} a month so far, {after} then; the difference is {difference}."
+        )
+    if preview.sums is None:
+        sentences.append("They are too many to sum up here.")
+    elif not preview.sums:
+        sentences.append("No subscription is on these versions then.")
+    sentences += [f"{number:,} that {STAYS[name]}: stays." for name, number in (preview.left_out or {}).items()]
+    shown = f"The first {len(preview.subscriptions)}" if preview.following else "Subscriptions"
+    return DryRun(sentences=sentences, parts=[(shown, _preview_table(preview.subscriptions))])
+
+
+def _listed(versions: list[int]) -> str:
+    return ", ".join(map(str, versions))
+
+
+def _preview_table(rows: list[MovePreview]) -> dict[str, Any]:
+    return table_of(
+        rows,
+        ("Subscription", "subscription"),
+        ("Customer", "customer"),
+        ("From version", lambda row: row.from_plan.version),
+        ("Takes effect", lambda row: instant_words(row.takes_effect_at)),
+        ("A month so far", lambda row: money_text(row.before_minor, row.currency_before)),
+        ("A month then", lambda row: money_text(row.after_minor, row.currency)),
+        ("Concerned too", lambda row: ", ".join(row.notes).replace("-", " ")),
+    )
+
+
+def moves_table(plan: Plan) -> dict[str, Any]:
+    """Return the moves to versions of a plan, the newest first, and how far each is."""
+    return table_of(
+        progress.plan_moves(plan.code, limit=MOVES_SHOWN),
+        ("Move", lambda move: move.row.pk),
+        ("To version", lambda move: move.plan.version),
+        ("From versions", lambda move: _listed(move.from_versions)),
+        ("Takes effect", lambda move: instant_words(move.row.effective_at)),
+        ("State", _state),
+        ("Moved", lambda move: f"{move.moved:,}"),
+        ("Stay", lambda move: ", ".join(f"{number:,} {name.replace('-', ' ')}" for name, number in move.left_out.items())),
+        ("Reason", lambda move: move.row.reason),
+        ("Actor", lambda move: move.row.actor),
+    )
+
+
+def _state(move: MoveProgress) -> str:
+    if not move.is_open:
+        return "done"
+    return f"goes on; the last failure: {move.error}" if move.error else "goes on"
