@@ -1,6 +1,6 @@
 """Pages of customers, with their subscriptions, latest invoices and coupons."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from django.utils.html import format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, subscription_link
+from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, money_text, subscription_link
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.of_customers.credit_refunds import (
     balance_minor,
@@ -24,14 +24,16 @@ from billing.admin.documents.of_customers.credit_refunds import (
     refunds_table,
 )
 from billing.admin.documents.of_customers.one_off_invoices import one_off_view
+from billing.admin.documents.tables import short_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
 from billing.admin.order_forms.erasure import erase_view
-from billing.admin.order_forms.subscriptions import Part, first_billing
-from billing.admin.orders.overview import deeds_table, newest_subscriptions, next_due, overview, payments_table
+from billing.admin.order_forms.subscriptions import Part
+from billing.admin.orders.overview import deeds_table, newest_subscriptions, overview, payments_table
 from billing.admin.orders.tables import subscription_rows_table
 from billing.admin.prose import coupon_words
-from billing.errors import InvoiceGenerationBusy
+from billing.errors import BillingSuspended, InvoiceGenerationBusy
+from billing.generator.run.preview import UpcomingInvoice, next_invoices
 from billing.models import Coupon, CouponUse, CreditNote, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
 from billing.permissions import (
@@ -51,7 +53,7 @@ from billing.reads import open_credit_of
 from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows, order_of
-from ledger.admin.kit.cells import contract_day, link, row_link, row_url
+from ledger.admin.kit.cells import contract_day, instant_words, link, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, describe, guarded, operation
@@ -210,17 +212,20 @@ class CustomerAdmin(ReadOnlyAdmin):
 
 
 def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Customer) -> HttpResponse:
-    """Show what the customer's next invoice will say: made, read and undone in one transaction."""
-    row = next_due(newest_subscriptions(customer))
+    """Show what the customer's next invoice will say, as the preview over REST makes it."""
+    due = [row for row in newest_subscriptions(customer) if row.due_at is not None and row.suspended_reason is None]
     sentences, parts = ["Nothing becomes due."], list[Part]()
-    if row is not None and row.due_at is not None:
-        as_of = max(row.due_at, time_of(customer.holder_id))
-        sentences = [f"The next invoice is that of {row.ref}."]
-        try:
-            with preview():
-                sentences += first_billing(row.ref, as_of, parts, ZoneInfo(row.time_zone))
-        except InvoiceGenerationBusy as busy:
-            sentences = [f"{describe(busy)}."]
+    found: Sequence[UpcomingInvoice] = ()
+    try:
+        with preview(one_snapshot=True):
+            found = next_invoices([row.ref for row in due], as_of=time_of(customer.holder_id), most=1)
+    except (BillingSuspended, InvoiceGenerationBusy) as refusal:
+        sentences = [f"{describe(refusal)}."]
+    for one in found:
+        zone, document = ZoneInfo(customer.time_zone), one.document
+        when, total = instant_words(one.as_of, zone), money_text(document["total_minor"], document["currency"])
+        sentences = [f"The next invoice is that of {document['subscription']}."]
+        parts.append((f"The invoice of a run at {when}: {total}", short_table(document, zone)))
     context = {
         **model_admin.admin_site.each_context(request),
         "opts": model_admin.opts,

@@ -61,8 +61,9 @@ class Subscriptions(WriteEndpoint):
             subscription = subscriptions.create_subscription.execute(
                 shape_of(NewSubscription).make(fields | {"actor": self.key.actor})
             )
-            body = response_schemas.SubscriptionSerializer.body(subscription, customer=fields["customer"], plan=fields["plan"])
-            return 201, body
+            held = subscriptions.held_back(subscription).days
+            named = {"customer": fields["customer"], "plan": fields["plan"], "hold_days": held}
+            return 201, response_schemas.SubscriptionSerializer.body(subscription, **named)
 
         return self.once(request, NewSubscription, act)
 

@@ -57,7 +57,7 @@ SUBSCRIPTION_BODY: dict[str, Any] = {
 }  # fmt: skip
 SUBSCRIPTION: dict[str, Any] = {
     **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
-    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": None,
+    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": 0,
 }  # fmt: skip
 AMENDMENT_BODY: dict[str, Any] = {"effective_at": "2026-01-15T00:00:00Z", "quantities": {"base": 2}}
 AMENDMENT: dict[str, Any] = {

@@ -182,6 +182,9 @@ def customer_coupon(found: GivenCoupon) -> dict[str, Any]:
 # Subscriptions ---------------------------------------------------------------------------------------
 
 
+HOLD_DAYS = "By how many days invoices come later than due: as ordered, or as the customer's."
+
+
 class SubscriptionSerializer(ResponseSchema):
     """An order of a customer."""
 
@@ -193,7 +196,7 @@ class SubscriptionSerializer(ResponseSchema):
     time_zone = text()
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
-    hold_days = whole(null=True)
+    hold_days = whole(help_text=HOLD_DAYS)
 
 
 def _change_of(amendment: Amendment) -> dict[str, Any]:
@@ -260,7 +263,7 @@ class SubscriptionSummarySerializer(ResponseSchema):
     time_zone = text()
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
-    hold_days = whole(help_text="By how many days invoices come later than due: as ordered, or as the customer's.")
+    hold_days = whole(help_text=HOLD_DAYS)
     ends_at = time(null=True)
     due_at = time(null=True, help_text="The next due instant; null if nothing will be due.")
     suspended = computed(SuspensionSerializer(allow_null=True), lambda row: None if row.suspended_at is None else row)
