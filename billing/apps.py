@@ -9,8 +9,12 @@ from django.core.checks import register as register_check
 from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from ledger.customer_page.parts import Customer
     from ledger.operators.additions import Attention, Found, Section
+    from ledger.totals.figures import Rows
+    from ledger.totals.figures import Section as FigureSection
 
 
 SIGNALS: Final = {
@@ -51,6 +55,7 @@ class BillingConfig(AppConfig):
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
+        from billing.permissions import VIEW_INVOICE
         from billing.reads.months.month_end import payments, usage
         from ledger import conf
         from ledger.audit.chains import register, register_table
@@ -59,6 +64,7 @@ class BillingConfig(AppConfig):
         from ledger.operators import additions
         from ledger.signals import types as signals
         from ledger.statements.letterheads import register_letterhead
+        from ledger.totals.figures import SectionSource, register_sections
         from ledger.totals.ties import register_ties
 
         register_check(_check_limits, "billing", conf.CHECKS)
@@ -66,6 +72,8 @@ class BillingConfig(AppConfig):
         exports.register(*EXPORTS)
         register_ties(payments)
         register_ties(usage)
+        register_sections(SectionSource(VIEW_INVOICE, _document_sections, _document_rows), is_first=True)
+        register_sections(SectionSource(VIEW_INVOICE, _revenue_sections, _revenue_rows))
         register_letterhead(letterhead)
         signals.register(*(signals.SignalType(name, text) for name, text in SIGNALS.items()))
         register(DOCUMENTS)
@@ -119,6 +127,30 @@ def _attention(request: Any) -> "list[Attention]":
     from billing.admin.attention import items
 
     return items(request)
+
+
+def _document_sections(month: "date") -> "list[FigureSection]":
+    from billing.months import receivables, sales
+
+    return [*sales.sections(month), *receivables.sections(month)]
+
+
+def _document_rows(month: "date", *keys: str) -> "Rows | None":
+    from billing.months import receivables, sales
+
+    return sales.rows(month, *keys) or receivables.rows(month, *keys)
+
+
+def _revenue_sections(month: "date") -> "list[FigureSection]":
+    from billing.months import deferred, recurring
+
+    return [*deferred.sections(month), *recurring.sections(month)]
+
+
+def _revenue_rows(month: "date", *keys: str) -> "Rows | None":
+    from billing.months import deferred, recurring
+
+    return deferred.rows(month, *keys) or recurring.rows(month, *keys)
 
 
 def _money(amount_minor: int, currency: str) -> str:

@@ -14,16 +14,19 @@ class LedgerConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the checks of settings and of installed applications, and let each process verify its database once."""
+        """Register checks of settings and applications, which each process makes once; and the credits of a month."""
         from ledger.customer_page.checks import check_page
         from ledger.database import checks
         from ledger.operators import installed
         from ledger.signals import payloads
+        from ledger.totals.credit_figures import SOURCE
+        from ledger.totals.figures import register_sections
 
         checks.register()
         register(installed.check_pages, "ledger")
         register(check_page, "ledger")
         payloads.register_entry_body(_entry_body)
+        register_sections(SOURCE)
 
 
 def _entry_body(entry: Any) -> dict[str, Any]:

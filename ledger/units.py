@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ledger.models import CreditType
-from ledger.rules.texts.credit_units import CreditUnit, plain_unit
+from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 
-__all__ = ["CreditUnit", "plain_unit", "unit_of", "units_of", "with_units"]
+__all__ = ["CreditUnit", "currency_unit", "plain_unit", "unit_of", "units_of", "with_units"]
 
 
 def units_of(credit_types: Iterable[str]) -> dict[str, CreditUnit]:

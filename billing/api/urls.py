@@ -3,7 +3,7 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import books, catalogue, customers, previews, ratings, sellers, subscriptions, usage
+from billing.api.calls import books, catalogue, customers, months, previews, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
 from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
@@ -75,6 +75,8 @@ urlpatterns: list[URLPattern] = [
     path("sellers", sellers.Sellers.as_view()),
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
     path("books/<book_month:month>", books.OneBook.as_view()),
+    path("months/<book_month:month>", months.OneMonth.as_view()),
+    path("months/<book_month:month>.pdf", months.MonthPdf.as_view()),
     path("deferred-revenue", books.DeferredRevenue.as_view()),
     path("coupons", catalogue.Coupons.as_view()),
     path("coupons/<ref:ref>", catalogue.OneCoupon.as_view()),

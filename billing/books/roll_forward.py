@@ -31,6 +31,11 @@ _LINE_OF: Final = {
 """By a line of the ledger's costs: the line of the books. What refunds give back lowers the revenue."""
 
 
+def cost_lines_of(line: str) -> list[str]:
+    """Return the lines of the ledger's costs that a line of the books sums up."""
+    return [name for name, of in _LINE_OF.items() if of == line]
+
+
 @dataclass(frozen=True, slots=True)
 class Expiry:
     """The deferred revenue of credits that expire in a month, "2026-10"; "never" for those that do not."""

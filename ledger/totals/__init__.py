@@ -1,7 +1,7 @@
 """The sums over all accounts, by day and credit type: a job counts them from the entries, and a spend never waits for that."""
 
 from ledger.totals.closing import close_months
-from ledger.totals.costs import CLOSING, OPENING, CostKey, CostRow, MonthCosts, costs_at, month_costs
+from ledger.totals.costs import CLOSING, OPENING, CostKey, CostRow, MonthCosts, changes_by_day, costs_at, month_costs
 from ledger.totals.counting import CountResult, count_entries
 from ledger.totals.expiring import expired_credits
 from ledger.totals.report import MonthReport, TypeReport, month_report
@@ -15,6 +15,7 @@ __all__ = [
     "MonthCosts",
     "MonthReport",
     "TypeReport",
+    "changes_by_day",
     "close_months",
     "costs_at",
     "count_entries",

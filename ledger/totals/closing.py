@@ -93,6 +93,13 @@ def close_months() -> list[date]:
     return closed
 
 
+def is_closed_up_to(month: date) -> bool:
+    """Return whether no entry of the month, or of an earlier one, is in a month that is still to be closed."""
+    with connection.cursor() as cursor:
+        following = _next_month(cursor)
+    return following is None or following > month
+
+
 def _close_next() -> date | None:
     with transaction.atomic(), try_advisory_lock(TOTALS()), connection.cursor() as cursor:
         month = _next_month(cursor)

@@ -8,7 +8,7 @@ then in the month that is being closed, on rows that say `is_late`.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final, NamedTuple
@@ -57,6 +57,17 @@ STATES: Final = f"""
     CROSS JOIN LATERAL json_array_elements(last.costs) AS cost
     WHERE first.sequence = 1 AND first.recorded_at < %(until)s
     GROUP BY 1, 2, 3
+"""
+
+BY_DAY: Final = """
+    SELECT (e.recorded_at AT TIME ZONE 'UTC')::date, sum((change ->> 1)::numeric)
+    FROM ledger_entry AS e
+    CROSS JOIN LATERAL json_array_elements(e.cost_changes) AS change
+    WHERE e.cost_changes IS NOT NULL
+        AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(%(since)s) AND ledger_slot(%(until)s)
+        AND e.recorded_at >= %(since)s AND e.recorded_at < %(until)s
+        AND e.credit_type = %(credit_type)s AND e.kind = ANY(%(kinds)s) AND change ->> 2 = %(currency)s
+    GROUP BY 1 ORDER BY 1
 """
 
 STORED: Final = "SELECT credit_type, costs::text FROM ledger_month_close WHERE month = %s ORDER BY credit_type"
@@ -160,6 +171,19 @@ def rows_of_month(cursor: Any, month: date, until: datetime) -> list[CostRow]:
     rows += [CostRow(key, CLOSING, minor) for key, minor in closing.items() if minor]
     places = {line: place for place, line in enumerate((OPENING, *COST_LINES, CLOSING))}
     return sorted(rows, key=lambda row: (row.key, row.is_late, places[row.line]))
+
+
+def changes_by_day(month: date, credit_type: str, currency: str, lines: Collection[str]) -> dict[date, int]:
+    """Return what the entries of a month changed of the cost of a credit type in a currency, by day.
+
+    Args:
+        lines: of COST_LINES.
+    """
+    kinds = [kind.name for kind in KINDS.values() if kind.cost in lines]
+    bounds = {"since": starts(month), "until": starts(month_after(month))}
+    with connection.cursor() as cursor:
+        cursor.execute(BY_DAY, {**bounds, "credit_type": credit_type, "currency": currency, "kinds": kinds})
+        return {day: int(minor) for day, minor in cursor.fetchall()}
 
 
 def _without(closing: Costs, changes: Changes) -> Costs:

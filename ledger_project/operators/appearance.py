@@ -8,7 +8,6 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse, reverse_lazy
 
-from billing.permissions import VIEW_INVOICE
 from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
 
 
@@ -48,7 +47,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Batches", "stacks", "ledger.batchlisting"),
             _list("Alerts", "notifications", "ledger.alert"),
             _list("Webhooks", "webhook", "ledger.webhook"),
-            _page("Month-end", "calendar_month", "ledger_month_end", VIEW_DAILYTOTAL),
+            _page("Month", "calendar_month", "ledger_month_end", VIEW_DAILYTOTAL),
             _page("Current locks", "lock", "ledger_locks", VIEW_LOCKS),
         ],
     },
@@ -61,7 +60,6 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Invoices", "description", "billing.invoice"),
             _list("Credit notes", "undo", "billing.creditnote"),
             _list("Payments", "payments", "billing.invoicepayment"),
-            _page("Taxes", "receipt_long", "billing_tax_summary", VIEW_INVOICE),
             _list("Plans", "sell", "billing.plan"),
             _list("Coupons", "percent", "billing.coupon"),
             _list("Sellers", "storefront", "billing.seller"),
@@ -69,7 +67,6 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Purchases", "shopping_cart", "billing.purchase"),
             _list("Payment intents", "credit_card", "billing.paymentintent"),
             _list("Runs", "play_circle", "billing.run"),
-            _page("Books", "menu_book", "billing_books", VIEW_INVOICE),
         ],
     },
     {

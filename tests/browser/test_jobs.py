@@ -130,9 +130,9 @@ def test_close_october_and_tie_it(ledger_clock, do):
     close_months()
 
     def job(visit: Visit) -> None:
-        visit.click(visit.link("Month-end", within=visit.page.locator("#content")))
-        assert "This month is closed: the report never changes." in visit.text
-        assert "Closing 960" in visit.text
+        visit.click(visit.link("The month before, for finance", within=visit.page.locator("#content")))
+        assert "This month is final: its figures never change." in visit.text
+        assert "At the end 960" in visit.text
         assert "Invoices paid with credits, by the documents 40" in visit.text
         assert "Invoices paid with credits, by the entries 40" in visit.text
 

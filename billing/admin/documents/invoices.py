@@ -8,7 +8,6 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import URLPattern
 from django.utils.safestring import SafeString
 from unfold.decorators import action
 
@@ -24,7 +23,6 @@ from billing.admin.cells import (
     subscription_link,
     with_customers,
 )
-from billing.admin.documents import taxes
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
@@ -236,10 +234,6 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Credit lines of the invoice, or its whole rest."""
         return credit_view(self, request, self.row_of(request, object_id))
-
-    def get_urls(self) -> list[URLPattern]:
-        """Add the page of the taxes of a month."""
-        return [taxes.url(self), *super().get_urls()]
 
     @operation("Note", icon="edit_note", permission=FINALIZE_INVOICE)
     def note(self, request: HttpRequest, object_id: str) -> HttpResponse:

@@ -205,6 +205,24 @@ BOOK: dict[str, Any] = {
         }
     ],
 }  # fmt: skip
+MONTH: dict[str, Any] = {
+    "month": "2026-10", "is_final": True, "as_of": None,
+    "sections": [
+        {
+            "section": "sales", "title": "Sales",
+            "figures": [
+                {"figure": "invoiced", "title": "Issued", "column": "EUR/net", "amount": "28000", "unit": "EUR minor units"},
+                {"figure": "all", "title": "Sales", "column": "EUR/net", "amount": "22000", "unit": "EUR minor units"},
+            ],
+        },
+        {
+            "section": "recurring", "title": "Recurring revenue (MRR)",
+            "figures": [
+                {"figure": "net_churn", "title": "Net MRR churn", "column": "EUR/mrr", "amount": "1.5", "unit": "percent"},
+            ],
+        },
+    ],
+}  # fmt: skip
 DEFERRED: dict[str, Any] = {
     "at": "2026-10-15T12:00:00.000000Z",
     "results": [{"credit_type": "credits", "currency": "EUR", "expires": "never", "deferred_minor": 391800}],

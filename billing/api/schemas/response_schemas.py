@@ -21,6 +21,7 @@ from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
 from ledger.api.kit.writing.rendering import in_key_order, time_text
 from ledger.api.kit.writing.responses import ResponseSchema, computed, former
 from ledger.records import Field, declared_fields
+from ledger.totals.figures import Placed, amounts_of
 from ledger.values import Boolean
 
 # Customers and the catalogue -------------------------------------------------------------------------
@@ -534,6 +535,44 @@ class BookSerializer(ResponseSchema):
     is_closed = serializers.BooleanField(help_text="A closed month never changes.")
     as_of = time(null=True, help_text="Until when the entries are counted; null for a closed month.")
     sections = BookSectionSerializer(many=True)
+
+
+def _amount(placed: Placed) -> str:
+    return str(placed.amount.value)
+
+
+class FigureSerializer(ResponseSchema):
+    """An amount of a month."""
+
+    figure = text(attrgetter("figure.key"), help_text="What it is; a key that does not change.")
+    title = text(attrgetter("figure.title"), help_text="The same in words.")
+    column = text(
+        attrgetter("column.key"), help_text="The currency or credit type, such as `EUR`, `EUR/net`, `credits` or `credits/EUR`."
+    )
+    amount = text(_amount, help_text="A decimal. Money is in minor units, credits in the smallest unit of their type.")
+    unit = text(
+        attrgetter("amount.unit"), help_text="Such as `EUR minor units`, `smallest unit of credits`, `customers` or `percent`."
+    )
+
+
+class FigureSectionSerializer(ResponseSchema):
+    """Figures that belong together."""
+
+    section = text(attrgetter("key"), help_text="A key that does not change.")
+    title = text()
+    figures = computed(FigureSerializer(many=True), amounts_of)
+
+
+class MonthSerializer(ResponseSchema):
+    """A month for finance."""
+
+    month = computed(serializers.CharField(), lambda found: f"{found.month:%Y-%m}")
+    is_final = serializers.BooleanField(help_text="Nothing that counts in the month can appear any more: it never changes.")
+    as_of = time(
+        lambda found: None if found.is_final else found.as_of,
+        null=True, help_text="Until when entries are counted; null for a final month.",
+    )  # fmt: skip
+    sections = FigureSectionSerializer(many=True)
 
 
 class DeferredSerializer(ResponseSchema):

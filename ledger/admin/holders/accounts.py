@@ -243,7 +243,7 @@ class AccountAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the pages of current locks and of a month's end, and of each holder that one and the statements."""
-        own = [current_locks.url(self), month_end.url(self), statements.url(self), page.url(self)]
+        own = [current_locks.url(self), *month_end.urls(self), statements.url(self), page.url(self)]
         return [*own, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------

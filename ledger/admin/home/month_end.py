@@ -1,119 +1,210 @@
-"""The month-end page: the credits of each type at the start, those that came and went, and the rest with its expiry."""
+"""The page of a month for finance, its files, and the rows that each of its numbers is the sum of."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import partial
-from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
-from django.utils.html import format_html
+from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from ledger.admin.kit.cells import digits, number, signed, timestamp
-from ledger.admin.kit.columns import Column, table_of
+from ledger.admin.kit.cells import day_words, digits, link, timestamp
+from ledger.admin.kit.csv_files import csv_response
 from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
-from ledger.errors import Invalid
-from ledger.operators import additions, staff_log
+from ledger.errors import DocumentTooLong, Invalid
+from ledger.operators import staff_log
 from ledger.operators.permissions import VIEW_DAILYTOTAL
-from ledger.rules.kinds import LINES
-from ledger.rules.texts.credit_units import CreditUnit, plain_unit
-from ledger.totals import MonthReport, TypeReport, month_report
-from ledger.totals.months import month_after, month_before, month_of
-from ledger.units import units_of
+from ledger.statements.months import month_file_name, month_pdf
+from ledger.totals.figures import Amount, Figure, Link, Month, Reference, Rows, Section, month_figures, rows_of
+from ledger.totals.months import BEGINNING, month_after, month_before, month_of
+from ledger.typesetting.typeset import IS_INSTALLED, NOT_INSTALLED
+from ledger.units import CreditUnit
 
-TIED = ("documents", "entries")
-SUMS = (Column("What", itemgetter(0)), Column("Credits", itemgetter(1)))
-
-
-def url(model_admin: ReadOnlyAdmin) -> URLPattern:
-    """Return the address of the page."""
-    return guarded(model_admin, "month-end/", partial(page, model_admin), name="ledger_month_end", permission=VIEW_DAILYTOTAL)
+MOST_BESIDE: Final = 3
+"""Columns of a section that has another one beside it."""
+MOST_SHOWN: Final = 200
+"""Rows on a page; the file has all of them."""
 
 
-def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    """Show a month, by default the last ended one with credits; `format=csv` sends it as a file."""
+def urls(model_admin: ReadOnlyAdmin) -> list[URLPattern]:
+    """Return the addresses of the page and of the rows."""
+    return [
+        guarded(model_admin, "month-end/", partial(page, model_admin), name="ledger_month_end", permission=VIEW_DAILYTOTAL),
+        guarded(
+            model_admin, "month-end/rows/", partial(rows_page, model_admin), name="ledger_month_rows", permission=VIEW_DAILYTOTAL
+        ),
+    ]
+
+
+def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
+    """Show a month, by default the last ended one with figures; `format` csv or pdf sends it as a file."""
     this_month = datetime.now(UTC).date().replace(day=1)
-    month = month_of(request.GET.get("month", "")) if "month" in request.GET else month_before(this_month)
+    given = request.GET.get("month")
     try:
-        if month is None:
-            raise Invalid(pointer="/month", rule="not-a-month", detail="a month is written as 2026-01")
-        report = month_report(month)
-        if "month" not in request.GET and not report.types:
-            # Nothing was granted before: show the current month.
-            report = month_report(this_month)
+        found = _read(request, this_month, given)
     except Invalid as invalid:
-        messages.error(request, f"There is no report of “{request.GET.get('month', '')[:20]}”: {invalid.facts['detail']}.")
-        if "month" in request.GET:
+        messages.error(request, f"There is no report of “{(given or '')[:20]}”: {invalid.facts['detail']}.")
+        if given is not None:
             return HttpResponseRedirect(reverse("admin:ledger_month_end"))
-        report = MonthReport(month_before(this_month), is_closed=False, as_of=None, types=())
-    if request.GET.get("format") == "csv":
-        staff_log.record(request, "exported", about=f"credits-{report.month:%Y-%m}.csv")
-        return _file(report)
-    units = units_of(one.credit_type for one in report.types)
+        found = Month(month_before(this_month), is_final=False, as_of=BEGINNING, sections=())
+    form = request.GET.get("format", "")
+    if form in FILES and (sent := FILES[form](request, found)) is not None:
+        return sent
+    own = reverse("admin:ledger_month_end")
+    before, after = month_before(found.month), month_after(found.month)
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": f"Month-end {report.month:%B %Y}",
-        "report": report,
-        "is_over": report.as_of is not None and report.month < this_month,
-        "as_of": None if report.as_of is None else timestamp(report.as_of),
-        "before": f"{month_before(report.month):%Y-%m}",
-        "after": f"{month_after(report.month):%Y-%m}" if month_after(report.month) <= this_month else "",
-        "csv": f"?month={report.month:%Y-%m}&format=csv",
-        "parts": [_part(one, units[one.credit_type]) for one in report.types],
+        "title": f"{found.month:%B %Y}",
+        "month": found,
+        "is_over": found.month < this_month,
+        "as_of": None if found.as_of == BEGINNING else timestamp(found.as_of),
+        "before": (f"{own}?month={before:%Y-%m}", f"{before:%B %Y}"),
+        "after": (f"{own}?month={after:%Y-%m}", f"{after:%B %Y}") if after <= this_month else None,
+        "files": _files(found),
+        "parts": [_part(section) for section in found.sections],
     }
     return TemplateResponse(request, "admin/ledger/home/month_end.html", context)
 
 
-def _part(one: TypeReport, unit: CreditUnit) -> dict[str, Any]:
-    def written(amount: int) -> SafeString:
-        return digits(unit.number(amount))
-
-    rows: list[tuple[Any, ...]] = [_strong("Opening", written(one.opening))]
-    rows += [
-        (line.words, _movement(line.sign * one.movements[name], unit)) for name, line in LINES.items() if one.movements[name]
-    ]
-    rows += [_strong("Closing", written(one.closing)), ("of it held", written(one.held))]
-    if one.expired_unbooked:
-        rows += [
-            ("of which expired, but not yet booked", written(one.expired_unbooked)),
-            _strong("Outstanding", written(one.closing - one.expired_unbooked)),
-        ]
-    rows += [("Paid for them", digits(additions.money(minor, currency))) for currency, minor in (one.paid or {}).items()]
-    rows += [(f"{tie['name'].capitalize()}, by the {of}", written(tie[of])) for tie in one.ties or [] for of in TIED]
-    rows += [("Entries", number(one.entries)), ("of which refusals", number(one.refusals))]
-    rows += [("of which late, with a time in a closed month", number(one.late_entries))] if one.late_entries else []
-    is_named = unit != plain_unit(one.credit_type)
-    name = f"{unit.name} ({one.credit_type}), in {unit.unit}" if is_named else one.credit_type
-    return {"credit_type": name, "movements": table_of(rows, *SUMS), "outstanding": _outstanding(one, unit)}
+def _read(request: HttpRequest, this_month: date, given: str | None) -> Month:
+    month = month_before(this_month) if given is None else month_of(given)
+    if month is None:
+        raise Invalid(pointer="/month", rule="not-a-month", detail="a month is written as 2026-01")
+    found = month_figures(month, may=request.user.has_perm)
+    # Nothing was there before: show the current month.
+    return found if found.sections or given is not None else month_figures(this_month, may=request.user.has_perm)
 
 
-def _strong(words: str, written: SafeString) -> tuple[SafeString, SafeString]:
-    """A row with the sum of others."""
-    return format_html("<strong>{}</strong>", words), format_html("<strong>{}</strong>", written)
+def _files(found: Month) -> list[tuple[str, str]]:
+    own = f"{reverse('admin:ledger_month_end')}?month={found.month:%Y-%m}"
+    added = [(words, _url(target)) for section in found.sections for words, target in section.files]
+    return [("PDF", f"{own}&format=pdf"), ("CSV", f"{own}&format=csv"), *added]
 
 
-def _movement(amount: int, unit: CreditUnit) -> SafeString:
-    return signed(amount, unit.signed(amount))
+def _csv(request: HttpRequest, found: Month) -> HttpResponse:
+    name = month_file_name(found.month, "csv")
+    staff_log.record(request, "exported", about=name)
+    file = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return HttpResponse(found.as_csv(), content_type="text/csv; charset=utf-8", headers=file)
 
 
-def _outstanding(one: TypeReport, unit: CreditUnit) -> dict[str, Any] | None:
-    if one.outstanding is None:
+def _pdf(request: HttpRequest, found: Month) -> HttpResponse | None:
+    """Send the PDF; None if it cannot be made, with a message."""
+    if not IS_INSTALLED:
+        messages.error(request, NOT_INSTALLED)
         return None
-    left = [{**bucket, "written": digits(unit.number(bucket["amount"]))} for bucket in one.outstanding]
-    left += [{"source": "owed on overdrafts", "written": _movement(-one.owed, unit)}] if one.owed else []
-    return table_of(
-        [*left, {"closes": "Closing", "written": digits(unit.number(one.closing))}],
-        ("Expires in", lambda row: (row["expires"] or "never") if "expires" in row else ""),
-        ("Source", lambda row: row.get("source", "")),
-        ("State", lambda row: "held" if row.get("is_held") else row.get("closes", "")),
-        ("Credits", itemgetter("written")),
-    )
+    try:
+        content = month_pdf(found)
+    except DocumentTooLong as error:
+        messages.error(request, f"{error.title}: {error.facts['rows']} rows, at most {error.facts['limit']}")
+        return None
+    name = month_file_name(found.month, "pdf")
+    staff_log.record(request, "exported", about=name)
+    file = {"Content-Disposition": f'inline; filename="{name}"', "Cache-Control": "no-store"}
+    return HttpResponse(content, content_type="application/pdf", headers=file)
 
 
-def _file(report: MonthReport) -> HttpResponse:
-    response = HttpResponse(report.as_csv(), content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="credits-{report.month:%Y-%m}.csv"'
-    return response
+FILES: Final = {"csv": _csv, "pdf": _pdf}
+
+
+# A section -------------------------------------------------------------------------------------------
+
+
+def _part(section: Section) -> dict[str, Any]:
+    return {
+        "key": section.key,
+        "title": section.title,
+        "note": section.note,
+        "first": section.first,
+        "columns": [column.title for column in section.columns],
+        "is_wide": len(section.columns) > MOST_BESIDE,
+        "rows": [_row(section, figure) for figure in section.figures if figure.is_shown],
+    }
+
+
+def _row(section: Section, figure: Figure) -> dict[str, Any]:
+    titles = [column.title for column in section.columns]
+    cells = [(title, _cell(amount)) for title, amount in zip(titles, figure.amounts, strict=True)]
+    return {"title": figure.title, "definition": figure.definition, "is_sum": figure.is_sum, "cells": cells}
+
+
+def _cell(amount: Amount | None) -> SafeString | str:
+    if amount is None:
+        return ""
+    written = digits(amount.text)
+    return written if amount.rows is None or not amount.value else link(_url(amount.rows), written)
+
+
+def _url(target: Link) -> str:
+    address = reverse(f"admin:{target.page}", args=[target.key] if target.key else [])
+    return f"{address}?{urlencode(target.query)}" if target.query else address
+
+
+# Rows ------------------------------------------------------------------------------------------------
+
+
+def rows_page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
+    """Show the rows of a figure and their sum; `format=csv` sends all of them."""
+    month = month_of(request.GET.get("month", ""))
+    keys = [request.GET.get(name, "") for name in ("section", "figure", "column")]
+    try:
+        found = None if month is None or "\x00" in "".join(keys) else _rows(request, month, keys)
+    except Invalid as invalid:
+        raise Http404 from invalid
+    if found is None or month is None:
+        raise Http404
+    if request.GET.get("format") == "csv":
+        name = f"{'-'.join([f'{month:%Y-%m}', *keys]).replace('/', '-')}.csv"
+        staff_log.record(request, "exported", about=name)
+        return csv_response(name, _file_columns(found), [found.rows])
+    shown = found.rows[:MOST_SHOWN]
+    rest = len(found.rows) - len(shown)
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": f"{found.title}, {month:%B %Y}",
+        "found": found,
+        "total": digits(found.unit.number(found.total)),
+        "rest": f"{rest:,}" if rest > 0 else "",
+        "shown": len(shown),
+        "rows": [_shown_row(found, cells, amount) for cells, amount in shown],
+        "back": (f"{reverse('admin:ledger_month_end')}?month={month:%Y-%m}", f"{month:%B %Y}"),
+        "file": f"?{urlencode({**request.GET.dict(), 'format': 'csv'})}",
+    }
+    return TemplateResponse(request, "admin/ledger/home/month_rows.html", context)
+
+
+def _rows(request: HttpRequest, month: date, keys: list[str]) -> Rows | None:
+    section, figure, column = keys
+    return rows_of(month, section, figure, column, may=request.user.has_perm)
+
+
+def _shown_row(found: Rows, cells: Iterable[Any], amount: int) -> list[tuple[str, Any]]:
+    written = [*map(_shown, cells), digits(found.unit.number(amount))]
+    return list(zip(found.headings, written, strict=True))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, Reference):
+        return link(_url(value.link), value.text)
+    return day_words(value) if isinstance(value, date) else value
+
+
+def _file_columns(found: Rows) -> list[tuple[str, Any]]:
+    *headings, of_amount = found.headings
+    columns = [(heading, partial(_in_file, place)) for place, heading in enumerate(headings)]
+    return [*columns, (of_amount, partial(_amount_in_file, found.unit))]
+
+
+def _in_file(place: int, row: tuple[Any, int]) -> Any:
+    value = row[0][place]
+    return value.text if isinstance(value, Reference) else value
+
+
+def _amount_in_file(unit: CreditUnit, row: tuple[Any, int]) -> Decimal:
+    return unit.decimal(row[1])

@@ -10,7 +10,6 @@ from decimal import Decimal
 import pytest
 from beancount import loader
 from django.core.management import CommandError, call_command
-from django.urls import reverse
 
 from billing.books import journal
 from billing.books.datev import COLUMNS, as_datev
@@ -18,7 +17,6 @@ from billing.books.journal import AccountMap, component, postings
 from billing.books.roll_forward import Book, Expiry, Section, book_of
 from ledger.errors import Invalid
 from ledger.totals import close_months, count_entries
-from tests.ledger.admin.admin_site import operator
 from tests.ledger.conftest import ledger_clock
 from tests.ledger.totals.test_costs import ONE, TWO, at_noon_of, use_case, write_history
 
@@ -201,26 +199,3 @@ def test_a_wrong_map_of_accounts_names_the_member(closed, tmp_path):
     accounts.write_text('{"revenue": "a b", "late": "1"}')
     with pytest.raises(CommandError, match="revenue"):
         call_command("books", "--format", "journal", "--accounts", str(accounts))
-
-
-def test_the_page_shows_types_side_by_side_and_sends_files(closed):
-    client = operator("billing.view_invoice")
-    url = reverse("admin:billing_books")
-    page = client.get(url, {"month": f"{TWO:%Y-%m}"})
-    content = page.content.decode()
-    assert page.status_code == 200
-    for words in ("Deferred at the start", "tokens, EUR", "tokens, JPY", "27.45", "Save the journal"):
-        assert words in content
-    book = book_of(TWO)
-    assert client.get(url, {"month": f"{TWO:%Y-%m}", "format": "csv"}).content.decode() == book.as_csv()
-    sent = client.get(url, {"month": f"{TWO:%Y-%m}", "format": "journal"})
-    assert sent.content.decode() == journal.as_csv(book, AccountMap())
-    for edge in ("0001-01", "9999-12"):
-        assert "There are no such books of" in client.get(url, {"month": edge}).content.decode()
-    wrong = client.get(url, {"month": "no"})
-    assert (wrong.status_code, "a month is written as 2026-01" in wrong.content.decode()) == (200, True)
-
-
-def test_the_page_needs_the_permission(db):
-    client = operator("ledger.view_account")
-    assert client.get(reverse("admin:billing_books")).status_code == 403

@@ -22,6 +22,7 @@ from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, Tot
 from ledger.totals import close_months, count_entries, expired_credits, month_report
 from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree
 from ledger.totals.counting import ADD, COLUMNS, _add_kinds, counted_until
+from ledger.totals.figures import month_figures
 from ledger.totals.months import month_after, starts
 from tests.ledger.admin.admin_site import operator
 
@@ -341,7 +342,7 @@ def test_people_read_the_report_in_the_unit_of_the_type_and_files_stay_as_they_a
     assert "paid_EUR_minor,,,85000,EUR minor units\r\n" in before[0][1]
     assert "entries,,,2,entries\r\n" in before[0][1]
     page = operator().get(f"/admin/ledger/account/month-end/?month={TWO:%Y-%m}").content.decode()
-    for words in (f"US dollars ({TYPE}), in USD", "+1,000.50", "−12.34", "988.16", "850.00 EUR"):
+    for words in (f"US dollars ({TYPE}), in USD", "1,000.50", "−12.34", "988.16", "Paid for them, in EUR", "850.00"):
         assert words in page, words
 
 
@@ -367,13 +368,13 @@ def test_the_page_shows_a_month_and_saves_it(at_noon_of):
     client = operator()
     url = "/admin/ledger/account/month-end/"
     page = client.get(f"{url}?month={TWO:%Y-%m}").content.decode()
-    assert "This month is closed: the report never changes." in page
+    assert "This month is final: its figures never change." in page
     for words in (TYPE, "Granted, purchased", "950", "−200", "891", f"?month={THREE:%Y-%m}", f"?month={ONE:%Y-%m}"):
         assert words in page, words
     assert "This month is open" in client.get(f"{url}?month={NOW:%Y-%m}").content.decode()
     saved = client.get(f"{url}?month={TWO:%Y-%m}&format=csv")
-    assert saved.headers["Content-Disposition"] == f'attachment; filename="credits-{TWO:%Y-%m}.csv"'
-    assert saved.content.decode() == month_report(TWO).as_csv()
+    assert saved.headers["Content-Disposition"] == f'attachment; filename="month-{TWO:%Y-%m}.csv"'
+    assert saved.content.decode() == month_figures(TWO).as_csv()
     for wrong in ("x", "2026-13", "9999-12", "0001-01"):
         response = client.get(url, {"month": wrong}, follow=True)
         assert response.redirect_chain == [(url, 302)]
@@ -387,11 +388,11 @@ def test_the_page_of_a_new_ledger_shows_the_month_that_has_begun():
     count_entries(patience_seconds=0)
     client, url = operator(), "/admin/ledger/account/month-end/"
     page = client.get(url).content.decode()
-    assert f"Month-end {NOW:%B %Y}" in page
+    assert f"{NOW:%B %Y}" in page
     assert "This month is open; entries are counted up to" in page
-    before = client.get(f"{url}?month={ONE:%Y-%m}").content.decode()
-    assert f"Month-end {ONE:%B %Y}" in before
-    assert "This month is over and not closed yet; entries are counted up to" in before
+    before = client.get(f"{url}?month={TWO:%Y-%m}").content.decode()
+    assert f"{TWO:%B %Y}" in before
+    assert "This month is final" in before
 
 
 @pytest.mark.django_db
@@ -401,9 +402,9 @@ def test_the_page_writes_credits_in_the_unit_of_their_type(at_noon_of):
     count_entries()
     close_months()
     page = operator().get(f"/admin/ledger/account/month-end/?month={TWO:%Y-%m}").content.decode()
-    for words in (f"US dollars ({TYPE}), in USD", ">9.50<", ">−2.00<", ">+2.01<", ">8.91<"):
+    for words in (f"US dollars ({TYPE}), in USD", ">9.50<", ">−2.00<", ">2.01<", ">8.91<"):
         assert words in page, words
-    assert ">50.00 EUR<" in operator(name="ben").get(f"/admin/ledger/account/month-end/?month={THREE:%Y-%m}").content.decode()
+    assert ">50.00<" in operator(name="ben").get(f"/admin/ledger/account/month-end/?month={THREE:%Y-%m}").content.decode()
 
 
 def test_two_processes_do_not_count_at_once(run_threads, committed_db, capsys):

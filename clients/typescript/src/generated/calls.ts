@@ -186,6 +186,10 @@ export const CALLS = {
   recordSeller: {"id": "recordSeller", "method": "PUT", "path": "/v1/sellers/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read the books of a month. */
   book: {"id": "readBook", "method": "GET", "path": "/v1/books/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read a month for finance. */
+  month: {"id": "readMonth", "method": "GET", "path": "/v1/months/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Print a month for finance. */
+  printMonth: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Read deferred revenue. */
   deferredRevenue: {"id": "readDeferredRevenue", "method": "GET", "path": "/v1/deferred-revenue", "query": ["at"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List coupons. */

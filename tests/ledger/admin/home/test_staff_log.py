@@ -70,7 +70,7 @@ def test_keys_forms_and_exports_are_on_record_once_each():
     for _ in range(2):
         assert client.post(form, {**asked, "confirmed": "1"}).status_code == 302
     client.get("/admin/ledger/account/month-end/?format=csv")
-    exported = re.compile(r"credits-\d{4}-\d\d\.csv")
+    exported = re.compile(r"month-\d{4}-\d\d\.csv")
     assert staff_events()[:3] == [
         ("admin:mara", "key-created", "key shop", "ledger:spend, ledger:read"),
         ("admin:mara", "key-revoked", "key shop", ""),

@@ -750,6 +750,24 @@ class ExtensionOperation(TypedDict):
     hold: int
 
 
+class Figure(TypedDict):
+    """An amount of a month."""
+
+    figure: str
+    title: str
+    column: str
+    amount: str
+    unit: str
+
+
+class FigureSection(TypedDict):
+    """Figures that belong together."""
+
+    section: str
+    title: str
+    figures: list[Figure]
+
+
 class FlatPrice(TypedDict):
     """One amount a period, whatever the usage; of a recurring price, for each ordered unit."""
 
@@ -1118,6 +1136,15 @@ class LotDecision(TypedDict):
     amount: int
     decision: DecisionEnum
     text: str
+
+
+class Month(TypedDict):
+    """A month for finance."""
+
+    month: str
+    is_final: bool
+    as_of: str | None
+    sections: list[FigureSection]
 
 
 class NewAllowance(TypedDict):

@@ -54,6 +54,7 @@ from credit_ledger.generated.bodies import (
     InvoiceTransition,
     LanguageEnum,
     Lot,
+    Month,
     NewAllowance,
     NewCouponKindEnum,
     NewCredits,
@@ -2514,6 +2515,36 @@ def book(month: str) -> Call[Book]:
     return Call(
         "GET",
         path("/v1/books/{}", month),
+    )
+
+
+def month(month: str) -> Call[Month]:
+    """Read a month for finance.
+
+    Sales, taxes by country and rate, unpaid invoices with their age, credits, deferred revenue and revenue, recurring revenue
+    with its movement and cohorts; by currency or credit type. Once the month is final, the response is the same every time;
+    what is recorded later counts in an open month.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}", month),
+    )
+
+
+def print_month(month: str) -> Call[bytes]:
+    """Print a month for finance.
+
+    The figures of `GET /v1/months/{month}` as PDF. Once the month is final, its bytes change only with the letterhead of the
+    seller and the names of credit types; until then, each page says PRELIMINARY.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}.pdf", month),
+        is_json=False,
     )
 
 

@@ -1,0 +1,126 @@
+"""Sales of a month and their taxes: invoices issued, credit notes, what was voided; by country and rate."""
+
+from collections import Counter
+from datetime import date
+from functools import partial
+from typing import Final
+
+from billing.months.parts import columns_of, customer, document, money_figure, split
+from billing.reads.months.documents import KINDS, DocumentRow, SalesRow, documents_of, sales_of
+from billing.reads.months.tax_summary import TaxRow, tax_summary
+from ledger.totals.figures import Column, Figure, Rows, Section, count, rows_link
+from ledger.units import currency_unit, plain_unit
+
+SALES, TAXES, ALL = "sales", "taxes", "all"
+PARTS: Final = (("net", "net"), ("tax", "tax"), ("total", "total"))
+TAX_PARTS: Final = PARTS[:2]
+DEFINITIONS: Final = {
+    "invoiced": "By their day of issue, in the customer's zone.",
+    "carried": "What an invoice credits beyond its charges, and leaves to later invoices.",
+    "credited": "By their day of issue.",
+    "voided": "Invoices and their credit notes, on the day of the voiding.",
+}
+
+
+def sections(month: date) -> list[Section]:
+    """Return the sections of sales and taxes; none without a document."""
+    found = sales_of(month)
+    currencies = sorted({row.currency for row in found})
+    if not currencies:
+        return []
+    columns = columns_of(currencies, PARTS)
+    figures = [_sales(month, columns, kind, title, found) for kind, title in KINDS.items()]
+    figures.append(_sales(month, columns, ALL, "Sales", found))
+    figures.append(_number(month, columns, found))
+    taxes = tax_summary(month)
+    tax_columns = columns_of(currencies, TAX_PARTS)
+    return [
+        Section(SALES, "Sales", columns, figures),
+        Section(TAXES, "Taxes, by country and rate", tax_columns, _taxes(month, tax_columns, taxes), first="Country, rate"),
+    ]
+
+
+def _sales(month: date, columns: list[Column], kind: str, title: str, found: list[SalesRow]) -> Figure:
+    sums: Counter[tuple[str, str]] = Counter()
+    for row in found:
+        if kind in (ALL, row.kind):
+            parts = {"net": row.base_minor, "tax": row.tax_minor, "total": row.base_minor + row.tax_minor}
+            sums.update({(row.currency, part): minor for part, minor in parts.items()})
+    return money_figure(
+        month, SALES, kind, title, columns, lambda currency, part: sums[currency, part], is_sum=kind == ALL,
+        definition=DEFINITIONS.get(kind, ""),
+    )  # fmt: skip
+
+
+def _number(month: date, columns: list[Column], found: list[SalesRow]) -> Figure:
+    numbers = {row.currency: row.documents for row in found if row.kind == "invoiced"}
+    return Figure(
+        "invoices",
+        "Number of invoices",
+        [
+            count(numbers.get(currency, 0), "invoices", rows_link(month, SALES, "invoices", column.key))
+            if part == "total"
+            else None
+            for column in columns
+            for currency, part in [split(column.key)]
+        ],
+    )
+
+
+def _taxes(month: date, columns: list[Column], found: list[TaxRow]) -> list[Figure]:
+    several = len({row.seller for row in found}) > 1
+    sums: Counter[tuple[str, str, str]] = Counter()
+    titles: dict[str, str] = {}
+    for row in found:
+        key = _tax_key(row)
+        place = f"{row.seller}: {row.country or 'no country'}" if several else row.country or "no country"
+        titles[key] = f"{place}, {row.rate.normalize():f} % ({row.category})"
+        sums.update({(key, row.currency, "net"): row.base_minor, (key, row.currency, "tax"): row.tax_minor})
+        sums.update({(ALL, row.currency, "net"): row.base_minor, (ALL, row.currency, "tax"): row.tax_minor})
+    titles[ALL] = "All"
+
+    def minor(key: str, currency: str, part: str) -> int:
+        return sums[key, currency, part]
+
+    return [
+        money_figure(month, TAXES, key, title, columns, partial(minor, key), is_sum=key == ALL) for key, title in titles.items()
+    ]
+
+
+def _tax_key(row: TaxRow | DocumentRow) -> str:
+    return f"{row.seller}/{row.country}/{row.rate.normalize():f}/{row.category}"
+
+
+def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
+    """Return the documents of a figure, or the parts of documents at a rate."""
+    currency, part = split(column)
+    if part not in dict({SALES: PARTS, TAXES: TAX_PARTS}.get(section, ())):
+        return None
+    if figure == "invoices":
+        return _invoices(month, currency)
+    found = [row for row in documents_of(month) if row.currency == currency]
+    if section == TAXES:
+        found = [row for row in found if figure in (ALL, _tax_key(row))]
+    else:
+        found = [row for row in found if figure in (ALL, row.kind)]
+    if not found:
+        return None
+    sums: dict[tuple[str, str, int], int] = {}
+    of = {(row.kind, row.document, row.id): row for row in found}
+    for row in found:
+        minor = {"net": row.base_minor, "tax": row.tax_minor, "total": row.total_minor}[part]
+        sums[row.kind, row.document, row.id] = sums.get((row.kind, row.document, row.id), 0) + minor
+    cells = [
+        ([of[key].day, document(of[key].document, of[key].id, of[key].number), customer(of[key].customer), KINDS[key[0]]], minor)
+        for key, minor in sums.items()
+    ]
+    title = f"{KINDS.get(figure, 'Sales' if section == SALES else 'Taxes')}: {dict(PARTS)[part]} in {currency}"
+    return Rows(title, ["Day", "Document", "Customer", "What", currency], cells, currency_unit(currency))
+
+
+def _invoices(month: date, currency: str) -> Rows | None:
+    found = {row.id: row for row in documents_of(month) if row.kind == "invoiced" and row.currency == currency}
+    cells = [([row.day, document(row.document, row.id, row.number), customer(row.customer)], 1) for row in found.values()]
+    if not cells:
+        return None
+    return Rows(f"Invoices issued in {currency}", ["Day", "Document", "Customer", "Number"], cells, plain_unit("invoices"))

@@ -1,0 +1,204 @@
+"""The documents of a month: what each invoiced, credited or took back, by rate and country, and what was unpaid at its end.
+
+A document counts in the month of its issue. Voiding it counts the same amounts again, with the other sign, on the day of the
+voiding: so a month that is over does not change. What an invoice carries into a credit note lowers its amount on the day of that
+invoice, because no later document shows it. Days are those of the customer's zone, as on documents.
+"""
+
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from ledger.database.statements import fetch_rows
+from ledger.totals.months import month_after
+
+KINDS: Final = {
+    "invoiced": "Invoices issued",
+    "carried": "Carried over as credit",
+    "credited": "Credit notes issued",
+    "voided": "Voided",
+}
+"""What a document did in a month, with titles. A voided invoice takes its credit notes with it."""
+
+# Each row is what a document did in a country at a rate.
+TAXED: Final = """
+    WITH invoice AS (
+        SELECT i.id, i.number, i.customer_ref, i.issue_date AS day, i.seller_id, i.currency, i.buyer,
+            'invoiced' AS kind, 1 AS sign
+        FROM billing_invoice AS i
+        WHERE i.issue_date >= %(start)s AND i.issue_date < %(end)s
+        UNION ALL
+        SELECT i.id, i.number, i.customer_ref, (i.voided_at AT TIME ZONE c.time_zone)::date, i.seller_id, i.currency, i.buyer,
+            'voided', -1
+        FROM billing_invoice AS i JOIN billing_customer AS c ON c.id = i.customer_id
+        WHERE i.state = 'void' AND (i.voided_at AT TIME ZONE c.time_zone)::date >= %(start)s
+            AND (i.voided_at AT TIME ZONE c.time_zone)::date < %(end)s
+    ), note AS (
+        SELECT n.id, n.number, i.customer_ref, n.issue_date AS day, n.seller_id, n.currency, i.buyer,
+            'credited' AS kind, -1 AS sign
+        FROM billing_creditnote AS n JOIN billing_invoice AS i ON i.id = n.invoice_id
+        WHERE n.number IS NOT NULL AND n.issue_date >= %(start)s AND n.issue_date < %(end)s
+        UNION ALL
+        SELECT n.id, n.number, i.customer_ref, (n.released_at AT TIME ZONE c.time_zone)::date, n.seller_id, n.currency, i.buyer,
+            'voided', 1
+        FROM billing_creditnote AS n JOIN billing_invoice AS i ON i.id = n.invoice_id
+        JOIN billing_customer AS c ON c.id = i.customer_id
+        WHERE n.number IS NOT NULL AND (n.released_at AT TIME ZONE c.time_zone)::date >= %(start)s
+            AND (n.released_at AT TIME ZONE c.time_zone)::date < %(end)s
+    ), taxed AS (
+        SELECT invoice.*, 'invoice' AS document, tax.category, tax.rate, invoice.sign * tax.base_minor AS base_minor,
+            invoice.sign * tax.amount_minor AS tax_minor
+        FROM invoice JOIN billing_invoicetax AS tax ON tax.invoice_id = invoice.id
+        UNION ALL
+        SELECT invoice.id, invoice.number, invoice.customer_ref, invoice.day, invoice.seller_id, invoice.currency, invoice.buyer,
+            CASE invoice.kind WHEN 'invoiced' THEN 'carried' ELSE invoice.kind END, invoice.sign, 'invoice',
+            line.tax_category, line.tax_rate, -invoice.sign * line.amount_minor,
+            -invoice.sign * (line.rating ->> 'tax_minor')::bigint
+        FROM invoice JOIN billing_line AS line ON line.invoice_id = invoice.id AND line.kind = 'carried'
+        UNION ALL
+        SELECT note.*, 'creditnote', tax.category, tax.rate, note.sign * tax.base_minor, note.sign * tax.amount_minor
+        FROM note JOIN billing_creditnotetax AS tax ON tax.credit_note_id = note.id
+    )
+    SELECT taxed.kind, taxed.document, taxed.id, taxed.number, taxed.customer_ref, taxed.day,
+        coalesce(seller.ref, 'default') AS seller, taxed.currency,
+        coalesce(nullif(taxed.buyer #>> '{address,country}', ''), seller.details ->> 'country', '') AS country,
+        taxed.category, taxed.rate, taxed.base_minor, taxed.tax_minor
+    FROM taxed LEFT JOIN billing_seller AS seller ON seller.id = taxed.seller_id
+"""
+DOCUMENTS: Final = f"{TAXED} ORDER BY taxed.day, taxed.document DESC, taxed.id, taxed.kind, taxed.category, taxed.rate"
+SALES: Final = f"""
+    SELECT kind, currency, count(DISTINCT (document, id)), sum(base_minor)::bigint, sum(tax_minor)::bigint
+    FROM ({TAXED}) AS part GROUP BY 1, 2
+"""
+
+# What was to be paid at the end of the month before or on the day of issue, what was credited and settled since, and what was
+# left. An invoice that was settled before the month is not read.
+RECEIVABLES: Final = """
+    WITH invoice AS (
+        SELECT i.id, i.number, i.customer_ref, i.currency, i.issue_date, i.due_date, i.finalized_at, c.time_zone,
+            i.total_minor - coalesce(paid.amount_minor, 0) AS payable_minor,
+            (least(i.paid_at, i.voided_at, i.uncollectible_at) AT TIME ZONE c.time_zone)::date AS settled_on,
+            CASE least(i.paid_at, i.voided_at, i.uncollectible_at)
+                WHEN i.paid_at THEN 'paid' WHEN i.voided_at THEN 'void' WHEN i.uncollectible_at THEN 'written_off' ELSE ''
+            END AS settled
+        FROM billing_invoice AS i
+        JOIN billing_customer AS c ON c.id = i.customer_id
+        LEFT JOIN billing_creditpayment AS paid ON paid.invoice_id = i.id
+        WHERE i.issue_date < %(end)s AND coalesce(least(i.paid_at, i.voided_at, i.uncollectible_at), 'infinity') >= %(since)s
+    ), part AS (
+        SELECT invoice.*, invoice.issue_date >= %(start)s AS is_new, coalesce(settled_on < %(end)s, false) AS is_settled,
+            coalesce(sum(used.amount_minor) FILTER (WHERE used.recorded_at < invoice.finalized_at), 0) AS at_issue_minor,
+            coalesce(sum(used.amount_minor) FILTER (WHERE used.since < %(start)s AND used.until >= %(start)s), 0) AS before_minor,
+            coalesce(sum(used.amount_minor) FILTER (WHERE used.since < %(end)s AND used.until >= %(end)s), 0) AS now_minor
+        FROM invoice
+        LEFT JOIN LATERAL (
+            SELECT u.amount_minor, u.recorded_at, (u.recorded_at AT TIME ZONE invoice.time_zone)::date AS since,
+                coalesce((u.released_at AT TIME ZONE invoice.time_zone)::date, 'infinity') AS until
+            FROM billing_creditnoteuse AS u
+            WHERE u.invoice_id = invoice.id
+        ) AS used ON true
+        WHERE invoice.settled_on IS NULL OR invoice.settled_on >= %(start)s
+        GROUP BY invoice.id, invoice.number, invoice.customer_ref, invoice.currency, invoice.issue_date, invoice.due_date,
+            invoice.finalized_at, invoice.time_zone, invoice.payable_minor, invoice.settled_on, invoice.settled
+    )
+    SELECT id, number, customer_ref, currency, issue_date, due_date, is_new, CASE WHEN is_settled THEN settled ELSE '' END,
+        (payable_minor - CASE WHEN is_new THEN at_issue_minor ELSE before_minor END)::bigint,
+        (now_minor - CASE WHEN is_new THEN at_issue_minor ELSE before_minor END)::bigint,
+        (payable_minor - now_minor)::bigint
+    FROM part
+    WHERE payable_minor > CASE WHEN is_new THEN at_issue_minor ELSE before_minor END
+    ORDER BY due_date, id
+"""
+
+
+class DocumentRow(NamedTuple):
+    """What a document did in a month, in a country at a rate (percent): net and tax, with its sign.
+
+    Args:
+        kind: one of KINDS.
+        document: invoice or creditnote.
+        country: of the buyer's address, or the seller's if that has none; empty if neither has one.
+    """
+
+    kind: str
+    document: str
+    id: int
+    number: str
+    customer: str
+    day: date
+    seller: str
+    currency: str
+    country: str
+    category: str
+    rate: Decimal
+    base_minor: int
+    tax_minor: int
+
+    @property
+    def total_minor(self) -> int:
+        return self.base_minor + self.tax_minor
+
+
+class SalesRow(NamedTuple):
+    """What the documents of a month did in a currency: one of KINDS, how many, net and tax with their sign."""
+
+    kind: str
+    currency: str
+    documents: int
+    base_minor: int
+    tax_minor: int
+
+
+class Receivable(NamedTuple):
+    """An invoice that was to be paid at the start of a month or was issued in it.
+
+    Args:
+        settled: how it was settled up to the end of the month: paid, void or written_off; empty: it was not.
+        due_minor: what was to be paid at the start of the month, or at its issue.
+        credited_minor: the part of it that credit notes took since then.
+        rest_minor: what is left of it, settled or not.
+    """
+
+    id: int
+    number: str
+    customer: str
+    currency: str
+    issue_date: date
+    due_date: date
+    is_new: bool
+    settled: str
+    due_minor: int
+    credited_minor: int
+    rest_minor: int
+
+    @property
+    def unpaid_minor(self) -> int:
+        """What was not paid at the end of the month."""
+        return 0 if self.settled else self.rest_minor
+
+    def days_late(self, month: date) -> int:
+        """Return by how many days it was late on the last day of the month; 0 and less: it was not."""
+        return (month_after(month) - self.due_date).days - 1
+
+
+def documents_of(month: date) -> list[DocumentRow]:
+    """Return what each document did in a month, the oldest first, by country and rate."""
+    return fetch_rows(DocumentRow, DOCUMENTS, bounds_of(month))
+
+
+def sales_of(month: date) -> list[SalesRow]:
+    """Return the sums of `documents_of` by kind and currency."""
+    return fetch_rows(SalesRow, SALES, bounds_of(month))
+
+
+def receivables_of(month: date) -> list[Receivable]:
+    """Return the invoices that were to be paid in a month, the longest due first."""
+    bounds = bounds_of(month)
+    # An instant before the first day in every zone: what was settled earlier was settled before the month.
+    return fetch_rows(Receivable, RECEIVABLES, {**bounds, "since": bounds["start"] - timedelta(days=1)})
+
+
+def bounds_of(month: date) -> dict[str, date]:
+    """Return the first day of a month and of the next."""
+    start = month.replace(day=1)
+    return {"start": start, "end": month_after(start)}
