@@ -44,11 +44,11 @@ class OneMonth(BillingEndpoint):
         "revenue with its movement and cohorts; by currency or credit type. Once the month is final, the response is the same "
         "every time; what is recorded later counts in an open month.",
         tag=BOOKS, scope=BILLING_READ, parameters=[MONTH_PATH],
-        responses={200: ResponseBody(response_schemas.MonthSerializer, examples.MONTH, "The month.")},
+        responses={200: ResponseBody(response_schemas.FinanceMonthSerializer, examples.MONTH, "The month.")},
         problems=[NO_MONTH],
     )  # fmt: skip
     def get(self, request: HttpRequest, month: str) -> Response:
-        return json_response(response_schemas.MonthSerializer.body(_read(month)))
+        return json_response(response_schemas.FinanceMonthSerializer.body(_read(month)))
 
 
 class MonthPdf(BillingEndpoint):

@@ -541,7 +541,7 @@ def _amount(placed: Placed) -> str:
     return str(placed.amount.value)
 
 
-class FigureSerializer(ResponseSchema):
+class MonthFigureSerializer(ResponseSchema):
     """An amount of a month."""
 
     figure = text(attrgetter("figure.key"), help_text="What it is; a key that does not change.")
@@ -555,15 +555,15 @@ class FigureSerializer(ResponseSchema):
     )
 
 
-class FigureSectionSerializer(ResponseSchema):
+class MonthSectionSerializer(ResponseSchema):
     """Figures that belong together."""
 
     section = text(attrgetter("key"), help_text="A key that does not change.")
     title = text()
-    figures = computed(FigureSerializer(many=True), amounts_of)
+    figures = computed(MonthFigureSerializer(many=True), amounts_of)
 
 
-class MonthSerializer(ResponseSchema):
+class FinanceMonthSerializer(ResponseSchema):
     """A month for finance."""
 
     month = computed(serializers.CharField(), lambda found: f"{found.month:%Y-%m}")
@@ -572,7 +572,7 @@ class MonthSerializer(ResponseSchema):
         lambda found: None if found.is_final else found.as_of,
         null=True, help_text="Until when entries are counted; null for a final month.",
     )  # fmt: skip
-    sections = FigureSectionSerializer(many=True)
+    sections = MonthSectionSerializer(many=True)
 
 
 class DeferredSerializer(ResponseSchema):

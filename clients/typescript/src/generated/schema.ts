@@ -4173,32 +4173,21 @@ export interface components {
              */
             hold: number;
         };
-        /** @description An amount of a month. */
-        Figure: {
-            /** @description What it is; a key that does not change. */
-            figure: string;
-            /** @description The same in words. */
-            title: string;
-            /** @description The currency or credit type, such as `EUR`, `EUR/net`, `credits` or `credits/EUR`. */
-            column: string;
-            /** @description A decimal. Money is in minor units, credits in the smallest unit of their type. */
-            amount: string;
-            /** @description Such as `EUR minor units`, `smallest unit of credits`, `customers` or `percent`. */
-            unit: string;
-        };
-        /** @description Figures that belong together. */
-        FigureSection: {
-            /** @description A key that does not change. */
-            section: string;
-            title: string;
-            figures: components["schemas"]["Figure"][];
-        };
         /** @description The reason for finalising a draft, and a text that it prints. */
         Finalization: {
             /** @description The reason, for later questions. Default: `""`. */
             reason?: string;
             /** @description A text that the invoice prints; empty: the draft keeps its note. Default: `""`. */
             note?: string;
+        };
+        /** @description A month for finance. */
+        FinanceMonth: {
+            month: string;
+            /** @description Nothing that counts in the month can appear any more: it never changes. */
+            is_final: boolean;
+            /** @description Until when entries are counted; null for a final month. */
+            as_of: string | null;
+            sections: components["schemas"]["MonthSection"][];
         };
         /** @description One amount a period, whatever the usage; of a recurring price, for each ordered unit. */
         FlatPrice: {
@@ -5108,14 +5097,25 @@ export interface components {
         };
         /** @enum {string} */
         LotStateEnum: "spendable" | "not_yet_effective" | "expired";
-        /** @description A month for finance. */
-        Month: {
-            month: string;
-            /** @description Nothing that counts in the month can appear any more: it never changes. */
-            is_final: boolean;
-            /** @description Until when entries are counted; null for a final month. */
-            as_of: string | null;
-            sections: components["schemas"]["FigureSection"][];
+        /** @description An amount of a month. */
+        MonthFigure: {
+            /** @description What it is; a key that does not change. */
+            figure: string;
+            /** @description The same in words. */
+            title: string;
+            /** @description The currency or credit type, such as `EUR`, `EUR/net`, `credits` or `credits/EUR`. */
+            column: string;
+            /** @description A decimal. Money is in minor units, credits in the smallest unit of their type. */
+            amount: string;
+            /** @description Such as `EUR minor units`, `smallest unit of credits`, `customers` or `percent`. */
+            unit: string;
+        };
+        /** @description Figures that belong together. */
+        MonthSection: {
+            /** @description A key that does not change. */
+            section: string;
+            title: string;
+            figures: components["schemas"]["MonthFigure"][];
         };
         /** @description Credits that the customer's holder gets each period. */
         NewAllowance: {
@@ -23105,7 +23105,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Month"];
+                    "application/json": components["schemas"]["FinanceMonth"];
                 };
             };
             /** @description The request is not well-formed */

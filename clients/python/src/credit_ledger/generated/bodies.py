@@ -750,22 +750,13 @@ class ExtensionOperation(TypedDict):
     hold: int
 
 
-class Figure(TypedDict):
-    """An amount of a month."""
+class FinanceMonth(TypedDict):
+    """A month for finance."""
 
-    figure: str
-    title: str
-    column: str
-    amount: str
-    unit: str
-
-
-class FigureSection(TypedDict):
-    """Figures that belong together."""
-
-    section: str
-    title: str
-    figures: list[Figure]
+    month: str
+    is_final: bool
+    as_of: str | None
+    sections: list[MonthSection]
 
 
 class FlatPrice(TypedDict):
@@ -1138,13 +1129,22 @@ class LotDecision(TypedDict):
     text: str
 
 
-class Month(TypedDict):
-    """A month for finance."""
+class MonthFigure(TypedDict):
+    """An amount of a month."""
 
-    month: str
-    is_final: bool
-    as_of: str | None
-    sections: list[FigureSection]
+    figure: str
+    title: str
+    column: str
+    amount: str
+    unit: str
+
+
+class MonthSection(TypedDict):
+    """Figures that belong together."""
+
+    section: str
+    title: str
+    figures: list[MonthFigure]
 
 
 class NewAllowance(TypedDict):

@@ -41,6 +41,7 @@ from credit_ledger.generated.bodies import (
     EventCorrection,
     ExpiryEnum,
     Explanation,
+    FinanceMonth,
     FreezeBody,
     GeneratedInvoices,
     GivenCoupon,
@@ -54,7 +55,6 @@ from credit_ledger.generated.bodies import (
     InvoiceTransition,
     LanguageEnum,
     Lot,
-    Month,
     NewAllowance,
     NewCouponKindEnum,
     NewCredits,
@@ -2518,7 +2518,7 @@ def book(month: str) -> Call[Book]:
     )
 
 
-def month(month: str) -> Call[Month]:
+def month(month: str) -> Call[FinanceMonth]:
     """Read a month for finance.
 
     Sales, taxes by country and rate, unpaid invoices with their age, credits, deferred revenue and revenue, recurring revenue
