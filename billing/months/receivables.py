@@ -20,7 +20,10 @@ LINES: Final = {
 }
 HEADINGS: Final = ("Invoice", "Customer", "Issued", "Payable until", "Days overdue at the end")
 ENDS: Final = ("opening", "closing")
-DEFINITIONS: Final = {"issued": "The amount due on the day of issue, after credit notes and prepaid credits."}
+DEFINITIONS: Final = {
+    "issued": "The amount due on the day of issue, after credit notes and prepaid credits.",
+    "paid": "Payments by the day of their recording, less what went back.",
+}
 AGES: Final = {
     "not_due": ("Not due yet", None, 0),
     "days_1_30": ("1 to 30 days overdue", 1, 30),
@@ -65,6 +68,7 @@ def amount_of(row: Receivable, figure: str, month: date) -> int:
         "opening": 0 if row.is_new else row.due_minor,
         "issued": row.due_minor if row.is_new else 0,
         "credited": -row.credited_minor,
+        "paid": -row.paid_minor,
         "closing": row.unpaid_minor,
     }
     return amounts.get(figure, -row.rest_minor if row.settled == figure else 0)

@@ -71,43 +71,53 @@ SALES: Final = f"""
     FROM ({TAXED}) AS part GROUP BY 1, 2
 """
 
-# What was to be paid at the end of the month before or on the day of issue, what was credited and settled since, and what was
-# left. An invoice that was settled before the month is not read.
+# What was to be paid at the end of the month before or on the day of issue, what credit notes and payments took of it since, and
+# how it was settled otherwise. An invoice that was settled before the month is not read; what was paid and is due again is open.
 RECEIVABLES: Final = """
     WITH invoice AS (
         SELECT i.id, i.number, i.customer_ref, i.currency, i.issue_date, i.due_date, i.finalized_at, c.time_zone,
-            i.total_minor - coalesce(paid.amount_minor, 0) AS payable_minor,
-            (least(i.paid_at, i.voided_at, i.uncollectible_at) AT TIME ZONE c.time_zone)::date AS settled_on,
-            CASE least(i.paid_at, i.voided_at, i.uncollectible_at)
-                WHEN i.paid_at THEN 'paid' WHEN i.voided_at THEN 'void' WHEN i.uncollectible_at THEN 'written_off' ELSE ''
+            i.issue_date >= %(start)s AS is_new,
+            i.total_minor + i.rounding_minor - coalesce(credits.amount_minor, 0) AS payable_minor,
+            (least(i.voided_at, i.uncollectible_at) AT TIME ZONE c.time_zone)::date AS settled_on,
+            CASE least(i.voided_at, i.uncollectible_at)
+                WHEN i.voided_at THEN 'void' WHEN i.uncollectible_at THEN 'written_off' ELSE ''
             END AS settled
         FROM billing_invoice AS i
         JOIN billing_customer AS c ON c.id = i.customer_id
-        LEFT JOIN billing_creditpayment AS paid ON paid.invoice_id = i.id
+        LEFT JOIN billing_creditpayment AS credits ON credits.invoice_id = i.id
         WHERE i.issue_date < %(end)s AND coalesce(least(i.paid_at, i.voided_at, i.uncollectible_at), 'infinity') >= %(since)s
-    ), part AS (
-        SELECT invoice.*, invoice.issue_date >= %(start)s AS is_new, coalesce(settled_on < %(end)s, false) AS is_settled,
-            coalesce(sum(used.amount_minor) FILTER (WHERE used.recorded_at < invoice.finalized_at), 0) AS at_issue_minor,
-            coalesce(sum(used.amount_minor) FILTER (WHERE used.since < %(start)s AND used.until >= %(start)s), 0) AS before_minor,
-            coalesce(sum(used.amount_minor) FILTER (WHERE used.since < %(end)s AND used.until >= %(end)s), 0) AS now_minor
+    ), change AS (
+        SELECT invoice.id, 'credited' AS what, used.amount_minor AS minor, used.recorded_at < invoice.finalized_at AS is_at_issue,
+            (used.recorded_at AT TIME ZONE invoice.time_zone)::date AS since,
+            coalesce((used.released_at AT TIME ZONE invoice.time_zone)::date, 'infinity') AS until
+        FROM invoice JOIN billing_creditnoteuse AS used ON used.invoice_id = invoice.id
+        UNION ALL
+        SELECT invoice.id, 'paid', payment.applied_minor, false, (payment.recorded_at AT TIME ZONE invoice.time_zone)::date,
+            'infinity'
+        FROM invoice JOIN billing_invoicepayment AS payment ON payment.invoice_id = invoice.id
+        UNION ALL
+        SELECT invoice.id, 'paid', -back.reopened_minor, false, (back.recorded_at AT TIME ZONE invoice.time_zone)::date,
+            'infinity'
         FROM invoice
-        LEFT JOIN LATERAL (
-            SELECT u.amount_minor, u.recorded_at, (u.recorded_at AT TIME ZONE invoice.time_zone)::date AS since,
-                coalesce((u.released_at AT TIME ZONE invoice.time_zone)::date, 'infinity') AS until
-            FROM billing_creditnoteuse AS u
-            WHERE u.invoice_id = invoice.id
-        ) AS used ON true
-        WHERE invoice.settled_on IS NULL OR invoice.settled_on >= %(start)s
-        GROUP BY invoice.id, invoice.number, invoice.customer_ref, invoice.currency, invoice.issue_date, invoice.due_date,
-            invoice.finalized_at, invoice.time_zone, invoice.payable_minor, invoice.settled_on, invoice.settled
+        JOIN billing_invoicepayment AS payment ON payment.invoice_id = invoice.id
+        JOIN billing_paymentreturn AS back ON back.invoice_payment_id = payment.id
+    ), changed AS (
+        SELECT id, coalesce(sum(minor) FILTER (WHERE is_at_issue), 0) AS at_issue_minor,
+            coalesce(sum(minor) FILTER (WHERE since < %(start)s AND until >= %(start)s), 0) AS before_minor,
+            coalesce(sum(minor) FILTER (WHERE what = 'credited' AND since < %(start)s AND until >= %(start)s), 0) AS noted_before,
+            coalesce(sum(minor) FILTER (WHERE what = 'credited' AND since < %(end)s AND until >= %(end)s), 0) AS noted_minor,
+            coalesce(sum(minor) FILTER (WHERE what = 'paid' AND since >= %(start)s AND since < %(end)s), 0) AS paid_minor
+        FROM change GROUP BY id
     )
-    SELECT id, number, customer_ref, currency, issue_date, due_date, is_new, CASE WHEN is_settled THEN settled ELSE '' END,
-        (payable_minor - CASE WHEN is_new THEN at_issue_minor ELSE before_minor END)::bigint,
-        (now_minor - CASE WHEN is_new THEN at_issue_minor ELSE before_minor END)::bigint,
-        (payable_minor - now_minor)::bigint
-    FROM part
-    WHERE payable_minor > CASE WHEN is_new THEN at_issue_minor ELSE before_minor END
-    ORDER BY due_date, id
+    SELECT i.id, i.number, i.customer_ref, i.currency, i.issue_date, i.due_date, i.is_new,
+        CASE WHEN i.settled_on < %(end)s THEN i.settled ELSE '' END,
+        (i.payable_minor - CASE WHEN i.is_new THEN coalesce(c.at_issue_minor, 0) ELSE coalesce(c.before_minor, 0) END)::bigint,
+        (coalesce(c.noted_minor, 0)
+            - CASE WHEN i.is_new THEN coalesce(c.at_issue_minor, 0) ELSE coalesce(c.noted_before, 0) END)::bigint,
+        coalesce(c.paid_minor, 0)::bigint
+    FROM invoice AS i LEFT JOIN changed AS c USING (id)
+    WHERE i.settled_on IS NULL OR i.settled_on >= %(start)s
+    ORDER BY i.due_date, i.id
 """
 
 
@@ -153,10 +163,9 @@ class Receivable(NamedTuple):
     """An invoice that was to be paid at the start of a month or was issued in it.
 
     Args:
-        settled: how it was settled up to the end of the month: paid, void or written_off; empty: it was not.
+        settled: void or written_off, if it was up to the end of the month; else empty.
         due_minor: what was to be paid at the start of the month, or at its issue.
-        credited_minor: the part of it that credit notes took since then.
-        rest_minor: what is left of it, settled or not.
+        credited_minor, paid_minor: what credit notes and payments took of it since then, less what went back.
     """
 
     id: int
@@ -169,7 +178,12 @@ class Receivable(NamedTuple):
     settled: str
     due_minor: int
     credited_minor: int
-    rest_minor: int
+    paid_minor: int
+
+    @property
+    def rest_minor(self) -> int:
+        """What is left of it, settled or not."""
+        return self.due_minor - self.credited_minor - self.paid_minor
 
     @property
     def unpaid_minor(self) -> int:

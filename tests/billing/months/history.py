@@ -1,14 +1,16 @@
 """Three months of a company that sells credits and subscriptions in two currencies, for the tests of a month's figures."""
 
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import time_machine
 
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
 from billing.documents.sellers import current_seller
-from billing.models import CreditNoteUse, Invoice, Item, ItemVersion, Price, Subscription
+from billing.models import CreditNoteUse, Invoice, InvoicePayment, Item, ItemVersion, Price, Subscription
 from ledger.totals import close_months, count_entries
 from ledger.totals.months import month_after
 from tests.billing.documents.issued import add_seller, invoice_up_to, subscribed
@@ -37,7 +39,8 @@ def sell(when: datetime, amount: str, *, currency: str = "EUR", country: str = "
 
 def settle(invoice: Invoice, kind: str, when: datetime) -> None:
     """Pay, void or give up an invoice at that time."""
-    with time_machine.travel(when, tick=False):
+    create = partial(InvoicePayment.objects.create, recorded_at=when)
+    with time_machine.travel(when, tick=False), patch.object(InvoicePayment.objects, "create", create):
         transition(invoice.pk, kind)
 
 

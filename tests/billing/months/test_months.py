@@ -8,11 +8,14 @@ from decimal import Decimal
 import pytest
 from django.urls import reverse
 
+from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments.returns import record_payment_return
 from billing.months.receivables import amount_of
-from billing.reads.months.documents import Receivable
+from billing.reads.months.documents import Receivable, receivables_of
 from ledger.errors import Invalid
 from ledger.statements.months import month_pdf
 from ledger.totals.figures import Month, amounts_of, month_figures, rows_of
+from tests.billing.documents.issued import add_seller
 from tests.billing.months.history import BEFORE, LAST, NOW, noon, sell, settle, write_months
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.conftest import ledger_clock
@@ -81,7 +84,7 @@ def test_two_months_by_hand(made):
     ],
 )  # fmt: skip
 def test_the_age_of_an_invoice_is_counted_on_the_last_day_of_the_month(month, figure):
-    row = Receivable(1, "INV-1", "C", "EUR", date(2026, 9, 1), date(2026, 10, 31), True, "", 100, 0, 100)
+    row = Receivable(1, "INV-1", "C", "EUR", date(2026, 9, 1), date(2026, 10, 31), True, "", 100, 0, 0)
     ages = ("not_due", "days_1_30", "days_31_60", "days_61_90", "days_91")
     assert [age for age in ages if amount_of(row, age, month)] == [figure]
 
@@ -130,6 +133,17 @@ def test_a_month_that_is_over_has_the_same_bytes_whatever_comes_later(made, at_n
     current = month_figures(NOW)
     assert not current.is_final
     assert column(current, "unpaid", "USD") == {"opening": 35_70, "void": -35_70}
+
+
+def test_what_is_paid_in_parts_and_sent_back_is_unpaid_for_the_rest():
+    add_seller()
+    invoice = sell(noon(LAST, 3), "100.00")
+    paid = record_payment(invoice=invoice.pk, payment="p1", amount_minor=119_00)
+    record_payment_return(invoice_payment=paid.pk, kind="dispute", payment="d1", amount_minor=20_00)
+    [row] = receivables_of(NOW)
+    assert (row.due_minor, row.paid_minor, row.unpaid_minor) == (119_00, 99_00, 20_00)
+    [before] = receivables_of(LAST)
+    assert (before.is_new, before.unpaid_minor) == (True, 119_00)
 
 
 # The page --------------------------------------------------------------------------------------------
