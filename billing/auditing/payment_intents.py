@@ -1,4 +1,4 @@
-"""The laws of payment intents: what succeeded has its purchase, what did not has none, and nothing open is forgotten."""
+"""The laws of payment intents: what succeeded, and nothing else, made its purchase or payment, and nothing open is forgotten."""
 
 from typing import Final
 
@@ -15,12 +15,17 @@ PROVIDER_LAWS: Final = {
         FROM billing_paymentintent AS i JOIN billing_purchase AS p ON p.provider = i.provider AND p.payment = i.payment
         WHERE i.state <> 'succeeded' AND i.payment <> ''
     """,
-    "payment that succeeded without its transition": """
+    "payment that succeeded without the payment of its invoice": """
         SELECT format('payment intent %s of invoice %s', i.id, i.invoice_id) FROM billing_paymentintent AS i
-        WHERE i.state = 'succeeded' AND i.invoice_id IS NOT NULL AND NOT i.is_unapplied AND NOT EXISTS (
-            SELECT FROM billing_transition AS t
-            WHERE t.invoice_id = i.invoice_id AND t.kind = 'pay' AND t.actor = 'provider:' || i.provider
-                AND t.reason = 'Payment ' || i.payment)
+        WHERE i.state = 'succeeded' AND i.invoice_id IS NOT NULL AND NOT EXISTS (
+            SELECT FROM billing_invoicepayment AS p
+            WHERE p.provider = i.provider AND p.payment = i.payment AND p.invoice_id = i.invoice_id
+                AND (p.amount_minor, p.currency) = (i.amount_minor, i.currency))
+    """,
+    "payment of an invoice by a payment that did not succeed": """
+        SELECT format('payment intent %s: payment %s', i.id, p.id)
+        FROM billing_paymentintent AS i JOIN billing_invoicepayment AS p ON p.provider = i.provider AND p.payment = i.payment
+        WHERE i.state <> 'succeeded' AND i.payment <> ''
     """,
     "open payment that nobody asks about": """
         SELECT format('payment intent %s', id) FROM billing_paymentintent

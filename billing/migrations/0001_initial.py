@@ -817,7 +817,6 @@ class Migration(migrations.Migration):
                     ('url', models.CharField(blank=True, db_comment='where the customer pays or confirms', default='', max_length=2000)),
                     ('error', models.CharField(blank=True, default='', max_length=500)),
                     ('is_canceled', models.BooleanField(db_comment='the provider is asked to give it up', default=False)),
-                    ('is_unapplied', models.BooleanField(db_comment='the money is in, and the invoice did not need it', default=False)),
                     ('returned_minor', models.BigIntegerField(default=0)),
                     ('settled_at', models.DateTimeField(null=True)),
                     ('due_at', models.DateTimeField(db_comment='when the provider is asked next; null: nothing is open', null=True)),

@@ -882,7 +882,7 @@ CALL ledger_have_registered('billing_price', '{id}');
 CALL ledger_have_registered('billing_coupon', '{id}');
 CALL ledger_have_registered('billing_pack', '{id}');
 CALL ledger_have_registered('billing_paymentintent', '{id}',
-    '{state,checkout,payment,url,error,is_canceled,is_unapplied,returned_minor,settled_at,due_at,asked_at,tries}');
+    '{state,checkout,payment,url,error,is_canceled,returned_minor,settled_at,due_at,asked_at,tries}');
 CALL ledger_have_registered('billing_providerrefund', '{id}', '{state,refund,error,due_at,asked_at,tries}');
 CALL ledger_have_registered('billing_providerevent', '{id}', '{handled_at,intent_id,due_at,asked_at,tries,error}');
 CALL ledger_have_registered('billing_providercustomer', '{id}');

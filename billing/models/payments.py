@@ -171,7 +171,7 @@ class PaymentIntent(models.Model):
     """Money that a provider is asked for, for a pack or an invoice. Recorded before the provider is asked."""
 
     CHANGES = (
-        "state", "checkout", "payment", "url", "error", "is_canceled", "is_unapplied", "returned_minor", "settled_at", "due_at",
+        "state", "checkout", "payment", "url", "error", "is_canceled", "returned_minor", "settled_at", "due_at",
         "asked_at", "tries",
     )  # fmt: skip
     """The columns that change; the others are what was asked for."""
@@ -199,7 +199,6 @@ class PaymentIntent(models.Model):
     url = models.CharField(max_length=2000, blank=True, default="", db_comment="where the customer pays or confirms")
     error = models.CharField(max_length=500, blank=True, default="")
     is_canceled = models.BooleanField(default=False, db_comment="the provider is asked to give it up")
-    is_unapplied = models.BooleanField(default=False, db_comment="the money is in, and the invoice did not need it")
     returned_minor = models.BigIntegerField(default=0)
     settled_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True, db_comment="when the provider is asked next; null: nothing is open")

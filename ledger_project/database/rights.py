@@ -90,7 +90,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_paymentintent": (
         *APPEND,
         columns(
-            "state", "checkout", "payment", "url", "error", "is_canceled", "is_unapplied", "returned_minor", "settled_at",
+            "state", "checkout", "payment", "url", "error", "is_canceled", "returned_minor", "settled_at",
             "due_at", "asked_at", "tries",
         ),
     ),

@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from billing.admin.cells import customer_link, money, money_column, money_text
 from billing.admin.payments import intent_forms
-from billing.models import Customer, Invoice, Pack, PaymentIntent, ProviderEvent, Purchase
+from billing.models import Customer, Invoice, InvoicePayment, Pack, PaymentIntent, ProviderEvent, Purchase
 from billing.payments.collecting import reads
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.reads import IntentRow
@@ -136,12 +136,13 @@ def _sentences(found: IntentRow) -> list[Any]:
         sentences.append("It is to be given up.")
     if row.error:
         sentences.append(f"The last answer: {row.error}")
-    if row.is_unapplied:
-        sentences.append("The invoice did not need the money when it came: refund it.")
     if row.returned_minor:
         sentences.append(f"{money_text(row.returned_minor, row.currency)} went back.")
     if found.purchase:
         sentences.append(format_html("It made {}.", row_link(Purchase, found.purchase, f"purchase {found.purchase}")))
+    if found.invoice_payment:
+        linked = row_link(InvoicePayment, found.invoice_payment, f"payment {found.invoice_payment}")
+        sentences.append(format_html("It made {}.", linked))
     return sentences
 
 

@@ -69,10 +69,7 @@ class PaymentIntentSerializer(ResponseSchema):
     checkout = text(lambda source: source.row.checkout or None, null=True, help_text="The provider's id of the checkout.")
     payment = text(lambda source: source.row.payment or None, null=True, help_text="The provider's id of the payment.")
     purchase = whole(null=True, help_text="The purchase that it made.")
-    unapplied = computed(
-        serializers.BooleanField(help_text="The money is in, and the invoice did not need it: refund it."),
-        attrgetter("row.is_unapplied"),
-    )
+    invoice_payment = whole(null=True, help_text="The payment of the invoice that it made.")
     returned_minor = minor(attrgetter("row.returned_minor"), help_text="Refunded or disputed, in minor units.")
     refunds = computed(ProviderRefundSerializer(many=True), attrgetter("refunds"))
     error = text(lambda source: source.row.error or None, null=True)
@@ -116,7 +113,7 @@ PROVIDER_REFUND: dict[str, Any] = {
 PAYMENT_INTENT: dict[str, Any] = {
     "id": 1, "state": "requested", "provider": "stripe", "pack": "starter", "version": 1, "holder_id": "customer-42",
     "invoice": None, "customer": None, "currency": "EUR", "amount_minor": 2000, "method": None, "url": None, "checkout": None,
-    "payment": None, "purchase": None, "unapplied": False, "returned_minor": 0, "refunds": [], "error": None,
+    "payment": None, "purchase": None, "invoice_payment": None, "returned_minor": 0, "refunds": [], "error": None,
     "next_try_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
     "recorded_at": "2026-01-14T09:30:00.123456Z",
 }  # fmt: skip

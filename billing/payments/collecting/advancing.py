@@ -18,9 +18,20 @@ from django.db import Error, transaction
 from django.db.models import F
 from django.utils import timezone
 
-from billing.documents import transitions
-from billing.errors import AlreadyExists, ProviderRefused, ReturnExceedsPurchase
-from billing.models import Customer, Invoice, Pack, PaymentIntent, ProviderCustomer, ProviderRefund, Purchase, PurchaseReturn
+from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments.returns import record_payment_return
+from billing.errors import AlreadyExists, ProviderRefused, ReturnExceedsPayment, ReturnExceedsPurchase
+from billing.models import (
+    Customer,
+    Invoice,
+    InvoicePayment,
+    Pack,
+    PaymentIntent,
+    ProviderCustomer,
+    ProviderRefund,
+    Purchase,
+    PurchaseReturn,
+)
 from billing.models.payments import OPEN_INTENT
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import (
@@ -35,7 +46,7 @@ from billing.payments.providers.interface import (
     Provider,
 )
 from billing.payments.purchases.recording import record_purchase, record_return
-from ledger.database.lock_names import PAYMENT_INTENT
+from ledger.database.lock_names import PAYMENT_INTENT, PURCHASE_PAYMENT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import LedgerError, Misuse
 
@@ -157,15 +168,28 @@ def apply(intent_id: int, found: Found) -> None:
     """
     with locked_transaction(PAYMENT_INTENT(str(intent_id))):
         intent = PaymentIntent.objects.get(pk=intent_id)
-        intent.checkout, intent.payment = found.checkout or intent.checkout, found.payment or intent.payment
-        if intent.state != SUCCEEDED:
-            intent.state, intent.url, intent.error = found.state, found.url, found.error[:500]
-            if found.state == SUCCEEDED:
-                _collect(intent, found)
-        if intent.state == SUCCEEDED:
-            _apply_money_back(intent, found)
-        intent.due_at = _due_at(intent) if intent.state in OPEN_INTENT else None
-        intent.save(update_fields=[name for name in PaymentIntent.CHANGES if name not in ("asked_at", "tries", "is_canceled")])
+        _lock_payments(intent, found)
+        _apply(intent, found)
+
+
+def _lock_payments(intent: PaymentIntent, found: Found) -> None:
+    """Take the locks of all payments that may be recorded for an invoice: they come before that of the invoice's payments."""
+    names = [found.payment or intent.payment, *(dispute.id for dispute in found.disputes if dispute.is_won)]
+    if intent.invoice_id is not None and all(names):
+        with locked_transaction(*(PURCHASE_PAYMENT(intent.provider, name) for name in names)):
+            return  # they are held until the transaction ends
+
+
+def _apply(intent: PaymentIntent, found: Found) -> None:
+    intent.checkout, intent.payment = found.checkout or intent.checkout, found.payment or intent.payment
+    if intent.state != SUCCEEDED:
+        intent.state, intent.url, intent.error = found.state, found.url, found.error[:500]
+        if found.state == SUCCEEDED:
+            _collect(intent, found)
+    if intent.state == SUCCEEDED:
+        _apply_money_back(intent, found)
+    intent.due_at = _due_at(intent) if intent.state in OPEN_INTENT else None
+    intent.save(update_fields=[name for name in PaymentIntent.CHANGES if name not in ("asked_at", "tries", "is_canceled")])
 
 
 def _due_at(row: Any) -> Any:
@@ -199,12 +223,20 @@ def _collect(intent: PaymentIntent, found: Found) -> None:
             actor=intent.actor,
         )
         return
-    invoice = Invoice.objects.get(pk=intent.invoice_id)
-    if invoice.state in (Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE) and invoice.amount_due_minor == intent.amount_minor:
-        actor, reason = f"provider:{intent.provider}", f"Payment {intent.payment}"
-        transitions.apply_in(invoice_id=invoice.pk, kind="pay", actor=actor, reason=reason)
-    else:
-        intent.is_unapplied = True
+    _pay_invoice(intent, intent.payment, intent.amount_minor)
+
+
+def _pay_invoice(intent: PaymentIntent, payment: str, amount_minor: int) -> None:
+    """Record money for the intent's invoice, once; what the invoice does not need is a deposit of the customer."""
+    record_payment(
+        invoice=intent.invoice_id,
+        provider=intent.provider,
+        payment=payment,
+        amount_minor=amount_minor,
+        currency=intent.currency,
+        reference=intent.reference,
+        actor=intent.actor,
+    )
 
 
 # Money that goes back --------------------------------------------------------------------------------
@@ -237,22 +269,21 @@ def purchase_of(intent: PaymentIntent) -> Purchase | None:
 
 
 def _return(intent: PaymentIntent, kind: str, back: MoneyBack, reason: str = "") -> None:
-    """Record it for the purchase that the intent made, once."""
-    purchase = purchase_of(intent)
-    if purchase is None:
-        return
-    amount = None if kind == Kind.REINSTATED else back.amount_minor
+    """Record it for the purchase or the payment of the invoice that the intent made, once."""
+    fields: dict[str, Any] = {"kind": kind, "payment": back.id, "reason": reason, "actor": f"provider:{intent.provider}"}
     try:
         with transaction.atomic():
-            record_return(
-                purchase=purchase.pk,
-                kind=kind,
-                payment=back.id,
-                amount_minor=amount,
-                reason=reason,
-                actor=f"provider:{intent.provider}",
-            )
-    except (ReturnExceedsPurchase, AlreadyExists) as error:
+            if intent.invoice_id is None:
+                amount = None if kind == Kind.REINSTATED else back.amount_minor
+                purchase = Purchase.objects.get(provider=intent.provider, payment=intent.payment)
+                record_return(purchase=purchase.pk, amount_minor=amount, **fields)
+            elif kind == Kind.REINSTATED:
+                # A dispute that was won is a new payment of the invoice, named by the dispute.
+                _pay_invoice(intent, back.id, back.amount_minor)
+            else:
+                paid = InvoicePayment.objects.get(provider=intent.provider, payment=intent.payment)
+                record_payment_return(invoice_payment=paid.pk, amount_minor=back.amount_minor, **fields)
+    except (ReturnExceedsPurchase, ReturnExceedsPayment, AlreadyExists) as error:
         intent.error = f"{kind} {back.id} of {back.amount_minor}: {error.title}"[:500]
 
 

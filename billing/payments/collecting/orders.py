@@ -156,12 +156,12 @@ def _of_pack(request: NewPaymentIntent) -> dict[str, object]:
 def _of_invoice(request: NewPaymentIntent) -> dict[str, object]:
     assert request.invoice is not None
     invoice = first_of(Invoice.objects.filter(pk=request.invoice), "invoice", request.invoice)
-    if invoice.state != Invoice.State.OPEN or not invoice.amount_due_minor:
+    if invoice.state != Invoice.State.OPEN or not invoice.amount_remaining_minor:
         raise NotPayable(invoice=invoice.pk, state=invoice.state)
     _ensure_not_erased(Customer.objects.get(pk=invoice.customer_id), request, "/invoice")
     return {
         "invoice_id": invoice.pk, "customer_id": invoice.customer_id, "currency": invoice.currency,
-        "amount_minor": invoice.amount_due_minor,
+        "amount_minor": invoice.amount_remaining_minor,
     }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from billing.models import Customer, Pack, PaymentIntent, ProviderRefund, Purchase
+from billing.models import Customer, InvoicePayment, Pack, PaymentIntent, ProviderRefund, Purchase
 from billing.models.columns import first_of
 from billing.reads.pages import page
 
@@ -17,6 +17,7 @@ class IntentRow:
     pack_row: Pack | None
     customer: str | None
     purchase: int | None
+    invoice_payment: int | None
     refunds: Sequence[ProviderRefund]
 
     @property
@@ -78,6 +79,8 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
     )
     made = Purchase.objects.filter(payment__in={row.payment for row in rows if row.payment})
     purchases = {(provider, payment): pk for pk, provider, payment in made.values_list("pk", "provider", "payment")}
+    paid = InvoicePayment.objects.filter(payment__in={row.payment for row in rows if row.payment})
+    payments = {(provider, payment): pk for pk, provider, payment in paid.values_list("pk", "provider", "payment")}
     refunds: dict[int, list[ProviderRefund]] = {}
     for refund in ProviderRefund.objects.filter(intent_id__in=[row.pk for row in rows]).order_by("pk"):
         refunds.setdefault(refund.intent_id, []).append(refund)
@@ -87,6 +90,7 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
             packs.get(row.pack_id),
             customers.get(row.customer_id),
             purchases.get((row.provider, row.payment)),
+            payments.get((row.provider, row.payment)),
             refunds.get(row.pk, ()),
         )
         for row in rows

@@ -9,9 +9,9 @@ import pytest
 from django.utils import timezone
 
 from billing import auditing
-from billing.documents import transitions
+from billing.documents.invoice_payments.recording import record_payment
 from billing.errors import EventRejected, InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
-from billing.models import Invoice, PaymentIntent, ProviderEvent, ProviderRefund, Purchase, PurchaseReturn
+from billing.models import Invoice, InvoicePayment, PaymentIntent, ProviderEvent, ProviderRefund, Purchase, PurchaseReturn
 from billing.orders.erasure import erase_customer
 from billing.payments.collecting.advancing import advance, refresh, send_refund
 from billing.payments.collecting.due import advance_due
@@ -256,24 +256,42 @@ def test_an_invoice_is_paid_by_its_intent_once_and_asked_for_once_at_a_time(stri
     stripe.pay(made.checkout)
     assert again(made).state == "succeeded"
     invoice.refresh_from_db()
-    assert (invoice.state, made.is_unapplied) == ("paid", False)
+    assert (invoice.state, InvoicePayment.objects.get().payment) == ("paid", made.payment)
     with pytest.raises(NotPayable):
         order_payment(invoice=invoice.pk, method=OK)
     assert PaymentIntent.objects.count() == 1
     assert auditing.check() == []
 
 
-def test_an_invoice_that_was_paid_otherwise_leaves_the_money_unapplied_to_be_refunded(stripe: StripeDouble) -> None:
+def test_what_an_invoice_does_not_need_any_more_is_a_deposit_of_the_customer(stripe: StripeDouble) -> None:
     invoice = open_invoice()
     made = order_payment(invoice=invoice.pk, method=OK)
-    transitions.apply_in(invoice_id=invoice.pk, kind="pay", actor="admin:mara")
-    advance(made.pk)
-    made.refresh_from_db()
-    assert (made.state, made.is_unapplied, stripe.taken.total()) == ("succeeded", True, 1)
-    refund = refund_intent(intent=made.pk)
+    record_payment(invoice=invoice.pk, payment="transfer 7", amount_minor=1000)
+    assert again(made).state == "succeeded"
+    invoice.refresh_from_db()
+    paid = InvoicePayment.objects.get(provider="stripe")
+    assert (invoice.state, paid.amount_minor, paid.applied_minor) == ("paid", 2388, 1388)
+    assert auditing.check() == []
+
+
+def test_refunds_and_disputes_of_an_invoice_let_it_be_due_again(stripe: StripeDouble) -> None:
+    invoice = open_invoice()
+    made = again(order_payment(invoice=invoice.pk, method=OK))
+    refund = refund_intent(intent=made.pk, amount_minor=388)
     send_refund(refund.pk)
-    made.refresh_from_db()
-    assert made.returned_minor == made.amount_minor == invoice.amount_due_minor
+    dispute = stripe.dispute(made.payment, 2000)
+    for _ in range(2):
+        event(stripe, "charge.dispute.created", dispute)
+    invoice.refresh_from_db()
+    assert (invoice.state, invoice.amount_remaining_minor, again(made).returned_minor) == ("open", 2388, 2388)
+    stripe.rows[dispute]["status"] = "won"
+    for _ in range(2):
+        event(stripe, "charge.dispute.closed", dispute)
+    invoice.refresh_from_db()
+    assert (invoice.state, invoice.amount_remaining_minor, again(made).returned_minor) == ("open", 388, 388)
+    assert InvoicePayment.objects.count() == 2
+    with pytest.raises(RefundExceedsIntent):
+        refund_intent(intent=made.pk, amount_minor=2001)
     assert auditing.check() == []
 
 

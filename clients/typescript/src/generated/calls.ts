@@ -174,6 +174,16 @@ export const CALLS = {
   createPlan: {"id": "createPlan", "method": "POST", "path": "/v1/plans", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a plan. */
   plan: {"id": "readPlan", "method": "GET", "path": "/v1/plans/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List the moves to versions of a plan. */
+  planMoves: {"id": "listPlanMoves", "method": "GET", "path": "/v1/plans/{ref}/moves", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Move subscriptions to the newest version of a plan. */
+  moveSubscriptions: {"id": "moveSubscriptions", "method": "POST", "path": "/v1/plans/{ref}/moves", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Preview a move to the newest version of a plan. */
+  previewPlanMove: {"id": "previewPlanMove", "method": "POST", "path": "/v1/plans/{ref}/moves/preview", "query": ["after", "limit"], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
+  /** Read a plan move. */
+  planMove: {"id": "readPlanMove", "method": "GET", "path": "/v1/plan-moves/{move_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List the subscriptions of a plan move. */
+  movedSubscriptions: {"id": "listMovedSubscriptions", "method": "GET", "path": "/v1/plan-moves/{move_id}/subscriptions", "query": ["limit", "cursor", "outcome"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Rate usage. */
   rateUsage: {"id": "rate", "method": "POST", "path": "/v1/ratings", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Read the taxes of a month. */

@@ -1559,6 +1559,100 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plans/{ref}/moves": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the moves to versions of a plan
+         * @description Newest first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listPlanMoves"];
+        put?: never;
+        /**
+         * Move subscriptions to the newest version of a plan
+         * @description Orders the move and returns at once; workers then write an ordinary amendment for each subscription that is on an earlier version at that time, once. Planned amendments to an earlier version are moved too.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["moveSubscriptions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plans/{ref}/moves/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview a move to the newest version of a plan
+         * @description What the move would change a month, per subscription and in sum (`sums` and `left_out` are null for more than 10,000 subscriptions), and who stays. Nothing is written, so the call needs no Idempotency-Key.
+         *
+         *     Scope: `billing:read`.
+         */
+        post: operations["previewPlanMove"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan-moves/{move_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a plan move
+         * @description The move and how far it is.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readPlanMove"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan-moves/{move_id}/subscriptions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the subscriptions of a plan move
+         * @description Those that it has looked at, the newest first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listMovedSubscriptions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/ratings": {
         parameters: {
             query?: never;
@@ -3671,6 +3765,8 @@ export interface components {
             reason: string;
             reference: string;
             actor: string;
+            /** @description The invoice that gave unused time back; null by request. */
+            invoice: number | null;
             recorded_at: string;
             taken_from: components["schemas"]["RefundedCredit"][];
         };
@@ -4905,6 +5001,8 @@ export interface components {
             amount_paid_minor: number;
             /** @description What is still to be paid; 0 on a void invoice. */
             amount_remaining_minor: number;
+            /** @description What is paid out of this invoice's credits, because the subscription ended with a refund. */
+            refunded_minor: number;
             lines: components["schemas"]["InvoiceLine"][];
             discounts: components["schemas"]["InvoiceDiscount"][];
             taxes: components["schemas"]["InvoiceTax"][];
@@ -5117,6 +5215,81 @@ export interface components {
             title: string;
             figures: components["schemas"]["MonthFigure"][];
         };
+        /** @description What would change for a subscription. */
+        MovePreview: {
+            subscription: string;
+            customer: string;
+            from_version: number;
+            takes_effect_at: string;
+            currency_before: string;
+            /** @description What its recurring prices cost a month so far, in minor units. */
+            before_minor: number;
+            currency: string;
+            /** @description What they cost a month then, in minor units. */
+            after_minor: number;
+            /** @description What else concerns it: `trial`, `paused`, `negotiated-prices`, `pending-amendments`, `coupons`. */
+            notes: string[];
+        };
+        /** @description The sums of all moved subscriptions in a currency, a month. */
+        MoveSum: {
+            currency: string;
+            subscriptions: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            before_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            after_minor: number;
+            /**
+             * Format: int64
+             * @description In minor units.
+             */
+            difference_minor: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
+        /** @description What became of a subscription. */
+        MovedSubscription: {
+            subscription: string;
+            outcome: string;
+            /** @description The sequences of its amendments. */
+            amendments: number[];
+            recorded_at: string;
+        };
+        /** @description A page of a list. */
+        MovedSubscriptionPage: {
+            results: components["schemas"]["MovedSubscription"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
+        /** @description What a plan move would change, per subscription and in sum. */
+        MovesPreview: {
+            plan: string;
+            version: number;
+            from_versions: number[];
+            effective_at: string;
+            sums: components["schemas"]["MoveSum"][] | null;
+            left_out: {
+                [key: string]: number;
+            } | null;
+            subscriptions: components["schemas"]["MovePreview"][];
+            /** @description The `after` of the next page. */
+            next: string | null;
+        };
         /** @description Credits that the customer's holder gets each period. */
         NewAllowance: {
             /** @description What is granted. Default: `"credits"`. */
@@ -5169,7 +5342,7 @@ export interface components {
              * @description Invoice this number of days later than due; null: as the customer.
              */
             hold_days?: number | null;
-            /** @description With `ends_at`: whether the end gives back what is charged in advance for the time after it; it does by default. */
+            /** @description With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is paid out as far as it was paid in money, or stays charged. */
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
@@ -5545,6 +5718,20 @@ export interface components {
              * @description Former name of `ref`; answered until 1.0.
              */
             code?: string;
+        };
+        /** @description Subscriptions that change to the newest version of their plan. */
+        NewPlanMove: {
+            /**
+             * Format: date-time
+             * @description When the new version takes effect, in the past or the future.
+             */
+            effective_at: string;
+            /** @description Only subscriptions on these versions; by default all earlier ones. */
+            versions?: number[] | null;
+            /** @description Only these subscriptions; by default all. */
+            subscriptions?: string[] | null;
+            /** @description The reason, for later questions. Default: `""`. */
+            reason?: string;
         };
         /** @description What is not ordered yet: at least one of subscription, amendment and coupon. */
         NewPreview: {
@@ -6075,8 +6262,8 @@ export interface components {
             payment: string | null;
             /** @description The purchase that it made. */
             purchase: number | null;
-            /** @description The money is in, and the invoice did not need it: refund it. */
-            unapplied: boolean;
+            /** @description The payment of the invoice that it made. */
+            invoice_payment: number | null;
             /** @description Refunded or disputed, in minor units. */
             returned_minor: number;
             refunds: components["schemas"]["ProviderRefund"][];
@@ -6283,6 +6470,41 @@ export interface components {
             maximum: string | null;
             allowance: components["schemas"]["Allowance"] | null;
         };
+        /** @description Subscriptions that change to a version of their plan, and how far that is. */
+        PlanMove: {
+            id: number;
+            plan: string;
+            version: number;
+            from_versions: number[];
+            effective_at: string;
+            reason: string;
+            actor: string;
+            recorded_at: string;
+            /** @description `open` while workers have subscriptions left to look at. */
+            state: string;
+            /** @description How many subscriptions were moved so far. */
+            moved: number;
+            /** @description How many stay, by the reason: `ended`, `already-there`, `another-plan` (at that time). */
+            left_out: {
+                [key: string]: number;
+            };
+            /** @description Why the last try of a subscription failed; workers try it again. */
+            error: string;
+        };
+        /** @description A page of a list. */
+        PlanMovePage: {
+            results: components["schemas"]["PlanMove"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @description A page of a list. */
         PlanPage: {
             results: components["schemas"]["Plan"][];
@@ -6340,7 +6562,7 @@ export interface components {
              * @description Invoice this number of days later than due; null: as the customer.
              */
             hold_days?: number | null;
-            /** @description With `ends_at`: whether the end gives back what is charged in advance for the time after it; it does by default. */
+            /** @description With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is paid out as far as it was paid in money, or stays charged. */
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
@@ -7442,7 +7664,8 @@ export interface components {
              * @description Former name of `trial_ends_at`; there until 1.0.
              */
             trial_end: string | null;
-            hold_days: number | null;
+            /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
+            hold_days: number;
         };
         /** @description A subscription in its current state, with its parts. */
         SubscriptionDetail: {
@@ -7722,7 +7945,7 @@ export interface components {
             package_size?: string | number;
         };
         /** @enum {string} */
-        UnusedTimeEnum: "credit" | "skip";
+        UnusedTimeEnum: "credit" | "refund" | "skip";
         /** @description A grant that comes. */
         UpcomingGrant: {
             /**
@@ -10491,6 +10714,16 @@ export interface components {
         CreatePlanProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ReadPlanProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListPlanMovesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        MoveSubscriptionsProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        PreviewPlanMoveProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadPlanMoveProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListMovedSubscriptionsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         RateProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
@@ -22419,6 +22652,602 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ReadPlanProblem"];
+                };
+            };
+        };
+    };
+    listPlanMoves: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanMovePage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListPlanMovesProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListPlanMovesProblem"];
+                };
+            };
+        };
+    };
+    moveSubscriptions: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPlanMove"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanMove"];
+                };
+            };
+            /** @description The move, which workers carry out. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanMove"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["MoveSubscriptionsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["MoveSubscriptionsProblem"];
+                };
+            };
+        };
+    };
+    previewPlanMove: {
+        parameters: {
+            query?: {
+                /** @description The subscription after which the page begins: `next` of an earlier response. */
+                after?: string;
+                /** @description How many subscriptions. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPlanMove"];
+            };
+        };
+        responses: {
+            /** @description What would change. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MovesPreview"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PreviewPlanMoveProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["PreviewPlanMoveProblem"];
+                };
+            };
+        };
+    };
+    readPlanMove: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the plan move. */
+                move_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The move. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanMove"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadPlanMoveProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadPlanMoveProblem"];
+                };
+            };
+        };
+    };
+    listMovedSubscriptions: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only with this outcome. */
+                outcome?: "moved" | "ended" | "already-there" | "another-plan";
+            };
+            header?: never;
+            path: {
+                /** @description The id of the plan move. */
+                move_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MovedSubscriptionPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListMovedSubscriptionsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListMovedSubscriptionsProblem"];
                 };
             };
         };

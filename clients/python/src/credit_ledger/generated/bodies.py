@@ -107,7 +107,7 @@ TypesEnum: TypeAlias = Literal[
     "subscription.resumed",
 ]
 UnitEnum: TypeAlias = Literal["day", "week", "month", "quarter", "half_year", "year"]
-UnusedTimeEnum: TypeAlias = Literal["credit", "skip"]
+UnusedTimeEnum: TypeAlias = Literal["credit", "refund", "skip"]
 VatStatusEnum: TypeAlias = Literal["taxable", "reverse_charge", "exempt"]
 WebhookBodyStateEnum: TypeAlias = Literal["enabled", "disabled", "removed"]
 WindowEnum: TypeAlias = Literal["rolling", "day", "week", "month"]
@@ -533,6 +533,7 @@ class CreditRefund(TypedDict):
     reason: str
     reference: str
     actor: str
+    invoice: int | None
     recorded_at: str
     taken_from: list[RefundedCredit]
 
@@ -1025,6 +1026,7 @@ class Invoice(TypedDict):
     amount_due_minor: int
     amount_paid_minor: int
     amount_remaining_minor: int
+    refunded_minor: int
     lines: list[InvoiceLine]
     discounts: list[InvoiceDiscount]
     taxes: list[InvoiceTax]
@@ -1145,6 +1147,53 @@ class MonthSection(TypedDict):
     section: str
     title: str
     figures: list[MonthFigure]
+
+
+class MovePreview(TypedDict):
+    """What would change for a subscription."""
+
+    subscription: str
+    customer: str
+    from_version: int
+    takes_effect_at: str
+    currency_before: str
+    before_minor: int
+    currency: str
+    after_minor: int
+    notes: list[str]
+
+
+class MoveSum(TypedDict):
+    """The sums of all moved subscriptions in a currency, a month."""
+
+    currency: str
+    subscriptions: int
+    before_minor: int
+    after_minor: int
+    difference_minor: int
+    exact_integers: NotRequired[dict[str, str]]
+
+
+class MovedSubscription(TypedDict):
+    """What became of a subscription."""
+
+    subscription: str
+    outcome: str
+    amendments: list[int]
+    recorded_at: str
+
+
+class MovesPreview(TypedDict):
+    """What a plan move would change, per subscription and in sum."""
+
+    plan: str
+    version: int
+    from_versions: list[int]
+    effective_at: str
+    sums: list[MoveSum] | None
+    left_out: dict[str, int] | None
+    subscriptions: list[MovePreview]
+    next: str | None
 
 
 class NewAllowance(TypedDict):
@@ -1332,7 +1381,7 @@ class PaymentIntent(TypedDict):
     checkout: str | None
     payment: str | None
     purchase: int | None
-    unapplied: bool
+    invoice_payment: int | None
     returned_minor: int
     refunds: list[ProviderRefund]
     error: str | None
@@ -1445,6 +1494,23 @@ class Plan(TypedDict):
     minimum: str | None
     maximum: str | None
     allowance: Allowance | None
+
+
+class PlanMove(TypedDict):
+    """Subscriptions that change to a version of their plan, and how far that is."""
+
+    id: int
+    plan: str
+    version: int
+    from_versions: list[int]
+    effective_at: str
+    reason: str
+    actor: str
+    recorded_at: str
+    state: str
+    moved: int
+    left_out: dict[str, int]
+    error: str
 
 
 class Preview(TypedDict):
@@ -1884,7 +1950,7 @@ class Subscription(TypedDict):
     time_zone: str
     trial_ends_at: str | None
     trial_end: str | None
-    hold_days: int | None
+    hold_days: int
 
 
 class SubscriptionDetail(TypedDict):

@@ -55,6 +55,8 @@ from credit_ledger.generated.bodies import (
     InvoiceTransition,
     LanguageEnum,
     Lot,
+    MovedSubscription,
+    MovesPreview,
     NewAllowance,
     NewCouponKindEnum,
     NewCredits,
@@ -74,6 +76,7 @@ from credit_ledger.generated.bodies import (
     PaymentReturn,
     PerEnum,
     Plan,
+    PlanMove,
     Preview,
     PreviewedAmendment,
     PreviewedSubscription,
@@ -2358,6 +2361,115 @@ def plan(ref: str, *, version: int | None = None) -> Call[Plan]:
         "GET",
         path("/v1/plans/{}", ref),
         query={"version": absent_if_none(version)},
+    )
+
+
+def plan_moves(ref: str, *, limit: int | None = None, cursor: str | None = None) -> ListCall[PlanMove]:
+    """List the moves to versions of a plan.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/plans/{}/moves", ref),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def move_subscriptions(
+    ref: str,
+    *,
+    effective_at: datetime | str,
+    versions: Sequence[int] | Absent | None = ABSENT,
+    subscriptions: Sequence[str] | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[PlanMove]:
+    """Move subscriptions to the newest version of a plan.
+
+    Orders the move and returns at once; workers then write an ordinary amendment for each subscription that is on an earlier
+    version at that time, once. Planned amendments to an earlier version are moved too.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/plans/{}/moves", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "effective_at": effective_at,
+            "versions": versions,
+            "subscriptions": subscriptions,
+            "reason": absent_if_none(reason),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def preview_plan_move(
+    ref: str,
+    *,
+    effective_at: datetime | str,
+    after: str | None = None,
+    limit: int | None = None,
+    versions: Sequence[int] | Absent | None = ABSENT,
+    subscriptions: Sequence[str] | Absent | None = ABSENT,
+    reason: str | None = None,
+) -> Call[MovesPreview]:
+    """Preview a move to the newest version of a plan.
+
+    What the move would change a month, per subscription and in sum (`sums` and `left_out` are null for more than 10,000
+    subscriptions), and who stays. Nothing is written, so the call needs no Idempotency-Key.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "POST",
+        path("/v1/plans/{}/moves/preview", ref),
+        query={"after": absent_if_none(after), "limit": absent_if_none(limit)},
+        body={
+            "effective_at": effective_at,
+            "versions": versions,
+            "subscriptions": subscriptions,
+            "reason": absent_if_none(reason),
+        },
+    )
+
+
+def plan_move(move_id: int) -> Call[PlanMove]:
+    """Read a plan move.
+
+    The move and how far it is.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/plan-moves/{}", move_id),
+    )
+
+
+def moved_subscriptions(
+    move_id: int,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    outcome: Literal["moved", "ended", "already-there", "another-plan"] | None = None,
+) -> ListCall[MovedSubscription]:
+    """List the subscriptions of a plan move.
+
+    Those that it has looked at, the newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/plan-moves/{}/subscriptions", move_id),
+        query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor), "outcome": absent_if_none(outcome)},
     )
 
 
