@@ -32,8 +32,10 @@ MAX_TERMS_DAYS = 3650
 """The most days from issue to due date."""
 
 MAX_GRACE_DAYS = 90
-MAX_HOLD_DAYS = 366
 """The most days for which an invoice stays a draft and accepts late usage."""
+
+MAX_HOLD_DAYS = 366
+"""The most days by which invoices come later than due."""
 
 MAX_COUPON_PERIODS = 1000
 """The most periods of a recurring coupon."""

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, F, Min, Sum
+from django.db.models import Count, F, Min, Q, Sum
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -184,7 +184,8 @@ def deeds_table(customer: Customer, subscriptions: Sequence[SubscriptionRow]) ->
     zone = ZoneInfo(customer.time_zone)
     amendments = list(Amendment.objects.filter(subscription_id__in=known).order_by("-pk")[:DEEDS_SHOWN])
     plans = by_pk(Plan, [row.change.get("plan") for row in amendments])
-    transitions = list(Transition.objects.filter(subscription_id__in=known).order_by("-pk")[:DEEDS_SHOWN])
+    owned = Q(subscription_id__in=known) | Q(customer_id=customer.pk)
+    transitions = list(Transition.objects.filter(owned).order_by("-pk")[:DEEDS_SHOWN])
     noted = list(CreditNote.objects.filter(customer_id=customer.pk, number__isnull=False).order_by("-pk")[:DEEDS_SHOWN])
     documents = by_pk(Invoice, [*(row.invoice_id for row in transitions), *(row.invoice_id for row in noted)])
     deeds = [

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.generator.options import Options
 from billing.generator.run import preview
 from billing.generator.run.generate import generate_in
@@ -130,6 +131,15 @@ def test_the_next_invoice_is_shown_as_the_run_makes_it_and_nothing_is_written(cu
     total = Invoice.objects.get(pk=made.invoice_id).total_minor
     assert f"{total / 100:.2f} EUR" in page
     assert " 20.00 Total 69.00" in page
+
+
+def test_who_did_what_has_one_off_invoices_too(customer: Customer) -> None:
+    line = OneOffLine(description="Workshop", unit_amount=Decimal(450))
+    made = issue_one_off_in(customer_ref=customer.ref, request=NewOneOffInvoice(lines=[line]))
+    transitions.apply(invoice_id=made.pk, kind="void", actor="admin:cleo", reason="Not held", idempotency_key="v")
+    deeds = page_of(operator(), customer).partition("Who did what")[2]
+    assert "admin:cleo Void" in deeds
+    assert "Not held" in deeds
 
 
 def test_while_a_run_bills_the_customer_the_page_says_so(customer: Customer, monkeypatch: pytest.MonkeyPatch) -> None:
