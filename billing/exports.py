@@ -67,9 +67,13 @@ def _of_invoice(rows: str) -> dict[str, str]:
     }
 
 
-_OF_PURCHASE: Final = {
-    "customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_CUSTOMER.format('p.customer_id')})"
-}
+def _bought(purchase: str) -> str:
+    """Return the condition for purchases of a customer, and for those of the customer's holder that name no customer."""
+    return f"""({_CUSTOMER.format(f"{purchase}.customer_id")} OR {purchase}.customer_id IS NULL AND {purchase}.holder_id IN (
+        SELECT holder_id FROM billing_customer WHERE ref = %(customer)s AND holder_id <> ''))"""
+
+
+_OF_PURCHASE: Final = {"customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_bought('p')})"}
 _OF_INTENT: Final = {
     "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + _CUSTOMER.format("customer_id") + ")"
 }
@@ -129,7 +133,7 @@ EXPORTS: Final = (
     _export("credit-notes", "a credit note or deposit", CreditNote, _THEIRS, order="e.id", dated="issue_date"),
     _export("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
     _export(
-        "purchases", "money that came in for a pack", Purchase, {"customer": _THEIRS["customer"]}, order="e.id", dated="paid_at"
+        "purchases", "money that came in for a pack", Purchase, {"customer": _bought("e")}, order="e.id", dated="paid_at"
     ),
     _export("purchase-grants", "credits that a purchase added", PurchaseGrant, _OF_PURCHASE, order="e.id", dated="recorded_at"),
     _export(

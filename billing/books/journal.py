@@ -35,7 +35,7 @@ class AccountMap(Record):
     breakage: Annotated[str, _account("Revenue from credits that expired unused.")] = "Income:Breakage:{type}"
     revoked: Annotated[str, _account("What is owed for revoked credits.")] = "Liabilities:Revoked:{type}"
     transferred: Annotated[str, _account("Transfers that one month sends and the next receives.")] = "Assets:Transit:{type}"
-    opening: Annotated[str, _account("The counter-account of openings, in a file of its own.")] = "Equity:Opening-Balances"
+    opening: Annotated[str, _account("The counter-account of openings, in a file of one month.")] = "Equity:Opening-Balances"
     datev_consultant: Annotated[int, Integer("The number of the consultant.", least=1001, most=9_999_999)] = 1001
     datev_client: Annotated[int, Integer("The number of the client.", least=1, most=99_999)] = 1
     datev_account_digits: Annotated[int, Integer("How many digits accounts have.", least=4, most=8)] = 4

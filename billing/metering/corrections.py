@@ -1,4 +1,4 @@
-"""Corrections and cancellations of usage events: events of their own, beside the event that then no longer counts."""
+"""Corrections and cancellations of usage events: further events, beside the event that then no longer counts."""
 
 import json
 from collections.abc import Sequence

@@ -146,7 +146,7 @@ class ReturnSettlement(models.Model):
 
 
 class DuePurchase(models.Model):
-    """A purchase with a step to be done; the row is deleted when there is none. Work in progress."""
+    """A purchase with a step to be done; the row is deleted when all steps are done. Work in progress."""
 
     purchase = reference("Purchase", db_index=False)
     since = models.DateTimeField(db_default=Now())

@@ -1453,7 +1453,10 @@ CREATE TABLE ledger_alert (
     )
 );
 CREATE UNIQUE INDEX ledger_alert_key ON ledger_alert (idempotency_key) WHERE idempotency_key IS NOT NULL;
+-- Finds the alerts of a holder, and those for all holders.
 CREATE INDEX ledger_alert_scope ON ledger_alert (holder_id, name, credit_type, id);
+-- Finds whether an alert ended, when the workers look for the oldest one that counts. It has rows only for ends.
+CREATE INDEX ledger_alert_ended ON ledger_alert (COALESCE(holder_id, ''), name, COALESCE(credit_type, ''), id) WHERE is_ended;
 
 COMMENT ON TABLE  ledger_alert               IS 'Alerts, as they were declared and ended: the last row of a name and scope counts. Append-only.';
 COMMENT ON COLUMN ledger_alert.holder_id     IS 'The only holder that it watches; null for all holders.';

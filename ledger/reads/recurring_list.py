@@ -78,7 +78,7 @@ def recurring_grants(holder_id: str, credit_type: str = "credits", *, upcoming: 
 
 
 def recurring_grant(holder_id: str, credit_type: str = "credits", *, name: str, upcoming: int = 3) -> ShownRecurringGrant | None:
-    """A recurring grant of an account, or None if there is none of that name or it has ended. Args: as `recurring_grants`."""
+    """A recurring grant of an account; None if it has none of that name, or the one has ended. Args: as `recurring_grants`."""
     return next(iter(_found(holder_id, credit_type, (name, name), upcoming)), None)
 
 

@@ -15,6 +15,9 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 NAT64: Final = IPv6Network("64:ff9b::/96")
+NOT_GLOBAL: Final[tuple[Network, ...]] = (IPv4Network("192.0.0.0/24"), IPv6Network("fec0::/10"), IPv6Network("3fff::/20"))
+"""Not public, although some versions of Python call them so: protocol assignments, where clouds have metadata services;
+former site-local addresses; documentation. Source: IANA's registries of special-purpose addresses, RFC 3879."""
 MAX_URL_CHARACTERS: Final = 2000
 MAILTO: Final = "mailto:"
 
@@ -76,6 +79,8 @@ def may_be_sent_to(text: str, allowed: Iterable[Network] = ()) -> bool:
     address = _meant(ip_address(text.partition("%")[0]))
     if any(address.version == network.version and address in network for network in allowed):
         return True
+    if any(address.version == network.version and address in network for network in NOT_GLOBAL):
+        return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 

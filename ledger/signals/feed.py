@@ -53,11 +53,13 @@ WANTED: Final = """
         least(
             min(w.created_at),
             (
-                SELECT min(recorded_at) FROM (
-                    SELECT id, recorded_at, max(id) FILTER (WHERE is_ended) OVER scope AS ended FROM ledger_alert
-                    WINDOW scope AS (PARTITION BY holder_id, name, credit_type)
-                ) AS of_scope
-                WHERE ended IS NULL OR id > ended
+                SELECT a.recorded_at FROM ledger_alert AS a
+                WHERE NOT EXISTS (
+                    SELECT FROM ledger_alert AS e
+                    WHERE e.is_ended AND e.id >= a.id AND COALESCE(e.holder_id, '') = COALESCE(a.holder_id, '')
+                        AND e.name = a.name AND COALESCE(e.credit_type, '') = COALESCE(a.credit_type, '')
+                )
+                ORDER BY a.id LIMIT 1
             ),
             (SELECT statement_timestamp() WHERE EXISTS (SELECT FROM ledger_alert_look))
         )

@@ -106,7 +106,7 @@ def migrate_and_grant_rights(
             cursor.execute("SET lock_timeout = 0")
             cursor.execute("SELECT pg_advisory_lock(%s)", [number])
             cursor.execute("SET lock_timeout = '2s'")
-        # By another connection the process may know it already; another machine may have prepared it meanwhile.
+        # By another connection the process may know it already; another machine may have prepared it since.
         verify_schema(connection)
         applied = _migrate(connection, verbosity)
         are_functions_replaced = _distribute(connection, set_settings, report)

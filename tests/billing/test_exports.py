@@ -1,5 +1,6 @@
 """Exports of billing: each kind of rows by customer and subscription, and all that is stored about one customer."""
 
+import errno
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -84,6 +85,14 @@ def test_purchases_are_exported_with_what_became_of_them(two_customers: None) ->
         assert lines(name, customer="C-2") == []
 
 
+def test_a_purchase_for_a_customers_holder_is_the_customers_unless_another_customer_paid(two_customers: None) -> None:
+    unnamed = PurchaseFactory(holder_id="holder-1", customer=None)
+    PurchaseFactory(holder_id="holder-1", customer="C-2")
+    PurchaseFactory(holder_id="stranger", customer=None)
+    assert [row["id"] for row in lines("purchases", customer="C-1")] == [unnamed.pk]
+    assert [row["purchase"] for row in lines("purchase-grants", customer="C-1")] == [unnamed.pk]
+
+
 def test_documents_are_chosen_by_their_day_of_issue(two_customers: None) -> None:
     day = Invoice.objects.get(subscription_ref="SUB-1").issue_date
     issued = datetime(day.year, day.month, day.day, tzinfo=UTC)
@@ -119,6 +128,21 @@ def test_an_unknown_customer_is_refused_and_no_file_is_written(two_customers: No
     with pytest.raises(CommandError, match="Customer 'C-9' does not exist") as ended:
         call_command("export_customer", "C-9", "--output", str(tmp_path / "C-9.zip"))
     assert ended.value.returncode == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_said_and_no_part_of_it_stays(
+    two_customers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CommandError, match="cannot be written: No such file or directory"):
+        call_command("export_customer", "C-1", "--output", str(tmp_path / "nowhere" / "C-1.zip"))
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ZipFile, "writestr", full)
+    with pytest.raises(CommandError, match="cannot be written: No space left on device"):
+        call_command("export_customer", "C-1", "--output", str(tmp_path / "C-1.zip"))
     assert not list(tmp_path.iterdir())
 
 

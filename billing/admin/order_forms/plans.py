@@ -321,7 +321,7 @@ def copy_view(model_admin: ReadOnlyAdmin, request: HttpRequest, plan: Plan) -> H
         request,
         initial=_typed_of(plan) | {"code": "", "name": f"Copy of {plan.name}", "names": {}},
         title=f"Copy of {plan.code}",
-        explanation=f"Another plan with the terms of {plan.code}, version {plan.version}. Give it a ref of its own.",
+        explanation=f"Another plan with the terms of {plan.code}, version {plan.version}. Give it another ref.",
         back=row_url(Plan, plan.pk),
         button="Create the plan",
     )

@@ -15,6 +15,7 @@ from billing.books.roll_forward import LINES, Book, book_of, deferred_at
 from ledger.errors import Invalid
 from ledger.management import arguments
 from ledger.management.examples import CommandWithExamples
+from ledger.management.files import whole_file
 from ledger.operators.additions import money
 from ledger.records import shape_of
 from ledger.totals.months import month_before
@@ -63,7 +64,8 @@ class Command(CommandWithExamples):
         except Invalid as invalid:
             raise CommandError(f"{invalid.facts['pointer'][1:]}: {invalid.facts['detail']}", returncode=2) from invalid
         if options["output"] is not None:
-            options["output"].write_bytes(written)
+            with whole_file(options["output"]) as part:
+                part.write_bytes(written)
         elif options["format"] == "datev":
             sys.stdout.buffer.write(written)
         else:

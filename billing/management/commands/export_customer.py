@@ -14,6 +14,7 @@ from billing.exports import EXPORTS
 from billing.orders.customers import customer_of
 from ledger.exchange.exports import BALANCES, ENTRIES, LOTS, Export, export
 from ledger.management.examples import CommandWithExamples
+from ledger.management.files import whole_file
 
 FORMAT = "ndjson"
 
@@ -24,7 +25,7 @@ class Command(CommandWithExamples):
     help = (
         "Export everything that is stored about a customer as a ZIP file: a file for each kind of rows, one JSON object a line, "
         "and manifest.json with the number of rows and the SHA-256 of each file. The entries of the customer's holder are among "
-        "them. Exit codes: 0 written, 2 bad arguments or an unknown customer."
+        "them. Exit codes: 0 written, 1 the file cannot be written, 2 bad arguments or an unknown customer."
     )
     examples = (
         ("export_customer CUST-7 --output CUST-7.zip", "what a customer may ask for"),
@@ -43,9 +44,7 @@ class Command(CommandWithExamples):
             customer = customer_of(ref)
         except NotFound as error:
             raise CommandError(f"Customer {ref!r} does not exist.", returncode=2) from error
-        # The file has its name only when it is whole.
-        part = output.with_name(f"{output.name}.part")
-        with ZipFile(part, "w", ZIP_DEFLATED) as archive:
+        with whole_file(output) as part, ZipFile(part, "w", ZIP_DEFLATED) as archive:
             files = [_write(archive, one, customer=ref) for one in EXPORTS]
             if customer.holder_id:
                 files += [_write(archive, one, holder=customer.holder_id) for one in (ENTRIES, BALANCES, LOTS)]
@@ -56,7 +55,6 @@ class Command(CommandWithExamples):
                 "files": files,
             }
             archive.writestr("manifest.json", json.dumps(manifest, indent=2))
-        part.replace(output)
         as_json = options["format"] == "json"
         self.stdout.write(json.dumps(manifest, indent=2) if as_json else "\n".join(map(_as_text, files)))
 

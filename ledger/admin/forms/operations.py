@@ -472,18 +472,22 @@ def grant_view(
     ).view(model_admin, request)
 
 
+def _of_account(account: reads.Balance, **page: Any) -> EntryPage:
+    """Return the page of a form about this account, to whose page it returns."""
+    return EntryPage(fixed=_account_of(account), back=account_url(account.holder_id, account.credit_type), **page)
+
+
 def overdraft_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
     """Show the form of an overdraft, or set it."""
-    return EntryPage(
+    return _of_account(
+        account,
         form=OverdraftForm,
-        fixed=_account_of(account),
         initial={"limit": account.overdraft},
         title=f"Overdraft of {account.holder_id}",
         button="Set the limit",
         explanation=(
             f"Spends may take the balance of {unit_of(account.credit_type).name} this far below 0. Holds and transfers may not."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
@@ -493,9 +497,9 @@ def budget_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads
     initial: dict[str, Any] = {"window": "month", "time_zone": "UTC", "by": "holder", "mode": "hard"}
     if known is not None:
         initial = {"budget": known.name, **{name: getattr(known.settings, name) for name in SETTINGS}}
-    return EntryPage(
+    return _of_account(
+        account,
         form=BudgetForm,
-        fixed=_account_of(account),
         initial=initial,
         title=f"Budget of {account.holder_id}",
         button="Set the budget",
@@ -503,21 +507,19 @@ def budget_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads
             f"Limits what may be spent of {unit_of(account.credit_type).name} in a window of time. It counts from now on; with "
             f"the same window and scope as before, it continues counting."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
 def end_budget_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
     """Show the form that ends a budget, or end it."""
     names = ", ".join(each.name for each in _budgets_of(account))
-    return EntryPage(
+    return _of_account(
+        account,
         form=EndBudgetForm,
-        fixed=_account_of(account),
         initial={"budget": request.GET.get("budget", "")},
         title=f"End a budget of {account.holder_id}",
         button="End the budget",
         explanation=f"The account has the budgets {names}." if names else "The account has no budgets.",
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
@@ -532,9 +534,9 @@ def recurring_grant_view(model_admin: ReadOnlyAdmin, request: HttpRequest, accou
     if known is not None:
         facts = known.terms._asdict() | {"starts_at": known.starts_at, "ends_at": known.ends_at}
         initial = {"recurring_grant": known.name} | {name: item for name, item in facts.items() if not name.endswith("_us")}
-    return EntryPage(
+    return _of_account(
+        account,
         form=RecurringGrantForm,
-        fixed=_account_of(account),
         initial=initial,
         title=f"Recurring grant to {account.holder_id}",
         button="Set the recurring grant",
@@ -542,21 +544,19 @@ def recurring_grant_view(model_admin: ReadOnlyAdmin, request: HttpRequest, accou
             f"Grants {unit_of(account.credit_type).name} when each period begins. Other terms begin with the first period that "
             f"was not granted yet."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
 def end_recurring_grant_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
     """Show the form that ends a recurring grant, or end it."""
     names = ", ".join(each.name for each in reads.recurring_grants(account.holder_id, account.credit_type, upcoming=0))
-    return EntryPage(
+    return _of_account(
+        account,
         form=EndRecurringGrantForm,
-        fixed=_account_of(account),
         initial={"recurring_grant": request.GET.get("recurring_grant", "")},
         title=f"End a recurring grant to {account.holder_id}",
         button="End the recurring grant",
         explanation=f"The account has {names}. What was granted stays." if names else "The account has no recurring grants.",
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
@@ -568,39 +568,37 @@ def incoming_transfers_view(model_admin: ReadOnlyAdmin, request: HttpRequest, ac
     """Show the form that accepts or refuses transfers from others, or execute it."""
     is_accepted = reads.incoming_transfers(account.holder_id, account.credit_type).accepted
     verb = "accepts" if is_accepted else "refuses"
-    return EntryPage(
+    return _of_account(
+        account,
         form=IncomingTransfersForm,
-        fixed=_account_of(account),
         initial={"accepted": is_accepted},
         title=f"Transfers to {account.holder_id}",
         button="Save",
         explanation=f"{account.holder_id} {verb} transfers of {unit_of(account.credit_type).name} from others.",
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
 def void_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
     """Show the form that takes back all unspent credits, or do it."""
     unit = unit_of(account.credit_type)
-    return EntryPage(
+    return _of_account(
+        account,
         form=VoidForm,
-        fixed=_account_of(account),
         title=f"Revoke all unspent credits of {account.holder_id}",
         button="Revoke all",
         explanation=(
             f"The revocation takes back the unspent credits in each of the open lots ({len(account.lots)}), even if they "
             f"are not yet effective. {unit.amount(account.held)} {are(account.held, unit)} held until their holds are released."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
 def freeze_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
     """Show the form that freezes a holder or ends that, or do it."""
     is_frozen = reads.freeze(account.holder_id).frozen
-    return EntryPage(
+    return _of_account(
+        account,
         form=FreezeForm,
-        fixed=_account_of(account),
         initial={"frozen": is_frozen},
         title=f"Freeze {account.holder_id}",
         button="Save",
@@ -608,7 +606,6 @@ def freeze_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads
             f"{account.holder_id} is {'frozen' if is_frozen else 'not frozen'}. The ledger refuses spends, holds and transfers "
             f"of a frozen holder, in all credit types."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
@@ -616,30 +613,28 @@ def clock_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.
     """Show the form that moves the test clock of a holder, or do it."""
     clock = reads.clock(account.holder_id)
     has = "follows the server's time" if clock.now is None else "has a test clock"
-    return EntryPage(
+    return _of_account(
+        account,
         form=ClockForm,
-        fixed=_account_of(account),
         title=f"Test clock of {account.holder_id}",
         button="Move the clock",
         explanation=(
             f"{account.holder_id} {has}: it is {account.as_of:%Y-%m-%d %H:%M} UTC for this holder. Expiry, holds, budgets, "
             f"recurring grants and invoices follow the clock, in all credit types."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)
 
 
 def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: reads.Balance) -> HttpResponse:
     """Show the form of a transfer, or execute it."""
     unit = unit_of(account.credit_type)
-    return EntryPage(
+    return _of_account(
+        account,
         form=TransferForm,
-        fixed=_account_of(account),
         title=f"Transfer credits of {account.holder_id}",
         button="Transfer",
         explanation=(
             f"{unit.amount(account.available)} {are(account.available, unit)} available. "
             f"The credits keep their expiry, priority and source."
         ),
-        back=account_url(account.holder_id, account.credit_type),
     ).view(model_admin, request)

@@ -80,7 +80,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
                 return HttpResponseRedirect(row_url(Approval, row.pk))
         if not row.may_decide:
             raise PermissionDenied
-        # Whoever may not open the form may not decide about it.
+        # An operator who may not open the form may not decide about it.
         _sent(request, row, is_confirmed=False)
         if row.decided is None and not decide(row.pk, decision=decision, decided_by=actor(request)):
             messages.error(request, "Another operator has decided it in the meantime.")

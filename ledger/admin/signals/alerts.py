@@ -52,8 +52,10 @@ class AlertForm(RequestForm[AlertRequest]):
         ),
         "below_percent": Shown(label="Or below percent", help="Of the most that were available since the last grant."),
         "days_left": Shown(label="Or days left", help="Low if what is available lasts for fewer days at the present rate."),
-        "rate_days": Shown(label="Rate of days", help="With days left: the rate is what was spent in so many days; empty: 7."),
-        "expiring_days": Shown(label="Or expiring within days", help="Reports each lot that expires within so many days, once."),
+        "rate_days": Shown(label="Rate of days", help="With days left: over how many days the rate is measured; empty: 7."),
+        "expiring_days": Shown(
+            label="Or expiring within days", help="Reports each lot that expires within this number of days, once."
+        ),
     }
 
 

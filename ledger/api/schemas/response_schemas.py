@@ -557,8 +557,8 @@ class AlertBodySerializer(serializers.Serializer):
         allow_null=True, help_text="… with fewer than this percentage of the most that were available since its last grant."
     )
     days_left = _Whole(allow_null=True, help_text="… if what is available lasts for fewer days at the present rate.")
-    rate_days = _Whole(allow_null=True, help_text="The rate is what was spent in so many days.")
-    expiring_days = _Whole(allow_null=True, help_text="Credits that expire within so many days are reported.")
+    rate_days = _Whole(allow_null=True, help_text="The number of days over which the rate is measured.")
+    expiring_days = _Whole(allow_null=True, help_text="Credits that expire within this number of days are reported.")
     reason = serializers.CharField(help_text="Why it was declared.")
     declared_at = serializers.DateTimeField(allow_null=True, help_text="When; null in a dry run.")
     declared_by = serializers.CharField(help_text="Who declared it.")

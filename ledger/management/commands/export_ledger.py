@@ -11,6 +11,7 @@ from ledger.errors import Invalid
 from ledger.exchange.exports import EXPORTS, export
 from ledger.management.arguments import instant
 from ledger.management.examples import CommandWithExamples
+from ledger.management.files import whole_file
 
 FILTERS = {
     "holder": "only this holder",
@@ -31,7 +32,7 @@ class Command(CommandWithExamples):
     help = (
         "Export rows as CSV or as one JSON object a line (NDJSON), in one snapshot and in constant memory. CSV is safe in "
         "spreadsheets: text that begins like a formula gets an apostrophe, so choose NDJSON for programs. Exit codes: 0 written, "
-        "2 bad arguments."
+        "1 the file cannot be written, 2 bad arguments."
     )
     examples = (
         ("export_ledger entries --format ndjson --output entries.ndjson", "every entry, with all that its digest covers"),
@@ -61,8 +62,5 @@ class Command(CommandWithExamples):
         if output is None:
             sys.stdout.buffer.writelines(pieces)
             return
-        # The file has its name only when it is whole.
-        part = output.with_name(f"{output.name}.part")
-        with part.open("wb") as file:
+        with whole_file(output) as part, part.open("wb") as file:
             file.writelines(pieces)
-        part.replace(output)

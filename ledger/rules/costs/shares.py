@@ -49,11 +49,11 @@ class LotCost(NamedTuple):
     fraction: int = 0
 
     def left_of(self, amount: int) -> int:
-        """Return what so many credits of the lot cost, at most `of`: rounded up, so that revenue is never recognised early."""
+        """Return what this many credits of the lot cost, at most `of`: rounded up, so that revenue is never recognised early."""
         return -(-(self.paid * MILLION - self.fraction) * amount // (self.of * MILLION))
 
     def leftover(self, amount: int) -> int:
-        """Return by how many millionths of a minor unit `left` is above the exact cost of so many credits: below a million."""
+        """Return by how many millionths of a minor unit `left` is above the exact cost of this many credits: below a million."""
         return (self.left * MILLION * self.of - (self.paid * MILLION - self.fraction) * amount) // self.of
 
 

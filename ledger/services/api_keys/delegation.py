@@ -196,5 +196,5 @@ def _locked(call: KeyCall) -> tuple[ApiKey | None, ApiKey | None]:
     """Lock the rows of both keys, in one order for all, and then look whether the key of the request is still valid."""
     either = Q(key_digest=call.secret_digest) | Q(former_digest=call.secret_digest) | Q(pk=call.target_id)
     rows = list(ApiKey.objects.select_for_update(no_key=True).filter(either).order_by("pk"))
-    # By a statement after the locks: what others have committed meanwhile counts, and so does the database's clock.
+    # By a statement after the locks: what others have committed by then counts, and so does the database's clock.
     return with_secret(call.secret_digest).first(), next((row for row in rows if row.pk == call.target_id), None)

@@ -89,13 +89,13 @@ class AlertRequest(AlertWrite):
     rate_days: Annotated[
         int | None,
         Integer(
-            f"With `days_left`: the rate is what was spent in so many days; {USUAL_RATE_DAYS} by default.",
+            f"With `days_left`: the number of days over which the rate is measured; {USUAL_RATE_DAYS} by default.",
             least=1,
             most=MAX_RATE_DAYS,
         ),
     ] = None
     expiring_days: Annotated[
-        int | None, Integer("Credits that expire within so many days are reported, each lot once.", least=1, most=MAX_DAYS)
+        int | None, Integer("Credits that expire within this number of days are reported, each lot once.", least=1, most=MAX_DAYS)
     ] = None
 
     def check_whole(self) -> None:
@@ -147,10 +147,13 @@ COLUMNS: Final = "id, name, holder_id, credit_type, below, below_percent, days_l
 CURRENT: Final = f"""
     SELECT {COLUMNS} FROM (
         SELECT DISTINCT ON (name, credit_type) * FROM ledger_alert
-        WHERE holder_id IS NOT DISTINCT FROM %s ORDER BY name, credit_type, id DESC
+        WHERE {{whose}} ORDER BY name, credit_type, id DESC
     ) AS latest
     WHERE NOT is_ended
 """
+# Two queries, because no index serves IS NOT DISTINCT FROM.
+CURRENT_OF_HOLDER: Final = CURRENT.format(whose="holder_id = %s")
+CURRENT_OF_ALL: Final = CURRENT.format(whose="holder_id IS NULL")
 
 
 def set_alert(request: AlertRequest) -> WrittenAlert:
@@ -221,7 +224,7 @@ def _would_be(request: AlertWrite) -> AlertRow:
 
 def alerts_of(holder_id: str | None) -> list[Alert]:
     """Return the alerts that are declared for a holder alone, or without a holder for all holders."""
-    return fetch_rows(_alert, CURRENT, [holder_id])
+    return fetch_rows(_alert, CURRENT_OF_ALL) if holder_id is None else fetch_rows(_alert, CURRENT_OF_HOLDER, [holder_id])
 
 
 def _alert(*columns: Any) -> Alert:

@@ -21,7 +21,7 @@ KINDS: Final = (BELOW, BELOW_PERCENT, DAYS_LEFT, EXPIRING_DAYS)
 DAY_HOURS: Final = 24
 DAY_US: Final = DAY_HOURS * HOUR_US
 GIVING: Final = frozenset({"grant", "transfer_in"})
-"""The kinds of entries after which a percentage begins anew."""
+"""The kinds of entries after which a percentage starts over."""
 LOTS_SHOWN: Final = 100
 
 
@@ -125,8 +125,8 @@ def _is_low(alert: Alert, facts: Mapping[str, Any], available: int) -> bool:
 
 def _next_facts(alert: Alert, facts: Mapping[str, Any], account: AccountState, entry: Entry | None) -> Mapping[str, Any]:
     if alert.kind == BELOW_PERCENT:
-        begins_anew = entry is not None and entry.kind in GIVING
-        return {"most": account.available if begins_anew else max(account.available, facts.get("most", 0))}
+        starts_over = entry is not None and entry.kind in GIVING
+        return {"most": account.available if starts_over else max(account.available, facts.get("most", 0))}
     if alert.kind == DAYS_LEFT:
         return {"spent": _spent_in_steps(alert, facts.get("spent", ()), account.now_us, entry)}
     return {}

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from pytest_django.fixtures import Settings
 
 from ledger import services
@@ -446,6 +447,40 @@ def test_a_worker_that_ends_before_commit_has_neither_lost_nor_doubled_a_crossin
 
 def rows() -> int:
     return fetch_rows(int, "SELECT count(*) FROM ledger_alert")[0] + fetch_rows(int, "SELECT count(*) FROM ledger_alert_look")[0]
+
+
+@pytest.mark.parametrize(
+    ("sql", "holder", "condition"),
+    [
+        (declarations.CURRENT_OF_HOLDER, ["ada"], "Index Cond: (holder_id = 'ada'"),
+        (declarations.CURRENT_OF_ALL, None, "Index Cond: (holder_id IS NULL)"),
+        (feeding.WANTED, None, "Index Cond: ((COALESCE(holder_id, ''::text) = COALESCE(a.holder_id, ''::text))"),
+    ],
+)
+def test_what_the_workers_read_of_alerts_does_not_grow_with_those_of_other_holders(
+    db: None, sql: str, holder: list[str] | None, condition: str
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+    assert condition in "\n".join(fetch_rows(str, f"EXPLAIN (COSTS OFF) {sql}", holder))
+
+
+def test_alerts_count_from_the_oldest_one_that_has_not_ended_since(db: None) -> None:
+    def since() -> datetime | None:
+        return fetch_rows(lambda _, at: at, feeding.WANTED)[0]
+
+    assert since() is None
+    for_all, own = declare(below=1), declare(below=2, holder_id="ada")
+    typed = declare(below=3, holder_id="ada", credit_type="sms")
+    assert since() == for_all.recorded_at
+    end_alert(EndAlertRequest(alert="low", idempotency_key=unique("e")))
+    assert since() == own.recorded_at
+    end_alert(EndAlertRequest(alert="low", holder_id="ada", idempotency_key=unique("e")))
+    assert since() == typed.recorded_at
+    again = declare(below=4)
+    assert since() == typed.recorded_at
+    end_alert(EndAlertRequest(alert="low", holder_id="ada", credit_type="sms", idempotency_key=unique("e")))
+    assert since() == again.recorded_at
 
 
 def test_a_repeated_request_writes_once_and_the_key_belongs_to_it(db: None) -> None:

@@ -193,7 +193,7 @@ export interface paths {
         get: operations["readTestClock"];
         /**
          * Move a holder's test clock
-         * @description Sets the time of the holder, in all credit types. From then on time stands still for the holder: lots and holds expire, budgets begin anew and recurring grants come due by this clock, until another call moves it. It only goes forward. `recorded_at` of entries remains the server's time. In deployments with LEDGER_TEST_CLOCKS alone.
+         * @description Sets the time of the holder, in all credit types. From then on time stands still for the holder: lots and holds expire, budgets start over and recurring grants come due by this clock, until another call moves it. It only goes forward. `recorded_at` of entries remains the server's time. In deployments with LEDGER_TEST_CLOCKS alone.
          *
          *     Scope: `ledger:admin`.
          */
@@ -2908,12 +2908,12 @@ export interface components {
             days_left?: number;
             /**
              * Format: int64
-             * @description With `days_left`: the rate is what was spent in so many days; 7 by default.
+             * @description With `days_left`: the number of days over which the rate is measured; 7 by default.
              */
             rate_days?: number;
             /**
              * Format: int64
-             * @description Credits that expire within so many days are reported, each lot once.
+             * @description Credits that expire within this number of days are reported, each lot once.
              */
             expiring_days?: number;
         };
@@ -2982,12 +2982,12 @@ export interface components {
             days_left: number | null;
             /**
              * Format: int64
-             * @description The rate is what was spent in so many days.
+             * @description The number of days over which the rate is measured.
              */
             rate_days: number | null;
             /**
              * Format: int64
-             * @description Credits that expire within so many days are reported.
+             * @description Credits that expire within this number of days are reported.
              */
             expiring_days: number | null;
             /** @description Why it was declared. */

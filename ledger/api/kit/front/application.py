@@ -250,7 +250,7 @@ class Front:
             return reading.response
 
     async def _read_for(self, waiter: Waiter, awaited: Awaited) -> Reading:
-        """Read once for a call that waits; what changes meanwhile wakes it again."""
+        """Read once for a call that waits; a change during the read wakes it again."""
         waiter.ready()
         reading: Reading = await self.outcome(self._reads, partial(copy_context().run, awaited.read))
         waiter.is_unsettled = reading.is_unsettled

@@ -453,7 +453,7 @@ def set_test_clock(
     """Move a holder's test clock.
 
     Sets the time of the holder, in all credit types. From then on time stands still for the holder: lots and holds expire,
-    budgets begin anew and recurring grants come due by this clock, until another call moves it. It only goes forward.
+    budgets start over and recurring grants come due by this clock, until another call moves it. It only goes forward.
     `recorded_at` of entries remains the server's time. In deployments with LEDGER_TEST_CLOCKS alone.
 
     Scope: `ledger:admin`.
