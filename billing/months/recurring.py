@@ -128,7 +128,8 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
         return None
     found = [(one, _value(one, section, figure, part)) for one in customer_months(month) if one.currency == currency]
     shown = [(one, value) for one, value in found if value]
-    names = Customer.objects.in_bulk([one.customer_id for one, _ in shown])
+    customers = Customer.objects.filter(pk__in=[one.customer_id for one, _ in shown])
+    names = {pk: (name, ref) for pk, name, ref in customers.values_list("pk", "name", "ref")}
     unit = currency_unit(currency)
     if not shown:
         return None
@@ -144,10 +145,16 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     )
 
 
-def _cells(one: CustomerMonth, customer: Customer | None, unit: CreditUnit) -> list[object]:
+def _cells(one: CustomerMonth, named: tuple[str, str] | None, unit: CreditUnit) -> list[object]:
+    name, ref = named or ("", "")
     link = Link("billing_customer_change", key=str(one.customer_id))
-    named = ["", ""] if customer is None else [Reference(customer.name, link), customer.ref]
-    return [*named, f"{first_day(one.first):%Y-%m}", unit.number(one.before_minor), unit.number(one.now_minor)]
+    return [
+        Reference(name, link),
+        ref,
+        f"{first_day(one.first):%Y-%m}",
+        unit.number(one.before_minor),
+        unit.number(one.now_minor),
+    ]
 
 
 def _value(one: CustomerMonth, section: str, figure: str, part: str) -> int:

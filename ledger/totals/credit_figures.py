@@ -85,7 +85,12 @@ def _credits(month: date, types: Sequence[TypeReport], units: dict[str, CreditUn
         found.append(figure("expired_unbooked", "of which expired, but not yet booked", expired))
         found.append(figure("outstanding", "Outstanding", outstanding, is_sum=True))
     for currency in sorted({currency for one in types for currency in one.paid or {}}):
-        paid = [money(one.paid[currency], currency) if one.paid and currency in one.paid else None for one in types]
+        paid = [
+            money(one.paid[currency], currency, _entries_link(month, one.credit_type, "entries", kind="grant"))
+            if one.paid and currency in one.paid
+            else None
+            for one in types
+        ]
         found.append(Figure(f"paid_{currency}", f"Paid for them, in {currency}", paid))
     for name in dict.fromkeys(tie["name"] for one in types for tie in one.ties or []):
         for of in OF_A_TIE:
@@ -101,9 +106,9 @@ def _accounts_link(credit_type: str) -> Link:
     return Link("ledger_account_changelist", {"credit_type": credit_type})
 
 
-def _entries_link(month: date, credit_type: str, key: str) -> Link | None:
+def _entries_link(month: date, credit_type: str, key: str, **filters: str) -> Link | None:
     """Return the list of the entries or refusals that are counted; late ones are not listed apart."""
-    query = {"credit_type": credit_type, **_from(month, month_after(month))}
+    query = {"credit_type": credit_type, **filters, **_from(month, month_after(month))}
     pages = {"entries": "ledger_entrylisting_changelist", "refusals": "ledger_refusallisting_changelist"}
     return Link(pages[key], query) if key in pages else None
 

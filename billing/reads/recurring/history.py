@@ -129,12 +129,17 @@ class Terms:
     coupons: dict[int, list[HeldCoupon]]
     contracts: dict[int, Contract]
     _monthly: dict[tuple[int, Decimal], Fraction] = field(default_factory=dict)
+    _values: dict[tuple[Any, ...], int] = field(default_factory=dict)
 
     def minor(self, items: Sequence[Item], coupons: Iterable[CouponTerms]) -> int:
         """Return what the items of a subscription bring a month."""
-        plan = self.plans[items[0].plan_id]
-        fees = [Fee(self.prices[item.price_id][0], plan.code, self._monthly_of(item)) for item in items]
-        return monthly_minor_of(fees, coupons, plan.interval, plan.currency)
+        key = (tuple((item.price_id, item.quantity) for item in items), tuple(coupons))
+        known = self._values.get(key)
+        if known is None:
+            plan = self.plans[items[0].plan_id]
+            fees = [Fee(self.prices[item.price_id][0], plan.code, self._monthly_of(item)) for item in items]
+            known = self._values[key] = monthly_minor_of(fees, key[1], plan.interval, plan.currency)
+        return known
 
     def _monthly_of(self, item: Item) -> Fraction:
         known = self._monthly.get((item.price_id, item.quantity))
