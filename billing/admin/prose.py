@@ -57,6 +57,9 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
         sentences.append(f"At least {amount(terms.minimum, terms.currency)} a {period}, before tax.")
     if terms.maximum is not None:
         sentences.append(f"At most {amount(terms.maximum, terms.currency)} a {period}, before tax.")
+    if terms.usage_threshold is not None:
+        threshold = amount(terms.usage_threshold, terms.currency)
+        sentences.append(f"Usage is invoiced before its period ends as soon as {threshold} of it are not invoiced.")
     return [*sentences, *([allowance_sentence(terms.allowance, period)] if terms.allowance else [])]
 
 

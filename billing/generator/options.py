@@ -29,6 +29,7 @@ class Options:
     """How to bill.
 
     Args:
+        running_usage: also bill the usage of running periods so far; False: only where it reaches the plan's threshold.
         as_of: the instant up to which it bills; aware.
         only: usage or recurring charges; None: both. One-off charges go with the recurring ones.
         finalize: give numbers; False leaves drafts.
@@ -44,6 +45,7 @@ class Options:
     dry_run: bool = False
     max_periods: int | None = None
     late_lookback: int | None = None
+    running_usage: bool = False
     include_suspended: bool = False
     run_id: UUID | None = None
     grace_ends_at: datetime | None = None

@@ -21,7 +21,8 @@ PARTITIONS = """
 MAKE = "SELECT billing_make_usage_month(%s)"
 
 # Grouped first: a claim covers millions of events. A day is billed if no usage price counted on it, if a claim ends after it, or
-# if a claim ends where the price stopped counting. Usage in a trial is never billed.
+# if a claim ends where the price stopped counting; not by the claim of a running period, which is measured again as a whole.
+# Usage in a trial is never billed.
 NOT_BILLED = """
     SELECT count(*) FROM (
         SELECT DISTINCT subscription_id, meter, date_trunc('day', occurred_at) AS day FROM {name}
@@ -36,7 +37,7 @@ NOT_BILLED = """
             AND NOT EXISTS (
                 SELECT FROM billing_claim AS c
                 WHERE c.subscription_id = v.subscription_id AND c.item_id = v.item_id AND c.kind = 2 AND c.released_at IS NULL
-                    AND c.starts_at < least(used.day + interval '1 day', v.ends_at)
+                    AND NOT c.snapshot ? 'running' AND c.starts_at < least(used.day + interval '1 day', v.ends_at)
                     AND c.ends_at >= least(used.day + interval '1 day', v.ends_at)))
 """
 

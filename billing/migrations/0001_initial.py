@@ -68,6 +68,7 @@ class Migration(migrations.Migration):
                     ('interval_count', models.PositiveIntegerField()),
                     ('minimum', models.DecimalField(db_comment='least per period, major units, before tax', decimal_places=12, max_digits=38, null=True)),
                     ('maximum', models.DecimalField(db_comment='most per period, major units, before tax', decimal_places=12, max_digits=38, null=True)),
+                    ('usage_threshold', models.DecimalField(db_comment='usage of running periods not invoiced yet that makes an invoice, major units', decimal_places=12, max_digits=38, null=True)),
                     ('allowance', models.JSONField(db_comment='credits granted each period: credit_type, amount, rollover_cap', null=True)),
                     ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],

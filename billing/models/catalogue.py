@@ -18,6 +18,9 @@ class Plan(models.Model):
     interval_count = models.PositiveIntegerField()
     minimum = models.DecimalField(**MONEY, null=True, db_comment="least per period, major units, before tax")
     maximum = models.DecimalField(**MONEY, null=True, db_comment="most per period, major units, before tax")
+    usage_threshold = models.DecimalField(
+        **MONEY, null=True, db_comment="usage of running periods not invoiced yet that makes an invoice, major units"
+    )
     allowance = models.JSONField(null=True, db_comment="credits granted each period: credit_type, amount, rollover_cap")
     created_at = models.DateTimeField(db_default=Now())
 

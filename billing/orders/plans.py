@@ -38,6 +38,7 @@ class PlanTerms:
     interval: Interval
     minimum: Decimal | None
     maximum: Decimal | None
+    usage_threshold: Decimal | None
     allowance: dict[str, Any] | None
     prices: tuple[tuple[int, Price], ...]
     """Row id and terms of each price, in the order in which lines are printed."""
@@ -87,11 +88,20 @@ class NewPlan(Record):
     ] = None
     minimum: Annotated[Decimal | None, Money("The minimum per subscription and period, before tax.", null=True)] = None
     maximum: Annotated[Decimal | None, Money("The maximum per subscription and period, before tax.", null=True)] = None
+    usage_threshold: Annotated[
+        Decimal | None,
+        Money(
+            "Usage of running periods is invoiced as soon as this amount of it is not invoiced yet; above 0, before tax.",
+            null=True,
+        ),
+    ] = None
     allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
 
     def check_whole(self) -> None:
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
+        if self.usage_threshold == 0:
+            raise Invalid(pointer="/usage_threshold", rule="above-zero", detail="a threshold is above 0")
         for index, price in enumerate(self.prices):
             parts = 1 if price.interval is None else price.interval.parts_of(self.interval)
             if not 1 <= parts <= MAX_PRICE_PERIODS:
@@ -120,6 +130,7 @@ def _create(request: NewPlan) -> Plan:
             interval_count=request.interval.count,
             minimum=request.minimum,
             maximum=request.maximum,
+            usage_threshold=request.usage_threshold,
             allowance=asdict(request.allowance) if request.allowance else None,
         )
         PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(request.prices))
@@ -165,6 +176,7 @@ def terms_of(plan_id: int) -> PlanTerms:
         interval=Interval(IntervalUnit(plan.interval_unit), plan.interval_count),
         minimum=plan.minimum,
         maximum=plan.maximum,
+        usage_threshold=plan.usage_threshold,
         allowance=plan.allowance,
         prices=tuple((row_id, price) for (row_id, _), price in zip(rows, parsed, strict=True)),
     )

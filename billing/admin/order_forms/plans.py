@@ -57,6 +57,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
         "minimum": Shown(label="At least", help="Per subscription and period, before tax."),
         "maximum": Shown(label="At most", help="Per subscription and period, before tax."),
+        "usage_threshold": Shown(label="Invoice usage at", help="When this amount is not invoiced yet; empty: only at its end."),
         "grants": Shown(
             label="Credits granted each period",
             at="/allowance/amount",
@@ -98,9 +99,9 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             *(self._price(index) for index in range(self._prices)),
             FormSection(
                 [],
-                self.bound("grants", "credit_type", "rollover_cap", "minimum", "maximum", "names"),
+                self.bound("grants", "credit_type", "rollover_cap", "minimum", "maximum", "usage_threshold", "names"),
                 title="The whole",
-                summary="Credits granted, least and most, names in other languages",
+                summary="Credits granted, least and most, invoices at a threshold, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
@@ -365,7 +366,7 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     found = list(Price.objects.filter(plan_id=plan.pk, subscription=None).order_by("position"))
     typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "names", "currency")}
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
-    typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum")}
+    typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum", "usage_threshold")}
     allowance = plan.allowance or {}
     typed |= {"grants": allowance.get("amount"), "rollover_cap": allowance.get("rollover_cap")}
     typed["credit_type"] = allowance.get("credit_type", "credits")

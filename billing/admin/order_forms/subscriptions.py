@@ -1,6 +1,7 @@
 """The form that creates a subscription and shows its first invoice beforehand."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -18,12 +19,14 @@ from billing.admin.prose import override_words
 from billing.errors import BillingSuspended, BillingWouldBeSuspended
 from billing.generator.options import Options
 from billing.generator.run import generate
+from billing.generator.run.steps import GenerationResult
 from billing.models import Amendment, Customer, Invoice, Subscription
 from billing.orders.subscriptions import NewSubscription, create_subscription
-from ledger.admin.kit.cells import instant_words
+from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
+from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.services import preview
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import unit_of
 
@@ -96,6 +99,41 @@ def _described(created: Subscription, request: NewSubscription) -> DryRun:
     parts: list[Part] = []
     sentences += first_billing(created.ref, as_of, parts, zone)
     return DryRun(sentences=sentences, parts=parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningUsagePage(OrderPage[KeyedForm, GenerationResult]):
+    """The page that invoices the usage of running periods: first the invoice, then done."""
+
+    about: Subscription
+
+    def dry_run(self, form: KeyedForm) -> DryRun:
+        """Show the invoice that a run would make now."""
+        with preview():
+            made = generate.generate_in(ref=self.about.ref, options=_so_far(dry_run=True, render=_english_invoice))
+        parts = [("The invoice", short_table(document, zone_of(document["customer"]))) for document in made.documents]
+        return DryRun(sentences=[] if parts else ["Nothing is to be invoiced now."], parts=parts)
+
+
+def _so_far(**options: Any) -> Options:
+    return Options(as_of=timezone.now(), running_usage=True, **options)
+
+
+def running_usage_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: Subscription) -> HttpResponse:
+    """Show the invoice of what is due and of the usage of running periods so far, then make it."""
+    return RunningUsagePage(
+        form=KeyedForm,
+        collection="subscription-invoices",
+        write=lambda form: generate.generate_in(ref=subscription.ref, options=_so_far()),
+        describe=lambda made, form: DryRun(sentences=[]),
+        done=lambda row, form: ("Usage so far", f"what {row.ref} owes now is invoiced"),
+        about=subscription,
+        title=f"Invoice the usage of {subscription.ref} so far",
+        button="Make the invoice",
+        explanation="The invoice has all that is due, and the usage of running periods up to now. The invoice at the end of a "
+        "period has the rest.",
+        back=row_url(Subscription, subscription.pk),
+    ).view(model_admin, request)
 
 
 def first_billing(ref: str, as_of: datetime, parts: list[Part], zone: ZoneInfo) -> list[str]:

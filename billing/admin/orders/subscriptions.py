@@ -32,6 +32,7 @@ from billing.permissions import (
     ADD_CUSTOMERCOUPON,
     CHANGE_CUSTOMERCOUPON,
     CHANGE_SUSPENDEDBILLING,
+    ISSUE_INVOICE,
     VIEW_INVOICE,
 )
 from billing.rating.periods import Interval, IntervalUnit
@@ -145,6 +146,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         "cancel",
         "withdraw_cancellation",
         "resume_billing",
+        "invoice_usage",
         "give_coupon",
     )
 
@@ -290,6 +292,11 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         """Take a coupon away from the subscription."""
         return take_coupon_view(self, request, self.row_of(request, str(pk)), code)
 
+    @operation("Invoice usage so far", icon="receipt_long", permission=ISSUE_INVOICE, url_path="invoice-usage")
+    def invoice_usage(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Invoice what is due, and the usage of running periods up to now."""
+        return order_forms.running_usage_view(self, request, self.row_of(request, object_id))
+
     @operation("Resume billing", icon="play_arrow", permission=CHANGE_SUSPENDEDBILLING, url_path="resume-billing")
     def resume_billing(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Let the generator bill it again, with a reason."""
@@ -353,6 +360,7 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
             "list_prices",
             "move_billing_day",
             "hold_back",
+            "invoice_usage",
         ]
     return hidden
 

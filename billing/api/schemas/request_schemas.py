@@ -152,6 +152,7 @@ class Generation(Record):
 
     as_of: Annotated[datetime, Time("Bill everything that is due at this instant.")]
     only: Annotated[str | None, Choice(Scope, "Only usage or only recurring charges; by default both.", null=True)] = None
+    running_usage: Annotated[bool, Boolean("Also bill the usage of running periods so far, up to `as_of`.")] = False
     finalize: Annotated[bool, Boolean("Finalise the invoices, which gives them numbers; otherwise leave drafts.")] = True
     dry_run: Annotated[bool, Boolean("The same as `dry_run=true` in the query.")] = False
     note: Annotated[str, OneLine("A text that the new invoices print.", most=MAX_NOTE_CHARACTERS)] = ""

@@ -131,6 +131,7 @@ class PlanSerializer(ResponseSchema):
     prices = computed(PricesField(), _prices_of)
     minimum = decimal(null=True)
     maximum = decimal(null=True)
+    usage_threshold = decimal(null=True)
     allowance = AllowanceSerializer(allow_null=True)
 
 

@@ -58,7 +58,11 @@ class CouponPeriods:
 
     def _whole_period(self, line: DraftLine) -> Period | None:
         period = line.period
-        if period is None or line.late is not None or line.starts_at not in (period.start, max(period.start, self.active_from)):
+        if (
+            period is None
+            or line.continues is not None
+            or line.starts_at not in (period.start, max(period.start, self.active_from))
+        ):
             return None
         return period
 
@@ -274,8 +278,8 @@ def _discount(line: DraftLine, totals: Totals) -> None:
         return
     coupons = totals.coupons_of(line.position)
     line.after_coupons_minor = line.amount_minor - coupons
-    if line.late is not None:
-        line.amount_minor = bounded_difference(line.late, line.limit, line.after_coupons_minor) + coupons
+    if line.continues is not None:
+        line.amount_minor = bounded_difference(line.continues, line.limit, line.after_coupons_minor) + coupons
 
 
 def _rest_of(coupon: CouponTerms, rests: Mapping[str, int]) -> CouponTerms:
@@ -294,7 +298,7 @@ def _limits(group: Sequence[DraftLine]) -> list[Limit]:
     return [
         replace(line.limit, positions=frozenset({line.position}))
         for line in group
-        if line.limit is not None and line.late is None
+        if line.limit is not None and line.continues is None
     ]
 
 

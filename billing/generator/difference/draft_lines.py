@@ -31,7 +31,7 @@ class DraftLine:
     """A line before storage.
 
     Args:
-        late: of late usage, the period that it continues.
+        continues: of late usage, and of a running period that was billed before, the period that it continues.
         schedule: of its plan: the period in which the line begins decides whether a recurring coupon lowers it.
         counted_at: the instant at which a one-off charge counts, if it names one.
         minimum_minor: the amount that the price's minimum adds on a separate line.
@@ -57,7 +57,7 @@ class DraftLine:
     position: int = 0
     invoice_id: int | None = None
     limit: Limit | None = None
-    late: UsageDue | None = None
+    continues: UsageDue | None = None
     schedule: Schedule | None = None
     counted_at: datetime | None = None
     minimum_minor: int = 0
@@ -220,32 +220,35 @@ def credit_change_between(
 def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     """Return the line of a usage period; None without usage and amount."""
     span, part = rated.due.span, rated.due.part
-    late = bool(rated.due.continued)
+    late, continues = rated.due.is_late, bool(rated.due.continued)
     rating = rated.rating.as_dict() | span.price.conversion_facts(rated.usage)
     if rated.credit_change is not None:
         rating["covered"] = rated.credit_change.as_dict()
     moves_credits = rated.credit_change is not None and (rated.credit_change.units or rated.credit_change.credits)
     limit, amount = _usage_limit(rated.due), rated.rating.amount_minor
-    owes = (
-        bool(bounded_difference(rated.due, limit, amount)) if late else bool(amount or rated.usage.quantity or rated.usage.events)
-    )
-    has_minimum = limit is not None and limit.minimum_minor is not None and not late
+    owes = bool(owed_minor(rated)) if continues else bool(amount or rated.usage.quantity or rated.usage.events)
+    has_minimum = limit is not None and limit.minimum_minor is not None and not continues
     if not owes and not moves_credits and not has_minimum:
         return None
     return _price_line(
         span,
         part,
         kind="late_usage" if late else "usage",
-        amount_minor=amount if owes or not late else 0,
+        amount_minor=amount if owes or not continues else 0,
         quantity=Decimal(decimal_text(rated.usage.quantity)),
         due_at=as_of if late else part.end,
         rating=rating,
-        late=rated.due if late else None,
+        continues=rated.due if continues else None,
         limit=limit,
         # Coupons do not lower a line whose amount the bounds reduce to 0.
-        discountable=owes or not late,
+        discountable=owes or not continues,
         after_coupons_minor=amount,
     )
+
+
+def owed_minor(rated: RatedUsage) -> int:
+    """Return the amount owed for a period beyond earlier lines, before coupons, within the bounds of its price."""
+    return bounded_difference(rated.due, _usage_limit(rated.due), rated.rating.amount_minor)
 
 
 def bounded_difference(due: UsageDue, limit: Limit | None, more_minor: int) -> int:
@@ -297,10 +300,12 @@ def _limit(span: ItemSpan, fraction: Fraction, name: str) -> Limit | None:
 
 
 def _usage_limit(due: UsageDue) -> Limit | None:
-    return _limit(due.span, _fraction(due), f"{due.span.item_id}/{due.part.start.isoformat()}")
+    limit = _limit(due.span, _fraction(due), f"{due.span.item_id}/{due.part.start.isoformat()}")
+    # The minimum is owed once the period is over.
+    return limit if limit is None or due.whole is None else replace(limit, minimum_minor=None)
 
 
 def _fraction(due: UsageDue) -> Fraction:
-    price = due.span.price
-    part = share(due.span.schedule, due.part, price.proration, terminated=due.terminated, bill_last_day=price.bill_last_day)
-    return part.fraction
+    price, part = due.span.price, due.whole or due.part
+    known = share(due.span.schedule, part, price.proration, terminated=due.terminated, bill_last_day=price.bill_last_day)
+    return known.fraction

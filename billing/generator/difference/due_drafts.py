@@ -14,6 +14,8 @@ from billing.generator.difference.draft_lines import (
     RefundedTimes,
     credit_lines,
     one_off_line,
+    owed_minor,
+    rate_usage,
     recurring_line,
     usage_line,
 )
@@ -30,8 +32,10 @@ from billing.generator.state.spans import Allowance, BoundClaim, ItemSpan, due_a
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, compute_settled_until, read_items, since
 from billing.metering import usage
 from billing.models import Claim
+from billing.orders import plans
 from billing.orders.subscriptions import refunded_times
 from billing.rating.aggregation import Usage
+from billing.rating.money import to_minor
 from billing.rating.prices.price import PriceKind
 from ledger.database.locks import Lock
 
@@ -99,6 +103,8 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
         return reserved[currency]
 
     measured = measured_usage(subscription, target)
+    if as_of == options.as_of:
+        measured += running_usage(subscription, target.running, is_asked_for=options.running_usage)
     run_limits.ensure_countable(measured)
     rated = rate_measured(lock, subscription, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
     if not is_paid_next:
@@ -296,16 +302,40 @@ def _with_late_usage(target: Target, claims: Sequence[OpenClaim], late: Collecti
 
 def measured_usage(subscription: SubscriptionState, target: Target) -> list[tuple[UsageDue, Usage]]:
     """Return the usage to rate: the due periods, and unchanged periods whose usage differs from the billed usage."""
-    looked_at = [*target.usages, *target.unchanged]
+    measured = _measured(subscription, [*target.usages, *target.unchanged])
+    due, unchanged = measured[: len(target.usages)], measured[len(target.usages) :]
+    return [*due, *((one, quantity) for one, quantity in unchanged if not _is_as_billed(one.continued[0], quantity))]
+
+
+def _measured(subscription: SubscriptionState, looked_at: Sequence[UsageDue]) -> list[tuple[UsageDue, Usage]]:
     windows = [
         usage.Measure(
             one.span.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end, one.span.schedule.zone
         )
         for one in looked_at
     ]
-    measured = list(zip(looked_at, usage.measure(subscription.id, windows), strict=True))
-    due, unchanged = measured[: len(target.usages)], measured[len(target.usages) :]
-    return [*due, *((one, quantity) for one, quantity in unchanged if not _is_as_billed(one.continued[0], quantity))]
+    return list(zip(looked_at, usage.measure(subscription.id, windows), strict=True))
+
+
+def running_usage(
+    subscription: SubscriptionState, running: Sequence[UsageDue], *, is_asked_for: bool
+) -> list[tuple[UsageDue, Usage]]:
+    """Return the usage of running periods to invoice before their end: if it is asked for, or reaches the plan's threshold.
+
+    What the bounds of the prices leave of it counts, before coupons and tax, less what was invoiced of these periods before.
+    """
+    terms = {one.span.price_id: plans.price_of(one.span.price_id)[0] for one in running}
+    if not is_asked_for:
+        running = [one for one in running if terms[one.span.price_id].usage_threshold is not None]
+    owed = [(one, quantity, owed_minor(rate_usage(one, quantity))) for one, quantity in _measured(subscription, running)]
+    found: list[tuple[UsageDue, Usage]] = []
+    for plan in {plan.id: plan for plan in terms.values()}.values():
+        of_plan = [(one, quantity, minor) for one, quantity, minor in owed if terms[one.span.price_id].id == plan.id and minor]
+        reached = plan.usage_threshold is not None and (
+            sum(minor for *_, minor in of_plan) >= to_minor(plan.usage_threshold, plan.currency)
+        )
+        found += [(one, quantity) for one, quantity, _ in of_plan if is_asked_for or reached]
+    return found
 
 
 def _is_as_billed(claim: OpenClaim, quantity: Usage) -> bool:

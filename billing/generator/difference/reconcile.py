@@ -9,7 +9,7 @@ not. If the period of a usage claim has grown, the claim is continued: amount(to
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from billing.generator.state.open_claims import (
@@ -42,12 +42,22 @@ class RecurringCharge:
 
 @dataclass(frozen=True, slots=True)
 class UsageDue:
-    """A period of a usage price to measure and rate, less what earlier claims have billed of it."""
+    """A period of a usage price to measure and rate, less what earlier claims have billed of it.
+
+    Args:
+        whole: of a running period, the whole of it, which has not ended; None: `part` has ended.
+    """
 
     span: ItemSpan
     part: Period
     continued: tuple[OpenClaim, ...] = ()
     terminated: bool = False
+    whole: Period | None = None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it changes what was billed as the whole of a period; not the first or a further part of a running one."""
+        return bool(self.continued) and not any(claim.is_running for claim in self.continued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Target:
     """The target of a run for a subscription, or for one item of it, at an instant.
 
     Args:
+        running: usage periods that have not ended, up to the instant; the run may bill them.
         unchanged: usage periods that stay as billed, the oldest first: the run may look for late usage in them.
         left_out: the ids of the claims on usage periods in which the run must not look for late usage.
         credits_due_at: the due instant of later credits.
@@ -63,6 +74,7 @@ class Target:
     credits: tuple[Credit, ...] = ()
     charges: tuple[RecurringCharge, ...] = ()
     usages: tuple[UsageDue, ...] = ()
+    running: tuple[UsageDue, ...] = ()
     unchanged: tuple[UsageDue, ...] = ()
     left_out: tuple[int, ...] = ()
     credits_due_at: tuple[datetime, ...] = ()
@@ -74,6 +86,7 @@ def joined(targets: Sequence[Target]) -> Target:
         credits=tuple(one for target in targets for one in target.credits),
         charges=tuple(one for target in targets for one in target.charges),
         usages=tuple(one for target in targets for one in target.usages),
+        running=tuple(one for target in targets for one in target.running),
         unchanged=tuple(one for target in targets for one in target.unchanged),
         left_out=tuple(one for target in targets for one in target.left_out),
         credits_due_at=tuple(at for target in targets for at in target.credits_due_at),
@@ -102,21 +115,26 @@ def usage_target(spans: Sequence[ItemSpan], claims: Sequence[OpenClaim], as_of: 
     """Return the difference between the usage spans of an item and its claims."""
     usages: list[UsageDue] = []
     unchanged: list[UsageDue] = []
+    running: list[UsageDue] = []
     continued: set[int] = set()
     for span, part in _parts_of(spans, claims, as_of):
         inside = tuple(c for c in claims if has_same_price(span, c) and part.start <= c.start and c.end <= part.end)
         continued.update(claim.id for claim in inside)
         period = UsageDue(span, part, inside, _terminated(span, part))
-        if len(inside) == 1 and (inside[0].start, inside[0].end) == (part.start, part.end):
+        is_billed = len(inside) == 1 and (inside[0].start, inside[0].end) == (part.start, part.end)
+        if is_billed and not inside[0].is_running:
             unchanged.append(period)
-        # A billed part that has become longer is continued after its new end.
+        # A billed part that has become longer, and a running one that was billed so far, are continued after their end.
         elif due(Timing.ARREARS, part, as_of):
             usages.append(period)
+        elif span.price.credits is None and part.start < as_of and all(claim.end <= as_of for claim in inside):
+            running.append(replace(period, part=replace(part, end=as_of), whole=part))
     gone = [(claim, not_as_claimed_from(claim, spans)) for claim in claims if claim.id not in continued]
     return Target(
         # A claim that no longer fits is given back as a whole, once the change that causes this has taken effect.
         credits=tuple(Credit(claim, (_whole(claim),)) for claim, at in gone if at <= as_of),
         usages=tuple(usages),
+        running=tuple(running),
         unchanged=tuple(unchanged),
         credits_due_at=tuple(at for _, at in gone if at > as_of),
     )

@@ -284,7 +284,10 @@ def _usage_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str
         yield _row(
             span.item_id, Claim.Kind.USAGE, part.start, part.end, span.price_id,
             to_decimal(rated.usage.quantity), net, invoice_id, position,
-            usage_snapshot(rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends)
+            usage_snapshot(
+                rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends,
+                is_running=rated.due.whole is not None,
+            )
             | anchor_snapshot(span.schedule, anchor_at),
             line.invoice_id if line else None,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options, Scope
 from billing.generator.run.steps import GenerationResult, finish_steps, pay_step, pays_with_its_allowance
 from billing.generator.state.subscription_state import SubscriptionState, read_subscription
-from billing.models import Invoice
+from billing.models import Claim, Invoice
 from billing.orders import suspension
 from billing.rating.limits import check_instant
 from billing.rating.prices.reading import PriceInvalid
@@ -173,7 +173,7 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
             over = options.finalize and options.as_of >= draft.grace_ends_at
             again = replace(
                 options, as_of=draft.as_of, only=draft.scope, finalize=over, max_periods=None,
-                grace_ends_at=None if over else draft.grace_ends_at,
+                grace_ends_at=None if over else draft.grace_ends_at, running_usage=draft.running_usage,
             )  # fmt: skip
             steps.append(write_step(lock, read_subscription(lock, subscription.ref), again))
             for currency, invoice_id, _ in steps[-1].invoices:
@@ -210,11 +210,16 @@ def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options
 
 @dataclass(frozen=True, slots=True)
 class _DraftInGrace:
-    """The target of a deleted draft; the drafts of a run in several currencies have the same."""
+    """The target of a deleted draft; the drafts of a run in several currencies have the same.
+
+    Args:
+        running_usage: it billed usage of running periods.
+    """
 
     as_of: datetime
     scope: Scope | None
     grace_ends_at: datetime
+    running_usage: bool
 
 
 def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[tuple[_DraftInGrace, dict[str, str]]]:
@@ -228,7 +233,8 @@ def _taken_back(lock: Lock, subscription: SubscriptionState) -> list[tuple[_Draf
     for draft in drafts.order_by("-id"):
         assert draft.grace_ends_at is not None
         coupon_uses.keep_in_preview(subscription, draft.pk, is_made=False)
+        running = Claim.objects.filter(made_by=draft.pk, released_at=None, snapshot__running=True).exists()
         delete_draft_under(lock, draft)
-        target = _DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at)
+        target = _DraftInGrace(draft.as_of, Scope(draft.scope) if draft.scope else None, draft.grace_ends_at, running)
         found.setdefault(target, {})[draft.currency] = draft.note
     return list(found.items())[::-1]

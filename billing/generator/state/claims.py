@@ -243,5 +243,6 @@ def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
         usage=stored_usage(snapshot["usage"]) if "usage" in snapshot else None,
         gross_minor=snapshot.get("gross_minor", 0),
         after_coupons_minor=snapshot.get("after_coupons_minor", 0),
+        is_running=snapshot.get("running", False),
         **read_coverage(snapshot),
     )

@@ -47,6 +47,7 @@ class OpenClaim:
         share_used: the share of the origin's full period that this claim still bills (recurring).
         usage, gross_minor: the usage rated so far, and its amount before coupons and bounds (usage).
         after_coupons_minor: its amount after coupons, which the price's minimum and maximum bound (usage).
+        is_running: it bills a running period so far: the rest of the period is still due (usage).
         coverage, spends: the units that credits pay for, and the ledger's entries that paid them (usage).
         short_of: the units that were covered when `gross_minor` was billed, if voiding a correction could not spend all of their
             credits again; then the next run rates the period again (usage).
@@ -73,6 +74,7 @@ class OpenClaim:
     usage: Usage | None = None
     gross_minor: int = 0
     after_coupons_minor: int = 0
+    is_running: bool = False
     coverage: Coverage = NOTHING_COVERED
     spends: tuple[CreditSpend, ...] = ()
     short_of: tuple[Stretch, ...] = ()
@@ -330,12 +332,19 @@ def usage_snapshot(
     after_coupons_minor: int,
     coverage: Coverage = NOTHING_COVERED,
     spends: Sequence[CreditSpend] = (),
+    *,
+    is_running: bool = False,
 ) -> dict[str, Any]:
     """Return the exact data of the rated usage that a usage claim stores, with its coverage and the spends that paid for it."""
     covered = {"covered": covered_snapshot(coverage, spends)} if coverage.stretches else {}
-    return covered | {
-        "usage": usage.as_stored(),
-        "quantity": decimal_text(usage.quantity),
-        "gross_minor": gross_minor,
-        "after_coupons_minor": after_coupons_minor,
-    }
+    running = {"running": True} if is_running else {}
+    return (
+        covered
+        | running
+        | {
+            "usage": usage.as_stored(),
+            "quantity": decimal_text(usage.quantity),
+            "gross_minor": gross_minor,
+            "after_coupons_minor": after_coupons_minor,
+        }
+    )

@@ -64,6 +64,7 @@ class Command(CommandWithExamples):
         ("generate_invoices --dry-run", "show what a run would bill; other processes continue"),
         ("generate_invoices --explain SUB-7", "why a subscription is due or not"),
         ("generate_invoices --subscription SUB-7 --as-of 2026-11-01", "bill one subscription as of an instant"),
+        ("generate_invoices --subscription SUB-7 --running-usage", "bill also what it has used of its running periods"),
         ("generate_invoices --list-due", "list what is due and bill nothing"),
         ("generate_invoices --check --format json", "check what was billed, for programs"),
     )
@@ -91,6 +92,9 @@ class Command(CommandWithExamples):
             "--late-lookback", type=_whole, metavar="PERIODS",
             help="bill late usage of only this many billed periods, and report older usage; default: all periods",
         )  # fmt: skip
+        what.add_argument(
+            "--running-usage", action="store_true", help="also bill the usage of running periods so far; needs --subscription"
+        )
         what.add_argument("--include-suspended", action="store_true", help="also bill suspended subscriptions")
         how = parser.add_argument_group("how")
         state = how.add_mutually_exclusive_group()
@@ -133,6 +137,8 @@ class Command(CommandWithExamples):
         return None
 
     def _job(self, given: dict[str, Any]) -> Work:
+        if given["running_usage"] and not given["subscription"]:
+            raise CommandError("--running-usage needs --subscription", returncode=BAD_ARGUMENTS)
         as_of = given["as_of"] or timezone.now()
         only_looks = given["dry_run"] or given["list_due"] or given["explain"] or given["check"]
         try:
@@ -146,6 +152,7 @@ class Command(CommandWithExamples):
             dry_run=given["dry_run"],
             max_periods=given["max_periods"],
             late_lookback=given["late_lookback"],
+            running_usage=given["running_usage"],
             include_suspended=given["include_suspended"],
             run_id=given["run_id"] or uuid.uuid4(),
         )

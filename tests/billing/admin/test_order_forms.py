@@ -3,9 +3,11 @@
 import html
 import json
 import re
+from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from django.utils import timezone
 
 from billing.admin.order_forms.prices import typed_of
 from billing.models import (
@@ -27,7 +29,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.reading import MAX_PRICES, parse_price, price_dict
 from ledger.models import CreditType, StaffEvent
 from ledger.testing import api_key
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.rating.prices.test_models import BUCKETED, EXAMPLES, USAGE
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -645,6 +647,21 @@ def test_an_invalid_amendment_is_refused_at_its_fields_and_not_written(client, s
         assert list(field_errors(client, f"{BILLING}/subscription/{subscription.pk}/{way}/", values)) == [field], (way, values)
 
 
+def test_usage_so_far_is_shown_and_then_invoiced_once(client):
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code, started_at=timezone.now() - timedelta(days=2))
+    use(subscription, "150", timezone.now() - timedelta(days=1))
+    url = f"{BILLING}/subscription/{subscription.pk}/invoice-usage/"
+    first = send_first_step(client, url, {"reason": "asked for"})
+    assert "Amount due 3.00" in text_of_response(first)
+    assert not Invoice.objects.exists()
+    confirmed = hidden_values(first) | {"confirmed": "yes"}
+    assert f"what {subscription.ref} owes now is invoiced" in text_after_redirect(client, client.post(url, confirmed))
+    client.post(url, confirmed)
+    assert [invoice.total_minor for invoice in Invoice.objects.all()] == [300]
+    again = send_first_step(client, url, {"reason": "asked for"})
+    assert "Nothing is to be invoiced now." in text_of_response(again)
+
+
 def test_only_amendments_that_change_something_are_offered(client):
     subscription = SubscriptionFactory(started_at=at(1, 1))
     url = f"{BILLING}/subscription/{subscription.pk}"
@@ -654,6 +671,7 @@ def test_only_amendments_that_change_something_are_offered(client):
         return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change", "next-invoices"}
 
     always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel", "give-coupon"}
+    always |= {"invoice-usage"}
     assert offered() == always | {"pause"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))
     assert offered() == always | {"go-on"}
@@ -670,6 +688,7 @@ PERMISSIONS = {
     "add_plan": ["plan/add/", "plan/{plan}/new-version/"],
     "add_coupon": ["coupon/add/"],
     "add_subscription": ["subscription/add/", "customer/{customer}/subscribe/"],
+    "issue_invoice": ["subscription/{subscription}/invoice-usage/"],
     "add_amendment": ["subscription/{subscription}/cancel/", "subscription/{subscription}/change-plan/"],
 }
 

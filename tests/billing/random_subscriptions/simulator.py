@@ -80,6 +80,7 @@ class Traits:
     bounds: bool = True
     charges: bool = True
     refunds: bool = True
+    running: bool = True
     months: int = MONTHS
 
 
@@ -144,12 +145,15 @@ class Simulator:
         limits: dict[str, Any] = {}
         if self.bounded and pick.random() < 0.6:
             limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))
+        threshold = self._money(9_000) if self.traits.running and pick.random() < 0.4 else None
         code = unique("plan")
-        self.plans.append((code, self._sell(slow.Plan(code, currency, unit, count, tuple(prices), **limits))))
+        self.plans.append(
+            (code, self._sell(slow.Plan(code, currency, unit, count, tuple(prices), **limits, threshold=threshold)))
+        )
 
     def _sell(self, plan: slow.Plan) -> slow.Plan:
         """Write a plan, or its next version."""
-        limits = {"minimum": plan.minimum, "maximum": plan.maximum}
+        limits = {"minimum": plan.minimum, "maximum": plan.maximum, "usage_threshold": plan.threshold}
         plans.create_plan(
             code=plan.code,
             name="Plan",
@@ -524,14 +528,15 @@ class Simulator:
             else None
         )
         finalize = not (self.traits.drafts and pick.random() < 0.1) or forced
-        simulated.log.append(f"run as of {now} only {only} finalize {finalize}")
-        options = Options(as_of=now, only=Scope(only) if only else None, finalize=finalize)
+        running = self.traits.running and not forced and pick.random() < 0.15
+        simulated.log.append(f"run as of {now} only {only} finalize {finalize} running {running}")
+        options = Options(as_of=now, only=Scope(only) if only else None, finalize=finalize, running_usage=running)
         done = outcomes.bill_one(simulated.ref, options)
         assert done.outcome in ("finalised", "created", "nothing_due"), (done.outcome, done.detail, done.traceback)
         made = invoice_documents(
             list(Invoice.objects.filter(pk__in=[one.invoice_id for one in done.invoices]).order_by("currency"))
         )
-        expected = simulated.model.bill(now - simulated.held_back, only=only, finalize=finalize)
+        expected = simulated.model.bill(now - simulated.held_back, only=only, finalize=finalize, running=running)
         assert_same(made, expected)
         self.invoices += len(made)
         for document, calculated in zip(made, expected, strict=True):

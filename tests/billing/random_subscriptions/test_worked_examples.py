@@ -68,18 +68,20 @@ class Ordered:
         response = self._post("/v1/usage-events", {"events": [event]})
         assert [one["result"] for one in response["results"]] == ["accepted"]
 
-    def bill_over_rest(self, as_of: str) -> list[dict[str, Any]]:
+    def bill_over_rest(self, as_of: str, running: bool) -> list[dict[str, Any]]:
         """What `POST …/invoices` makes; the dry run before it has to show the same."""
         path = f"/v1/subscriptions/{self.ref}/invoices"
-        dry = self._post(path, {"as_of": as_of, "dry_run": True})["invoices"]
-        made: list[dict[str, Any]] = self._post(path, {"as_of": as_of})["invoices"]
+        wanted = {"as_of": as_of, "running_usage": running}
+        dry = self._post(path, wanted | {"dry_run": True})["invoices"]
+        made: list[dict[str, Any]] = self._post(path, wanted)["invoices"]
         assert list(map(without_identity, dry)) == list(map(without_identity, made))
         return made
 
-    def bill_by_command(self, as_of: str) -> list[dict[str, Any]]:
+    def bill_by_command(self, as_of: str, running: bool) -> list[dict[str, Any]]:
         """What the command makes; the summary of the dry run before it has to be the same."""
         known = self._invoices()
-        dry, real = self._command(as_of, "--dry-run"), self._command(as_of)
+        asked = ["--running-usage"] if running else []
+        dry, real = self._command(as_of, "--dry-run", *asked), self._command(as_of, *asked)
         for name in ("invoices", "lines", "money", "periods", "late_usage_minor", "credits_spent_on_usage"):
             assert dry[name] == real[name]
         return [one for one in self._invoices() if one not in known]
@@ -110,8 +112,9 @@ def test_worked_example(api: ApiClient, example: Example, billed_by: str) -> Non
     ordered = Ordered(api, example)
     made: list[dict[str, Any]] = []
     for step in example.steps:
-        if step[0] == "bill":
-            made = ordered.bill_over_rest(step[1]) if billed_by == "rest" else ordered.bill_by_command(step[1])
+        if step[0] in ("bill", "bill so far"):
+            bill = ordered.bill_over_rest if billed_by == "rest" else ordered.bill_by_command
+            made = bill(step[1], step[0] == "bill so far")
         else:
             ordered.do(step)
 

@@ -52,6 +52,11 @@ def bill(as_of: str) -> Step:
     return "bill", f"{as_of}T00:00:00Z" if len(as_of) == 10 else f"2026-{as_of}T00:00:00Z"
 
 
+def so_far(as_of: str) -> Step:
+    """Bill up to a day of 2026, with the usage of running periods."""
+    return "bill so far", f"2026-{as_of}T00:00:00Z"
+
+
 def calls(value: str, day: str = "01-05", **properties: str) -> Step:
     """That many calls on a day of 2026."""
     return "use", (value, f"2026-{day}T12:00:00Z", properties)
@@ -675,6 +680,50 @@ DIVIDED = [
             plan=interval("half_year") | {"allowance": {"credit_type": "credits", "amount": 1000}}),
 ]  # fmt: skip
 
+SEATS = metered(unit_amount="31.00", aggregation="daily_level")
+RUNNING = [
+    # 100 calls are 2.00 on the 10th; the other 50 come with the end.
+    Example("the rest of a period", [metered()],
+            [calls("100"), so_far("01-10"), calls("50", "01-20"), bill("02-01")], usage(100)),
+    Example("usage so far", [metered()], [calls("100"), calls("50", "01-20"), so_far("01-10")], usage(200)),
+    Example("a second time", [metered()],
+            [calls("100"), so_far("01-10"), calls("50", "01-15"), so_far("01-20")], usage(100)),
+    # 15 calls are 14.50; 25 are 10 + 2 + 7.50.
+    Example("the rest in its tiers", [tiered("graduated")],
+            [calls("15"), so_far("01-10"), calls("10", "01-20"), bill("02-01")], usage(500)),
+    # 15 calls are 7.50; 101 at 0.10 are 11.10.
+    Example("the rest of a volume", [tiered("volume")],
+            [calls("15"), so_far("01-10"), calls("86", "01-20"), bill("02-01")], usage(360)),
+    Example("no minimum before the end", [metered(minimum="5.00")], [calls("100"), so_far("01-10")], usage(200)),
+    Example("the minimum once, at the end", [metered(minimum="5.00")],
+            [calls("100"), so_far("01-10"), bill("02-01")], usage(300)),
+    Example("the maximum over all parts", [metered(maximum="3.00")],
+            [calls("100"), so_far("01-10"), calls("100", "01-20"), bill("02-01")], usage(100)),
+    Example("a coupon on each part", [metered()],
+            [calls("100"), so_far("01-10"), calls("50", "01-20"), bill("02-01")], usage(100), discount=50,
+            coupons=[percent("50")]),
+    Example("less than so far", [metered()], [calls("100"), so_far("01-10"), correct(0, "60"), bill("02-01")],
+            [*usage(-80), ("carried", None, 80)]),
+    # 10 days at 100.00 a month; then (10 x 310.00 + 21 x 620.00) / 31 = 520.00 less 100.00.
+    Example("the days of a level so far", [SEATS], [calls("10", "01-01"), so_far("01-11")], usage(10_000)),
+    Example("and the days after", [SEATS],
+            [calls("10", "01-01"), so_far("01-11"), calls("20", "01-11"), bill("02-01")], usage(42_000)),
+    # 9 of 31 days of the minimum: 9.00, of which 2.00 is billed.
+    Example("an end where the usage so far ended", [metered(minimum="31.00")],
+            [calls("100"), so_far("01-10"), amend("01-10", ends_at="2026-01-10T00:00:00Z"), bill("01-10")], usage(700)),
+    Example("a threshold that is reached", [metered()], [calls("99"), bill("01-06"), calls("1", "01-07"), bill("01-10")],
+            usage(200), plan={"usage_threshold": "2.00"}),
+    # After the 2.00 of the 10th, 1.98 is below the threshold until the period ends.
+    Example("a threshold counts what is not invoiced", [metered()],
+            [calls("100"), bill("01-10"), calls("99", "01-15"), bill("01-20"), bill("02-01")], usage(198),
+            plan={"usage_threshold": "2.00"}),
+    Example("a threshold over two prices", [metered(), metered("sent", unit_amount="1.00", meter="calls")],
+            [calls("3"), bill("01-10")], [*usage(6), ("usage", "sent", 300)], plan={"usage_threshold": "3.06"}),
+    # Units that credits pay for wait for the end of the period.
+    Example("usage in credits waits", [in_credits("1"), metered("sent", unit_amount="1.00", meter="calls")],
+            [calls("3"), so_far("01-10")], [("usage", "sent", 300)], holds=10, left=10),
+]  # fmt: skip
+
 EXAMPLES = (
     PERIODS
     + MODELS
@@ -695,4 +744,5 @@ EXAMPLES = (
     + ENDS_AND_PAUSES
     + HELD_BACK
     + DIVIDED
+    + RUNNING
 )

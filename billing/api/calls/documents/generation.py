@@ -67,6 +67,7 @@ class SubscriptionInvoices(WriteEndpoint):
         options = Options(
             as_of=fields["as_of"],
             only=Scope(fields["only"]) if "only" in fields else None,
+            running_usage=fields["running_usage"],
             finalize=fields["finalize"],
             dry_run=fields["dry_run"],
             note=fields["note"],

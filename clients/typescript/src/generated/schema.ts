@@ -4391,6 +4391,8 @@ export interface components {
             as_of: string;
             /** @description Only usage or only recurring charges; by default both. */
             only?: components["schemas"]["PriceKindEnum"] | null;
+            /** @description Also bill the usage of running periods so far, up to `as_of`. Default: `false`. */
+            running_usage?: boolean;
             /** @description Finalise the invoices, which gives them numbers; otherwise leave drafts. Default: `true`. */
             finalize?: boolean;
             /** @description The same as `dry_run=true` in the query. Default: `false`. */
@@ -5711,6 +5713,11 @@ export interface components {
              * @description The maximum per subscription and period, before tax.
              */
             maximum?: string | null;
+            /**
+             * Format: decimal
+             * @description Usage of running periods is invoiced as soon as this amount of it is not invoiced yet; above 0, before tax.
+             */
+            usage_threshold?: string | null;
             /** @description Credits granted each period. */
             allowance?: components["schemas"]["NewAllowance"] | null;
             /**
@@ -6468,6 +6475,7 @@ export interface components {
             prices: components["schemas"]["Price"][];
             minimum: string | null;
             maximum: string | null;
+            usage_threshold: string | null;
             allowance: components["schemas"]["Allowance"] | null;
         };
         /** @description Subscriptions that change to a version of their plan, and how far that is. */

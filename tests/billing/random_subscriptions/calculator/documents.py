@@ -197,7 +197,7 @@ class Coupon:
         """Its periods from the first of which it lowers a whole fee on, or whole usage where there is no such fee."""
         whole = [
             line for line in lines
-            if self.covers(line) and line.kind in ("recurring", "usage") and line.period is not None
+            if self.covers(line) and line.kind in ("recurring", "usage") and line.period is not None and not line.earlier
             and line.start in (line.period[0], max(line.period[0], begins))
         ]  # fmt: skip
         whole = [line for line in whole if line.kind == "recurring"] or whole

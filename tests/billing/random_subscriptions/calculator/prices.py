@@ -26,6 +26,7 @@ class Plan:
     minimum: str | None = None
     maximum: str | None = None
     version: int = 1
+    threshold: str | None = None
 
     def price(self, key: str) -> Price | None:
         """The price of a key, if there is one."""

@@ -39,6 +39,7 @@ class Run:
     Attributes:
         freed: what is billed no more, with the line because of which.
         made: what is billed from then on.
+        running: usage of periods that are not over, with what is billed of each.
         unchanged: usage that is billed, in which late usage is looked for.
         freed_discounts: what discounts made credits smaller by: currency, when, start of the period, amount.
     """
@@ -49,9 +50,10 @@ class Run:
         self.freed: list[tuple[Billed, Line | None]] = []
         self.made: list[Billed] = []
         self.unchanged: list[tuple[Stretch, Billed]] = []
+        self.running: list[tuple[str, Stretch, list[Billed]]] = []
         self.freed_discounts: list[tuple[str, datetime, datetime, int]] = []
 
-    def documents(self, only: str | None) -> list[Document]:
+    def documents(self, only: str | None, running: bool = False) -> list[Document]:
         """The documents of the run, by currency; what they bill is recorded."""
         if only != "usage":
             for key in self.of.keys:
@@ -60,6 +62,7 @@ class Run:
             for key in self.of.keys:
                 self._usage(key)
             self._look_back()
+            self._so_far(running)
         if only != "usage":
             self._one_offs()
         bounded = {span.plan.currency for span in self.of.spans("") if span.plan.minimum or span.plan.maximum}
@@ -176,10 +179,12 @@ class Run:
                 continue
             inside = [b for b in billed if b.stretch.has_price_of(stretch) and stretch.start <= b.start and b.end <= stretch.end]
             kept += inside
-            if [known.stretch.time for known in inside] == [stretch.time]:
+            if [known.stretch.time for known in inside if known.running is None] == [stretch.time]:
                 self.unchanged.append((stretch, inside[0]))
             elif self.as_of >= stretch.end:
                 self._use(key, stretch, self._used(key, stretch), inside)
+            elif stretch.start < self.as_of and all(known.end <= self.as_of for known in inside):
+                self.running.append((key, stretch, inside))
         for known in billed:
             if known not in kept and self._is_of_another_price(known):
                 self._give_back(known, [(known.stretch.time, max(known.left, 0))], [])
@@ -194,6 +199,25 @@ class Run:
         other = without(billed.stretch.time, same)
         return not other or other[0][0] <= self.as_of
 
+    def _so_far(self, is_asked_for: bool) -> None:
+        """Usage of running periods, where it is asked for or enough of it is not billed yet."""
+        owed: list[tuple[int, str, Stretch, list[Billed]]] = []
+        for key, stretch, earlier in self.running:
+            price = price_of(stretch, key)
+            found = self._used(key, replace(stretch, end=self.as_of))
+            more = to_minor(cost_of_usage(price, found), stretch.plan.currency) - sum(known.gross for known in earlier)
+            after = sum(known.after_coupons for known in earlier) + more
+            _, most = limits(price, Fraction(*self.of.share(price, stretch)), stretch.plan.currency)
+            minor = within(after, None, most) - sum(known.left for known in earlier)
+            owed += [(minor, key, stretch, earlier)] if minor else []
+        if not owed:
+            return
+        plan = owed[0][2].plan
+        enough = plan.threshold is not None and sum(one[0] for one in owed) >= to_minor(number(plan.threshold), plan.currency)
+        for _, key, stretch, earlier in owed if is_asked_for or enough else []:
+            so_far = replace(stretch, end=self.as_of, is_last=False)
+            self._use(key, so_far, self._used(key, so_far), earlier, whole=stretch)
+
     def _look_back(self) -> None:
         """Late usage in everything that is billed, whatever its age."""
         for key in self.of.keys:
@@ -203,20 +227,26 @@ class Run:
                 if found != billed.used:
                     self._use(key, stretch, found, [billed])
 
-    def _use(self, key: str, stretch: Stretch, found: Used, earlier: list[Billed]) -> None:
-        """Bill the usage of a stretch, less what was billed of it."""
+    def _use(self, key: str, stretch: Stretch, found: Used, earlier: list[Billed], *, whole: Stretch | None = None) -> None:
+        """Bill the usage of a stretch, less what was billed of it.
+
+        Args:
+            whole: of a running period, up to its end: the maximum is for that, and the minimum is not due yet.
+        """
         price, currency = price_of(stretch, key), stretch.plan.currency
         gross = to_minor(cost_of_usage(price, found), currency)
         more = gross - sum(billed.gross for billed in earlier)
         left, coupons_before = sum(billed.left for billed in earlier), sum(billed.after_coupons for billed in earlier)
-        least, most = limits(price, Fraction(*self.of.share(price, stretch)), currency)
+        least, most = limits(price, Fraction(*self.of.share(price, whole or stretch)), currency)
+        least = None if whole else least
         if earlier:
             is_owed = within(coupons_before + more, least, most) != left
         else:
             is_owed = bool(gross or found.quantity or found.events or least is not None)
-        billed = Billed("usage", key, stretch, left, used=found, gross=gross, coupons_before=coupons_before)
+        billed = Billed("usage", key, stretch, left, used=found, gross=gross, coupons_before=coupons_before, running=whole)
         if is_owed:
-            kind, due = ("late_usage", self.as_of) if earlier else ("usage", stretch.end)
+            is_late = bool(earlier) and all(known.running is None for known in earlier)
+            kind, due = ("late_usage", self.as_of) if is_late else ("usage", stretch.end)
             line = _line(price, stretch, kind, more, due, quantity=found.quantity, least=least, most=most, earlier=earlier)
             self.lines.append(line)
             billed.line = billed.made_by = line

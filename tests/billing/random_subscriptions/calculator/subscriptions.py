@@ -33,6 +33,7 @@ class Billed:
         made_by: the line that made it what it is: the same, or one that gave a part of it back.
         units: the share of the full period that is left.
         credited: what was given back of its line.
+        running: of usage of a running period, the whole of that; None once it is billed to the end.
         used, gross, coupons_before: of usage: what was rated, its amount, and what of that was after coupons before `charge`.
         freed_by: the document that it is not billed on any more because of.
     """
@@ -48,6 +49,7 @@ class Billed:
     used: Used | None = None
     gross: int = 0
     coupons_before: int = 0
+    running: Stretch | None = None
     is_live: bool = True
     freed_by: Document | None = None
 
@@ -129,11 +131,11 @@ class Subscription(Order):
         """What is billed of a key, oldest first."""
         return sorted((b for b in self.history if b.is_live and (b.kind, b.key) == (kind, key)), key=lambda b: b.start)
 
-    def bill(self, as_of: datetime, *, only: str | None = None, finalize: bool = True) -> list[Document]:
+    def bill(self, as_of: datetime, *, only: str | None = None, finalize: bool = True, running: bool = False) -> list[Document]:
         """What a run has to put on document, a document per currency; it counts as billed from here on."""
         from tests.billing.random_subscriptions.calculator.runs import Run
 
-        documents = Run(self, as_of).documents(only)
+        documents = Run(self, as_of).documents(only, running)
         self.documents += documents
         self.customer.documents += documents
         if finalize:
@@ -245,7 +247,8 @@ class Subscription(Order):
         """What a billed stretch of usage should have cost in all, from the events that are known today alone."""
         price, stretch = billed.price, billed.stretch
         gross = to_minor(cost_of_usage(price, used(price, self.events, stretch.time, stretch.full, self.zone)), billed.currency)
-        return within(gross, *limits(price, Fraction(*self.share(price, stretch)), billed.currency))
+        least, most = limits(price, Fraction(*self.share(price, billed.running or stretch)), billed.currency)
+        return within(gross, None if billed.running else least, most)
 
 
 def price_of(stretch: Stretch, key: str) -> Price:

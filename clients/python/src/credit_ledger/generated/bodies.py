@@ -1493,6 +1493,7 @@ class Plan(TypedDict):
     prices: list[Price]
     minimum: str | None
     maximum: str | None
+    usage_threshold: str | None
     allowance: Allowance | None
 
 
