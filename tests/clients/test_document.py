@@ -74,7 +74,7 @@ def sample(schema: dict[str, Any]) -> Any:
     if schema.get("format") == "date-time":
         return "2026-01-01T00:00:00Z"
     pattern = schema.get("pattern", "")
-    samples = ("abc", "EUR", "DE", "1", "2026-01", "customer-42", "order:7781", UUID, "")
+    samples = ("abc", "EUR", "DE", "1", "2026-01", "customer-42", "order:7781", UUID, "https://shop.example", "")
     return next(each for each in samples if not pattern or re.search(pattern, each))
 
 
