@@ -23,6 +23,7 @@ from billing.admin.cells import (
     document_link,
     money,
     money_column,
+    money_text,
     plain,
     subscription_link,
 )
@@ -54,7 +55,7 @@ from ledger.admin.kit.cells import digits, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, day, read_day, text
 from ledger.admin.kit.forms.fields import PlainDecimalField
-from ledger.admin.kit.forms.idempotent import Done, FormPage, RequestForm, declared_at
+from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestForm, declared_at
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link
@@ -309,6 +310,15 @@ class CreditPage(FormPage[CreditForm]):
         except Refused:
             return None
         return Stake(note.currency, note.amount_minor)
+
+    def dry_run(self, form: CreditForm) -> DryRun:
+        """Issue it in a preview, and say how much it credits; for a second operator."""
+        with invoices_named(), preview():
+            note = credit_notes.issue_in(
+                invoice_id=self.invoice.pk, reason=form.request.reason, actor=form.actor, lines=form.request.lines
+            )
+        credited = money_text(note.amount_minor, note.currency)
+        return DryRun(sentences=[f"The credit note credits {credited} of {self.invoice}, with tax: {note.reason}."])
 
     def operation(self, form: CreditForm) -> Done:
         """Issue the credit note."""

@@ -82,7 +82,8 @@ class ApprovalAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         # An operator who may not open the form may not decide about it.
         _sent(request, row, is_confirmed=False)
-        if row.decided is None and not decide(row.pk, decision=decision, decided_by=actor(request)):
+        is_late = row.decided is not None and decision == DECLINED
+        if is_late or (row.decided is None and not decide(row.pk, decision=decision, decided_by=actor(request))):
             messages.error(request, "Another operator has decided it in the meantime.")
             return HttpResponseRedirect(row_url(Approval, row.pk))
         if decision == DECLINED:

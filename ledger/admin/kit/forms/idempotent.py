@@ -302,7 +302,8 @@ class FormPage(Generic[FormT]):
             # None: what it moves is not known, so nothing is done.
             stakes = [None] if approval is not None else self._try(request, form, lambda form: [self.stake(form)])
             waits = stakes is not None and approvals.needs_second(stakes[0])
-            if self.is_tried and "confirmed" not in request.POST:
+            # A second operator sees what would happen, also of a form that its first operator sends at once.
+            if (self.is_tried or approval is not None) and "confirmed" not in request.POST:
                 seen = None if stakes is None else self._try(request, form, self.dry_run)
             elif stakes is not None and (stake := stakes[0]) is not None and waits:
                 return self._ask(request, form, stake)

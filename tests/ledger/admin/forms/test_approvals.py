@@ -109,6 +109,17 @@ def test_a_declined_form_is_never_carried_out(mara: Client, ben: Client) -> None
     assert ApprovalDecision.objects.get().decision == DECLINED
 
 
+def test_nobody_declines_what_was_approved(mara: Client, ben: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    row = Approval.objects.get()
+    judge(ben, row, APPROVED)
+    cleo = operator(name="cleo")
+    assert judge(cleo, row, DECLINED)["Location"] == f"/admin/ledger/approval/{row.pk}/change/"
+    assert ApprovalDecision.objects.get().decision == APPROVED
+    assert not StaffEvent.objects.filter(action="approval-declined").exists()
+    assert "Another operator has decided it in the meantime." in cleo.get("/admin/").content.decode()
+
+
 def test_an_approved_form_is_carried_out_once(mara: Client, ben: Client) -> None:
     submit_form(mara, GRANT, **granted(101))
     row = Approval.objects.get()
@@ -222,6 +233,8 @@ def test_a_credit_note_waits_by_its_amount_with_tax(mara: Client, ben: Client) -
     submit_form(mara, url, reason="outage")
     row = Approval.objects.get()
     assert (row.amount, row.counted_in) == (600, "EUR")
+    for client in (mara, ben):
+        assert "The credit note credits 6.00 EUR" in judge(client, row).content.decode()
     assert not CreditNote.objects.exists()
     judge(ben, row, APPROVED)
     assert CreditNote.objects.get().amount_minor == 600
