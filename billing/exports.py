@@ -18,6 +18,7 @@ from billing.models import (
     InvoicePayment,
     InvoiceTax,
     Line,
+    Mail,
     PaymentIntent,
     PaymentReturn,
     ProviderCustomer,
@@ -161,6 +162,7 @@ EXPORTS: Final = (
         "payment-returns", "money of an invoice's payment that went back", PaymentReturn, _OF_PAYMENT, order="e.id",
         dated="returned_at",
     ),
+    _export("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
     _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     _export(
         "credit-refunds", "credit that was paid out", CreditRefund, {"customer": _THEIRS["customer"]}, order="e.id",

@@ -32,6 +32,7 @@ PARTS = {
     "invoice_id:purchase_id": "999999", "invoice_id:intent_id": "999999", "provider:provider": "stripe",
     "payment_method:method": "pm_1",
     "invoice_id:payment_id": "999999",
+    "invoice_id:mail_id": "999999",
     "slug:slug": "not-found", "budget:budget": "daily", "credit_type:credit_type": "credits", "sequence:webhook": "1",
     "budget:alert": "low", "budget:recurring_grant": "monthly", "sequence:key_id": "1",
     "uuid:signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",

@@ -8,10 +8,11 @@ from ledger.operators import installed
 if not installed.missing():
     from billing.admin import runs
     from billing.admin.documents import credit_notes, invoices
+    from billing.admin.documents.of_customers import mails
     from billing.admin.orders import catalogue, customers, sellers, subscriptions
     from billing.admin.payments import packs, payment_intents, payments, purchases
 
     __all__ = [
-        "catalogue", "credit_notes", "customers", "invoices", "packs", "payment_intents", "payments", "purchases", "runs",
-        "sellers", "subscriptions",
+        "catalogue", "credit_notes", "customers", "invoices", "mails", "packs", "payment_intents", "payments", "purchases",
+        "runs", "sellers", "subscriptions",
     ]  # fmt: skip

@@ -9,10 +9,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from billing.admin.cells import list_url
+from billing.documents.mailing.outcomes import STOPPED
 from billing.metering.partitions import month_after, months_ahead
-from billing.models import DuePurchase, Invoice, PaymentIntent, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
+from billing.models import DuePurchase, Invoice, Mail, PaymentIntent, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from billing.permissions import VIEW_INVOICE, VIEW_PAYMENTINTENT, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
+from billing.permissions import VIEW_INVOICE, VIEW_MAIL, VIEW_PAYMENTINTENT, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
 from billing.reads.documents import overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention
@@ -21,6 +22,7 @@ MOST = 100
 """The largest number that is counted; above it the text is "100 or more"."""
 RUNS_LOOKED_AT = 50
 STUCK_RUN = timedelta(hours=6)
+STOPPED_MAILS_SHOWN = timedelta(days=14)
 PASSING = {0, 4, 5, 6, 130, 143}
 """Exit codes of runs that did their work, or left some to the next run: busy subscriptions, a limit, a signal."""
 
@@ -35,6 +37,8 @@ def items(request: Any) -> list[Attention]:
         found += [*_runs(), *_audit()]
     if may(VIEW_INVOICE):
         found += [*_past_grace(), *_overdue()]
+    if may(VIEW_MAIL):
+        found += _mails()
     if may(VIEW_PURCHASE):
         found += _purchases()
     if may(VIEW_PAYMENTINTENT):
@@ -82,6 +86,18 @@ def _payment_intents() -> list[Attention]:
     noun = "payment waits" if many == "1" else "payments wait"
     text = f"{many} {noun} because of a problem, such as {first}: {first.error}"
     url = row_url(PaymentIntent, first.pk) if many == "1" else list_url(PaymentIntent, problem="yes")
+    return [Attention(tone="warning", text=text, url=url)]
+
+
+def _mails() -> list[Attention]:
+    """Mails of the last days that did not arrive, or of which nobody knows."""
+    since = timezone.now() - STOPPED_MAILS_SHOWN
+    many, first = _count(Mail.objects.filter(state__in=STOPPED, ended_at__gte=since).order_by("-pk"))
+    if first is None:
+        return []
+    noun = "mail has" if many == "1" else "mails have"
+    text = f"{many} {noun} not arrived, or nobody knows, such as mail {first.pk}: {first.state}."
+    url = row_url(Mail, first.pk) if many == "1" else list_url(Mail, state=first.state)
     return [Attention(tone="warning", text=text, url=url)]
 
 

@@ -104,6 +104,14 @@ PAYMENT_PATH = OpenApiParameter(
     description="The id of the payment, not the provider's.",
     examples=[OpenApiExample("payment", 1)],
 )
+MAIL_PATH = OpenApiParameter(
+    "mail_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the mail.",
+    examples=[OpenApiExample("mail", 1)],
+)
+NO_MAIL = NotFound(resource="mail", ref=1)
 NO_PAYMENT = NotFound(resource="payment", ref=1)
 PLAN_MOVE_PATH = OpenApiParameter(
     "move_id",

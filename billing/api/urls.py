@@ -4,7 +4,7 @@ from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
 from billing.api.calls import books, catalogue, customers, months, previews, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, pdfs, taxes
+from billing.api.calls.documents import credit_notes, generation, invoices, mails, pdfs, taxes
 from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
@@ -104,6 +104,10 @@ urlpatterns: list[URLPattern] = [
     path("subscriptions/<ref:ref>/unpark", subscriptions.ResumeBilling.as_former_view()),
     path("usage-events", usage.UsageEvents.as_view()),
     path("usage-events/<event_key:key>", usage.OneUsageEvent.as_view()),
+    path("mails", mails.Mails.as_view()),
+    path("mails/<invoice_id:mail_id>", mails.OneMail.as_view()),
+    path("mails/<invoice_id:mail_id>/send-again", mails.MailAgain.as_view()),
+    path("mail-bounces", mails.MailBounces.as_view()),
     path("invoices", invoices.Invoices.as_view()),
     path("invoices/<invoice_id:invoice_id>", invoices.OneInvoice.as_view()),
     path("invoices/<invoice_id:invoice_id>.pdf", pdfs.InvoicePdf.as_view()),

@@ -4,6 +4,7 @@ Append-only: a change is a new version. Finalising an invoice records the curren
 document always shows the same details.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -14,7 +15,7 @@ from billing.documents.printing.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
 from billing.orders.customers import ADDRESS_LINES
 from billing.rating.names import Names
-from billing.rating.values import Currency, OneLine, Ref, VatId
+from billing.rating.values import EMAIL, Currency, OneLine, Ref, VatId
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -111,6 +112,9 @@ class NewSeller(Record):
         dict[str, int],
         CashSteps("By currency: the step in minor units to which the amount due is rounded, such as 5 for CHF 0.05."),
     ] = field(default_factory=dict)
+    mails_invoices: Annotated[
+        bool, Boolean("Mail each invoice with its PDF to the customer's `email`, once, when it is finalised. Needs `email`.")
+    ] = False
     invoice_prefix: Annotated[str, Text("The numbers of invoices begin with it; no other seller has it.", **PREFIX)] = (
         INVOICE.series
     )
@@ -124,6 +128,8 @@ class NewSeller(Record):
         if self.invoice_prefix == self.credit_note_prefix:
             detail = "Invoices and credit notes have different prefixes."
             raise Invalid(pointer="/credit_note_prefix", rule="same-prefix", detail=detail)
+        if self.mails_invoices and re.fullmatch(EMAIL, self.email or "-") is None:
+            raise Invalid(pointer="/email", rule="needs-email", detail="Mails have a sender: give an e-mail address.")
 
     def details(self) -> dict[str, Any]:
         """Return what the seller has, in the form of a row, without what every seller has."""

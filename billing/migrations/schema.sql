@@ -567,7 +567,7 @@ $$;
 CREATE FUNCTION billing_keep_response() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
-    personal CONSTANT text[] := ARRAY['name', 'address', 'vat_id'];
+    personal CONSTANT text[] := ARRAY['name', 'address', 'vat_id', 'email'];
 BEGIN
     IF TG_OP = 'UPDATE' AND OLD.collection = 'customers'
         AND to_jsonb(NEW) - 'body' = to_jsonb(OLD) - 'body'
@@ -575,6 +575,7 @@ BEGIN
         AND NEW.body ->> 'name' ~ '^Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}$'
         AND NEW.body -> 'address' = '{}'
         AND NEW.body ->> 'vat_id' = ''
+        AND NEW.body ->> 'email' = ''
     THEN
         RETURN NEW;
     END IF;
@@ -698,6 +699,21 @@ END $$;
 
 CREATE TRIGGER told AFTER UPDATE OF state ON billing_invoice
     FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state AND NEW.state <> 'draft') EXECUTE FUNCTION billing_tell_invoice();
+
+-- A finalised invoice is mailed if its seller mails invoices and its customer has an address for that. The mail is queued in the
+-- transaction of the finalisation, whatever made it; docs/adr/0114.
+CREATE FUNCTION billing_queue_mail() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO billing_mail (kind, invoice_id, customer_id, identity, recipient)
+    SELECT 'invoice', NEW.id, customer.id, gen_random_uuid(), customer.email
+    FROM billing_customer AS customer JOIN billing_seller AS seller ON seller.id = NEW.seller_id
+    WHERE customer.id = NEW.customer_id AND customer.email <> '' AND seller.details @> '{"mails_invoices": true}';
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER mailed AFTER UPDATE OF state ON billing_invoice
+    FOR EACH ROW WHEN (OLD.state = 'draft' AND NEW.state <> 'draft') EXECUTE FUNCTION billing_queue_mail();
 
 CREATE FUNCTION billing_tell_suspension() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -869,7 +885,7 @@ CREATE TRIGGER told AFTER INSERT ON billing_paymentreturn FOR EACH ROW EXECUTE F
 
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
-    '{name,language,address,vat_id,vat_status,terms_days,grace_days,hold_days,seller}');
+    '{name,language,address,email,vat_id,vat_status,terms_days,grace_days,hold_days,seller}');
 CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days}');
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');

@@ -18,6 +18,7 @@ from billing.models.invoices import (
     Invoice,
     InvoiceTax,
     Line,
+    Mail,
     NumberSeries,
     Seller,
     Transition,

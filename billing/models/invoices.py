@@ -174,6 +174,45 @@ class Invoice(models.Model):
         return 0 if self.state == self.State.VOID else self.amount_due_minor - self.amount_paid_minor
 
 
+class Mail(models.Model):
+    """A document that is mailed to its customer, once. Work in progress, and its outcome."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        HANDED_OVER = "handed_over"
+        SENT = "sent"
+        BOUNCED = "bounced"
+        FAILED = "failed"
+        UNKNOWN = "unknown"
+
+    kind = models.CharField(max_length=16, db_comment="invoice")
+    invoice_id = models.BigIntegerField()
+    customer = reference("Customer", db_index=False)
+    identity = models.UUIDField(unique=True, db_comment="in the Message-ID, the same on each try")
+    recipient = models.CharField(max_length=254, db_comment="empty: the customer was erased")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.WAITING, db_default=State.WAITING)
+    tries = models.PositiveIntegerField(default=0, db_default=0)
+    due_at = models.DateTimeField(db_default=Now(), db_comment="of a waiting one: when it is tried next")
+    error = models.CharField(max_length=500, blank=True, default="", db_default="")
+    queued_at = models.DateTimeField(db_default=Now())
+    handed_over_at = models.DateTimeField(null=True, db_comment="when a mail server was about to get it")
+    ended_at = models.DateTimeField(null=True, db_comment="when it was sent, bounced, or given up")
+
+    class Meta:
+        permissions = added_to("mail", PERMISSIONS)
+        constraints = [models.UniqueConstraint(fields=["kind", "invoice_id"], name="billing_mail_once")]
+        indexes = [
+            models.Index(fields=["due_at", "id"], name="billing_mail_due", condition=models.Q(state="waiting")),
+            models.Index(fields=["handed_over_at"], name="billing_mail_handed", condition=models.Q(state="handed_over")),
+            models.Index(fields=["customer", "-id"], name="billing_mail_customer"),
+            models.Index(fields=["invoice_id"], name="billing_mail_invoice"),
+            models.Index(fields=["state", "-id"], name="billing_mail_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"mail {self.pk}"
+
+
 class Transition(models.Model):
     """A transition of a document's state, or a draft's deletion; who did it, and why.
 

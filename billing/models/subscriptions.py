@@ -20,6 +20,7 @@ class Customer(models.Model):
     time_zone = models.CharField(max_length=64, default="UTC")
     language = models.CharField(max_length=16, default="en", db_comment="BCP 47")
     address = models.JSONField(default=dict)
+    email = models.CharField(max_length=254, blank=True, default="", db_default="", db_comment="where documents are mailed to")
     vat_id = models.CharField(max_length=32, blank=True, default="")
     vat_status = models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt")
     terms_days = models.PositiveIntegerField(default=30, db_comment="days from issue to due date")

@@ -10,7 +10,7 @@ from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
-from billing.rating.values import Currency, Ref, VatId
+from billing.rating.values import Currency, Email, Ref, VatId
 from ledger.database.lock_names import CUSTOMER, CUSTOMER_ACCOUNT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -50,6 +50,7 @@ class NewCustomer(Record):
     time_zone: Annotated[str, Zone("For dates on documents.")] = "UTC"
     language: Annotated[str, Text("BCP 47.", most=16, least=2)] = "en"
     address: Annotated[dict[str, Any], Metadata("As printed on the invoice.")] = field(default_factory=dict)
+    email: Annotated[str, Email("Where documents are mailed to, if the seller mails them; empty for nowhere.")] = ""
     vat_id: Annotated[str, VatId("VAT identification number; needed for reverse charge. Ids of the EU are checked offline.")] = ""
     vat_status: Annotated[
         str,
@@ -91,6 +92,7 @@ class CustomerChange(Record):
     address: Annotated[
         dict[str, Any] | None, Metadata("As printed on the invoice; replaces the whole address, except in a merge patch.")
     ] = None
+    email: Annotated[str | None, Email("Where documents are mailed to; empty for nowhere.")] = None
     vat_id: Annotated[str | None, VatId("VAT identification number, as for a new customer.")] = None
     vat_status: Annotated[str | None, Choice(VatStatus, "As for a new customer.")] = None
     terms_days: Annotated[int | None, Integer("Days from issue to due date.", least=0, most=MAX_TERMS_DAYS)] = None
@@ -117,6 +119,7 @@ def _create(request: NewCustomer) -> Customer:
             time_zone=request.time_zone,
             language=request.language,
             address=request.address,
+            email=request.email,
             vat_id=request.vat_id,
             vat_status=request.vat_status,
             terms_days=request.terms_days,

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import Q
 
 from billing.errors import CustomerStillBilled
-from billing.models import Customer, Invoice, ItemVersion, Subscription
+from billing.models import Customer, Invoice, ItemVersion, Mail, Subscription
 from billing.orders.customers import customer_of
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
@@ -37,11 +37,11 @@ ORDER BY s.id
 LIMIT 1
 """
 COLLECTION = "customers"
-# Found by the primary key, which begins with the collection. A trigger allows only this change, of these three members.
+# Found by the primary key, which begins with the collection. A trigger allows only this change, of these members.
 ERASE_RESPONSES = """
 UPDATE billing_requestkey
 SET body = body || erased.members
-FROM (SELECT jsonb_build_object('name', %(name)s::text, 'address', '{}'::jsonb, 'vat_id', '')) AS erased(members)
+FROM (SELECT jsonb_build_object('name', %(name)s::text, 'address', '{}'::jsonb, 'vat_id', '', 'email', '')) AS erased(members)
 WHERE collection = %(collection)s AND body ->> 'ref' = %(ref)s AND body <> body || erased.members
 """
 
@@ -63,7 +63,7 @@ class ErasureResult:
 
 
 def erase_customer(*, ref: str) -> ErasureResult:
-    """Replace the customer's name by the day of the erasure and empty address and VAT id permanently; or raise and write nothing.
+    """Replace the customer's name by the day of the erasure, and empty address, e-mail and VAT id; or raise and write nothing.
 
     The reference, the terms and the holder stay, because bills need them. A second call changes nothing.
 
@@ -77,7 +77,9 @@ def erase_customer(*, ref: str) -> ErasureResult:
         if not is_erased(customer):
             customer.name = f"Erased on {datetime.now(UTC):%Y-%m-%d}"
             customer.address, customer.vat_id, customer.vat_status = {}, "", VatStatus.TAXABLE
-            customer.save(update_fields=["name", "address", "vat_id", "vat_status"])
+            customer.email = ""
+            customer.save(update_fields=["name", "address", "vat_id", "vat_status", "email"])
+            Mail.objects.filter(customer_id=customer.pk).update(recipient="")
         with connection.cursor() as cursor:
             cursor.execute(ERASE_RESPONSES, {"name": customer.name, "collection": COLLECTION, "ref": ref})
             responses = cursor.rowcount
@@ -87,7 +89,8 @@ def erase_customer(*, ref: str) -> ErasureResult:
 
 def is_erased(customer: Customer) -> bool:
     """Return whether the row has no personal data left."""
-    return ERASED.fullmatch(customer.name) is not None and not customer.address and not customer.vat_id
+    personal = (customer.address, customer.vat_id, customer.email)
+    return ERASED.fullmatch(customer.name) is not None and not any(personal)
 
 
 def _ensure_nothing_to_bill(customer: Customer) -> None:

@@ -11,7 +11,8 @@ from ledger.records import Record
 from ledger.values import Choice, Currency, Holder, Integer, InvalidValue, Number, Text
 
 __all__ = [
-    "MANUAL", "Currency", "Money", "NewInterval", "OneLine", "PaymentId", "Provider", "Ref", "Units", "Used", "VatId",
+    "EMAIL", "MANUAL", "Currency", "Email", "Money", "NewInterval", "OneLine", "PaymentId", "Provider", "Ref", "Units",
+    "Used", "VatId",
 ]  # fmt: skip
 
 Ref = Holder
@@ -28,6 +29,12 @@ Used = partial(Number, or_integer=True, least=-MAX_QUANTITY, most=MAX_QUANTITY)
 
 MANUAL: Final = "manual"
 """The provider of money that somebody booked by hand."""
+
+EMAIL: Final = r"(?:[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+)?"
+MAX_EMAIL_CHARACTERS: Final = 254
+
+Email = partial(Text, most=MAX_EMAIL_CHARACTERS, pattern=EMAIL, rule="an e-mail address")
+"""An e-mail address in ASCII; empty for none."""
 
 Provider = partial(Text, most=32, least=1, pattern="[a-z0-9_]+", rule="provider")
 """Who took money."""

@@ -22,6 +22,8 @@ from billing.reads.documents import (
     invoice_document,
     invoice_documents,
     invoices,
+    mail,
+    mails,
     note_left_minor,
     open_credit_of,
     transitions,

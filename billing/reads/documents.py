@@ -21,6 +21,7 @@ from billing.models import (
     Invoice,
     InvoiceTax,
     Line,
+    Mail,
     Subscription,
     Transition,
 )
@@ -124,6 +125,39 @@ def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -
         )
         for invoice in rows
     ]
+
+
+# Mails -----------------------------------------------------------------------------------------------
+
+
+def mail(mail_id: int) -> Mail:
+    """Return the mail of that id, with its customer.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    return first_of(Mail.objects.select_related("customer").filter(pk=mail_id), "mail", mail_id)
+
+
+def mails(
+    *,
+    invoice: int | None = None,
+    customer: str | None = None,
+    state: str | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[Mail]:
+    """Return mails with documents, the newest first, by keyset on the id. Args: as in `invoices`.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    filters: dict[str, Any] = {"invoice_id": invoice, "state": state}
+    if customer is not None:
+        filters["customer_id"] = first_of(Customer.objects.filter(ref=customer), "customer", customer).pk
+    rows = Mail.objects.select_related("customer").filter(**{name: value for name, value in filters.items() if value is not None})
+    return page(rows, before=before, after=after, limit=limit)
 
 
 # Credit notes ----------------------------------------------------------------------------------------

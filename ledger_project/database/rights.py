@@ -63,7 +63,9 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     # What customers ordered. An amendment supersedes versions of items; nothing else of it changes.
     "billing_customer": (
         *APPEND,
-        columns("name", "language", "address", "vat_id", "vat_status", "terms_days", "grace_days", "hold_days", "seller"),
+        columns(
+            "name", "language", "address", "email", "vat_id", "vat_status", "terms_days", "grace_days", "hold_days", "seller"
+        ),
     ),
     "billing_plan": APPEND,
     "billing_price": APPEND,
@@ -119,6 +121,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
         "DELETE",
     ),
     "billing_line": (*APPEND, "DELETE"),
+    "billing_mail": CHANGE,
     "billing_invoicetax": (*APPEND, "DELETE"),
     "billing_transition": APPEND,
     "billing_creditnote": (

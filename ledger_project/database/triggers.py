@@ -60,7 +60,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_customercoupon": "registered",
         "billing_couponuse": "registered",
         "billing_suspendedbilling": "registered told",
-        "billing_invoice": "frozen never_truncated registered told",
+        "billing_invoice": "frozen mailed never_truncated registered told",
         "billing_line": "frozen never_truncated",
         "billing_invoicetax": "frozen never_truncated",
         "billing_creditnote": "frozen never_truncated registered",
@@ -82,4 +82,4 @@ ORDINARY: Final = "O"
 
 def enabled_as(trigger: str) -> str:
     """In which modes of replication a trigger of that name fires, as `pg_trigger.tgenabled` says it."""
-    return ORDINARY if trigger in {"registered", "told", "unregistered"} else ALWAYS
+    return ORDINARY if trigger in {"registered", "told", "unregistered", "mailed"} else ALWAYS

@@ -52,6 +52,7 @@ TIMETABLE: Final = (
     Task(
         "move_subscriptions", "Move subscriptions to a version of their plan", MINUTE_S, by_every_worker=True, passing=SOME_LEFT
     ),
+    Task("deliver_mails", "Mail documents to customers", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("deliver_signals", "Send what happened to webhooks", SOON_S, by_every_worker=True, passing=SOME_LEFT),
     Task("generate_invoices", "Generate the due invoices", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),

@@ -36,6 +36,7 @@ PRINTED: Final = {
     "name": Shown(required=True, help="As printed on the invoice."),
     **ADDRESS,
     "language": Shown(required=True, initial=NewCustomer.language, help="Language of documents: English (en) or German (de)."),
+    "email": Shown(label="E-mail", required=False, help="Where documents are mailed to, if the seller mails them."),
     "vat_id": Shown(label="VAT id", help="Needed for reverse charge; begins with its country."),
     "vat_status": Shown(label="VAT", required=True, initial=NewCustomer.vat_status, words=VAT_WORDS),
     "seller": Shown(required=False, initial=NewCustomer.seller, help="Who invoices: the ref of a seller; empty: default."),
@@ -64,7 +65,7 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
         """Return the form in parts, without the parts that the form does not have."""
         paying = self.bound("holder_id", "credit_type", "unit_value")
         return [
-            FormSection(self.bound(*self.beginning), self.bound(*ADDRESS), summary="Address"),
+            FormSection(self.bound(*self.beginning, "email"), self.bound(*ADDRESS), summary="Address"),
             FormSection([], self.bound("vat_id", "vat_status"), summary="Tax"),
             FormSection(
                 [],
@@ -84,7 +85,7 @@ class CustomerChangeForm(CustomerFields[CustomerChange]):
 
     def body(self) -> dict[str, Any]:
         """Return the JSON with the emptied fields."""
-        emptied = {"vat_id": "", "address": {}, "seller": NewCustomer.seller, "hold_days": NewCustomer.hold_days}
+        emptied = {"vat_id": "", "email": "", "address": {}, "seller": NewCustomer.seller, "hold_days": NewCustomer.hold_days}
         return emptied | super().body()
 
 
@@ -133,6 +134,8 @@ def customer_sentences(customer: Customer) -> list[str]:
     sentences = [f"{customer.name} ({customer.ref}) is invoiced in {customer.currency} and pays {days}."]
     address = address_words(customer.address)
     sentences.append(f"Documents say {address}." if address else "Documents have no address.")
+    if customer.email:
+        sentences.append(f"Documents are mailed to {customer.email}, if the seller mails them.")
     vat_id = f", VAT id {customer.vat_id}" if customer.vat_id else ""
     sentences.append(f"Tax: {VAT_WORDS.get(customer.vat_status, customer.vat_status)}{vat_id}.")
     if suggestion := vat_suggestion(customer):

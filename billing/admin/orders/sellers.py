@@ -83,7 +83,7 @@ def _(value: CashSteps, shown: Shown) -> forms.Field:
     return StepsField(max_length=10_000, widget=lines_widget("CHF 5"))
 
 
-NUMBERED = {True: "yes", False: "no"}
+YES_OR_NO = {True: "yes", False: "no"}
 
 
 class SellerForm(OrderForm, RequestForm[NewSeller]):
@@ -101,7 +101,10 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "vat_id": Shown(label="VAT id", help="Begins with its country."),
         "tax_number": Shown(),
         "register": Shown(help="Company register and number."),
-        "email": Shown(label="E-mail"),
+        "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
+        "mails_invoices": Shown(
+            label="Mail invoices", words=YES_OR_NO, required=False, help="To the customer's e-mail address, when finalised."
+        ),
         "phone": Shown(),
         "website": Shown(),
         "iban": Shown(label="IBAN", help="Without spaces."),
@@ -119,8 +122,8 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "payment_terms": Shown(help="Below “Please pay”: a language and the text on each line."),
         "invoice_prefix": Shown(label="Invoice numbers begin with"),
         "credit_note_prefix": Shown(label="Credit note numbers begin with"),
-        "numbers_per_year": Shown(label="New numbers each year", words=NUMBERED, help="INV-2026-000001."),
-        "numbers_per_customer": Shown(label="Numbers for each customer", words=NUMBERED, help="INV-CUST-7-000001."),
+        "numbers_per_year": Shown(label="New numbers each year", words=YES_OR_NO, help="INV-2026-000001."),
+        "numbers_per_customer": Shown(label="Numbers for each customer", words=YES_OR_NO, help="INV-CUST-7-000001."),
     }
 
     def sections(self) -> list[FormSection]:
@@ -129,7 +132,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         return [
             FormSection(self.bound(*address)),
             FormSection([], self.bound("vat_id", "tax_number", "register"), summary="Tax and register"),
-            FormSection([], self.bound("email", "phone", "website"), summary="Contact"),
+            FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),
             FormSection([], self.bound("iban", "bic", "bank", "payment_terms", "cash_rounding_minor"), summary="Payment"),
             FormSection([], self.bound("logo", "accent_color", "footer"), summary="Logo and words"),
             FormSection(

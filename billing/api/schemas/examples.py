@@ -4,7 +4,8 @@ from typing import Any
 
 CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
-    "address": {"line1": "12 Main St", "city": "Berlin"}, "vat_id": "DE123456788", "vat_status": "taxable",
+    "address": {"line1": "12 Main St", "city": "Berlin"}, "email": "ada@example.com", "vat_id": "DE123456788",
+    "vat_status": "taxable",
     "terms_days": 14, "grace_days": 3, "hold_days": 0, "seller": "default",
 }  # fmt: skip
 SELLER_BODY: dict[str, Any] = {
@@ -14,7 +15,7 @@ SELLER_BODY: dict[str, Any] = {
 }  # fmt: skip
 SELLER: dict[str, Any] = {
     "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "register": "", "email": "", "phone": "", "website": "",
-    "bic": "", "bank": "", "logo": "", "footer": {}, "invoice_prefix": "INV", "credit_note_prefix": "CN",
+    "bic": "", "bank": "", "logo": "", "footer": {}, "mails_invoices": False, "invoice_prefix": "INV", "credit_note_prefix": "CN",
     "numbers_per_customer": False, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
 }  # fmt: skip
 CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "suggested_vat_status": None, "holder_id": None, "credits": None}

@@ -50,6 +50,7 @@ class CustomerSerializer(ResponseSchema):
     time_zone = text()
     language = text()
     address = computed(serializers.DictField(), lambda customer: in_key_order(customer.address))
+    email = text()
     vat_id = text()
     vat_status = text()
     suggested_vat_status = text(

@@ -404,6 +404,14 @@ class LotLimit(Problem):
     limit: int
 
 
+class MailNotStopped(Problem):
+    """Only a mail that bounced or failed, or whose outcome is unknown, can be sent again."""
+
+    SLUG = "mail-not-stopped"
+    mail: int
+    state: str
+
+
 class MalformedRequest(Problem):
     """The body is not one well-formed JSON object, or the URL is not well-formed. `errors` lists every fault."""
 
@@ -772,6 +780,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "lock-busy": LockBusy,
     "lot-closed": LotClosed,
     "lot-limit": LotLimit,
+    "mail-not-stopped": MailNotStopped,
     "malformed-request": MalformedRequest,
     "method-not-allowed": MethodNotAllowed,
     "not-a-hold": NotAHold,

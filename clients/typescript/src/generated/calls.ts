@@ -272,6 +272,14 @@ export const CALLS = {
   recordUsage: {"id": "takeInUsage", "method": "POST", "path": "/v1/usage-events", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a usage event. */
   usageEvent: {"id": "readUsageEvent", "method": "GET", "path": "/v1/usage-events/{key}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List mails with documents. */
+  mails: {"id": "listMails", "method": "GET", "path": "/v1/mails", "query": ["limit", "cursor", "invoice", "customer", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a mail. */
+  mail: {"id": "readMail", "method": "GET", "path": "/v1/mails/{mail_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Send a mail again. */
+  sendMailAgain: {"id": "sendMailAgain", "method": "POST", "path": "/v1/mails/{mail_id}/send-again", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Record that a mail bounced. */
+  recordBounce: {"id": "recordBounce", "method": "POST", "path": "/v1/mail-bounces", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List invoices. */
   invoices: {"id": "listInvoices", "method": "GET", "path": "/v1/invoices", "query": ["limit", "cursor", "subscription", "customer", "number", "currency", "since", "until", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read an invoice. */

@@ -274,6 +274,12 @@ export class LotLimit extends Problem {
   readonly limit = this.fact<number>("limit");
 }
 
+/** Only a mail that bounced or failed, or whose outcome is unknown, can be sent again. */
+export class MailNotStopped extends Problem {
+  readonly mail = this.fact<number>("mail");
+  readonly state = this.fact<string>("state");
+}
+
 /** The body is not one well-formed JSON object, or the URL is not well-formed. `errors` lists every fault. */
 export class MalformedRequest extends Problem {}
 
@@ -547,6 +553,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "lock-busy": LockBusy,
   "lot-closed": LotClosed,
   "lot-limit": LotLimit,
+  "mail-not-stopped": MailNotStopped,
   "malformed-request": MalformedRequest,
   "method-not-allowed": MethodNotAllowed,
   "not-a-hold": NotAHold,

@@ -2452,6 +2452,92 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/mails": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List mails with documents
+         * @description Newest first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listMails"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mails/{mail_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a mail
+         * @description Scope: `billing:read`.
+         */
+        get: operations["readMail"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mails/{mail_id}/send-again": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a mail again
+         * @description Only a mail that bounced or failed, or whose outcome is unknown: to the present address of its customer.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["sendMailAgain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/mail-bounces": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Record that a mail bounced
+         * @description By the Message-ID of the mail that came back. A second bounce of it changes nothing.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["recordBounce"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/invoices": {
         parameters: {
             query?: never;
@@ -3808,6 +3894,7 @@ export interface components {
             address: {
                 [key: string]: unknown;
             };
+            email: string;
             vat_id: string;
             vat_status: string;
             /** @description `reverse_charge` if the VAT id is of another member state of the EU than the seller, and the customer is taxable; otherwise null. */
@@ -5197,6 +5284,36 @@ export interface components {
         };
         /** @enum {string} */
         LotStateEnum: "spendable" | "not_yet_effective" | "expired";
+        /** @description A mail with a document. */
+        Mail: {
+            id: number;
+            kind: string;
+            invoice: number;
+            customer: string;
+            recipient: string;
+            /** @description waiting, handed_over (a mail server is about to get it), sent, bounced, failed, or unknown: whether the server has it. */
+            state: string;
+            /** @description What stands before the @ of the Message-ID. */
+            identity: string;
+            tries: number;
+            error: string | null;
+            queued_at: string;
+            ended_at: string | null;
+        };
+        /** @description A page of a list. */
+        MailPage: {
+            results: components["schemas"]["Mail"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @description An amount of a month. */
         MonthFigure: {
             /** @description What it is; a key that does not change. */
@@ -5379,6 +5496,13 @@ export interface components {
              */
             concurrent_requests?: number | null;
         };
+        /** @description A mail came back. */
+        NewBounce: {
+            /** @description The Message-ID of the mail that came back. */
+            message_id: string;
+            /** @description Why, as the mail system says. Default: `""`. */
+            reason?: string;
+        };
         /** @description A one-off charge. */
         NewCharge: {
             /**
@@ -5487,6 +5611,8 @@ export interface components {
             address?: {
                 [key: string]: unknown;
             };
+            /** @description Where documents are mailed to, if the seller mails them; empty for nowhere. Default: `""`. */
+            email?: string;
             /** @description VAT identification number; needed for reverse charge. Ids of the EU are checked offline. Default: `""`. */
             vat_id?: string;
             /** @description Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax. Default: `"taxable"`. */
@@ -5883,6 +6009,8 @@ export interface components {
             cash_rounding_minor?: {
                 [key: string]: number;
             };
+            /** @description Mail each invoice with its PDF to the customer's `email`, once, when it is finalised. Needs `email`. Default: `false`. */
+            mails_invoices?: boolean;
             /** @description The numbers of invoices begin with it; no other seller has it. Default: `"INV"`. */
             invoice_prefix?: string;
             /** @description The numbers of credit notes begin with it; no other seller has it. Default: `"CN"`. */
@@ -5960,6 +6088,8 @@ export interface components {
                 [key: string]: unknown;
             };
         };
+        /** @description No fields. */
+        Nothing: Record<string, never>;
         /** @description A line of a one-off invoice. */
         OneOffLine: {
             /** @description As printed on the invoice. */
@@ -6169,6 +6299,8 @@ export interface components {
             address?: {
                 [key: string]: unknown;
             };
+            /** @description Where documents are mailed to; empty for nowhere. */
+            email?: string;
             /** @description VAT identification number, as for a new customer. */
             vat_id?: string;
             /** @description As for a new customer. */
@@ -7478,6 +7610,7 @@ export interface components {
             cash_rounding_minor: {
                 [key: string]: number;
             };
+            mails_invoices: boolean;
             invoice_prefix: string;
             credit_note_prefix: string;
             numbers_per_year: boolean;
@@ -9535,6 +9668,32 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description Only a mail that bounced or failed, or whose outcome is unknown, can be sent again. */
+        MailNotStopped: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/mail-not-stopped";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The mail, by its id.
+             */
+            mail: number;
+            /** @description Its state. */
+            state: string;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description The body is not one well-formed JSON object, or the URL is not well-formed. `errors` lists every fault. */
         MalformedRequest: {
             /**
@@ -10822,6 +10981,14 @@ export interface components {
         TakeInUsageProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ReadUsageEventProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListMailsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadMailProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        SendMailAgainProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MailNotStopped"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        RecordBounceProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ListInvoicesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -28908,6 +29075,504 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ReadUsageEventProblem"];
+                };
+            };
+        };
+    };
+    listMails: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only mails with this invoice, by its id. */
+                invoice?: number;
+                /** @description Of this customer. */
+                customer?: string;
+                /** @description Only mails in this state. */
+                state?: "waiting" | "handed_over" | "sent" | "bounced" | "failed" | "unknown";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MailPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListMailsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListMailsProblem"];
+                };
+            };
+        };
+    };
+    readMail: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the mail. */
+                mail_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The mail. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mail"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadMailProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadMailProblem"];
+                };
+            };
+        };
+    };
+    sendMailAgain: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the mail. */
+                mail_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Nothing"];
+            };
+        };
+        responses: {
+            /** @description The mail, which waits. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mail"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SendMailAgainProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The mail waits, or was sent */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["MailNotStopped"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SendMailAgainProblem"];
+                };
+            };
+        };
+    };
+    recordBounce: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewBounce"];
+            };
+        };
+        responses: {
+            /** @description The mail. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Mail"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordBounceProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["RecordBounceProblem"];
                 };
             };
         };

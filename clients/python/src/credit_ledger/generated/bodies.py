@@ -556,6 +556,7 @@ class Customer(TypedDict):
     time_zone: str
     language: str
     address: dict[str, Any]
+    email: str
     vat_id: str
     vat_status: str
     suggested_vat_status: str | None
@@ -1129,6 +1130,22 @@ class LotDecision(TypedDict):
     amount: int
     decision: DecisionEnum
     text: str
+
+
+class Mail(TypedDict):
+    """A mail with a document."""
+
+    id: int
+    kind: str
+    invoice: int
+    customer: str
+    recipient: str
+    state: str
+    identity: str
+    tries: int
+    error: str | None
+    queued_at: str
+    ended_at: str | None
 
 
 class MonthFigure(TypedDict):
@@ -1875,6 +1892,7 @@ class Seller(TypedDict):
     footer: dict[str, str]
     payment_terms: dict[str, str]
     cash_rounding_minor: dict[str, int]
+    mails_invoices: bool
     invoice_prefix: str
     credit_note_prefix: str
     numbers_per_year: bool

@@ -55,6 +55,7 @@ from credit_ledger.generated.bodies import (
     InvoiceTransition,
     LanguageEnum,
     Lot,
+    Mail,
     MovedSubscription,
     MovesPreview,
     NewAllowance,
@@ -1975,6 +1976,7 @@ def create_customer(
     time_zone: str | None = None,
     language: str | None = None,
     address: Mapping[str, Any] | None = None,
+    email: str | None = None,
     vat_id: str | None = None,
     vat_status: VatStatusEnum | None = None,
     terms_days: int | None = None,
@@ -2001,6 +2003,7 @@ def create_customer(
             "time_zone": absent_if_none(time_zone),
             "language": absent_if_none(language),
             "address": absent_if_none(address),
+            "email": absent_if_none(email),
             "vat_id": absent_if_none(vat_id),
             "vat_status": absent_if_none(vat_status),
             "terms_days": absent_if_none(terms_days),
@@ -2032,6 +2035,7 @@ def change_customer(
     name: str | None = None,
     language: str | None = None,
     address: Mapping[str, Any] | None = None,
+    email: str | None = None,
     vat_id: str | None = None,
     vat_status: VatStatusEnum | None = None,
     terms_days: int | None = None,
@@ -2057,6 +2061,7 @@ def change_customer(
             "name": absent_if_none(name),
             "language": absent_if_none(language),
             "address": absent_if_none(address),
+            "email": absent_if_none(email),
             "vat_id": absent_if_none(vat_id),
             "vat_status": absent_if_none(vat_status),
             "terms_days": absent_if_none(terms_days),
@@ -2569,6 +2574,7 @@ def record_seller(
     footer: RecordSellerFooter | None = None,
     payment_terms: RecordSellerPaymentTerms | None = None,
     cash_rounding_minor: Mapping[str, int] | None = None,
+    mails_invoices: bool | None = None,
     invoice_prefix: str | None = None,
     credit_note_prefix: str | None = None,
     numbers_per_year: bool | None = None,
@@ -2608,6 +2614,7 @@ def record_seller(
             "footer": absent_if_none(footer),
             "payment_terms": absent_if_none(payment_terms),
             "cash_rounding_minor": absent_if_none(cash_rounding_minor),
+            "mails_invoices": absent_if_none(mails_invoices),
             "invoice_prefix": absent_if_none(invoice_prefix),
             "credit_note_prefix": absent_if_none(credit_note_prefix),
             "numbers_per_year": absent_if_none(numbers_per_year),
@@ -3586,6 +3593,80 @@ def usage_event(key: str) -> Call[UsageEvent]:
     return Call(
         "GET",
         path("/v1/usage-events/{}", key),
+    )
+
+
+def mails(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    invoice: int | None = None,
+    customer: str | None = None,
+    state: Literal["waiting", "handed_over", "sent", "bounced", "failed", "unknown"] | None = None,
+) -> ListCall[Mail]:
+    """List mails with documents.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/mails"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+            "state": absent_if_none(state),
+        },
+    )
+
+
+def mail(mail_id: int) -> Call[Mail]:
+    """Read a mail.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/mails/{}", mail_id),
+    )
+
+
+def send_mail_again(mail_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Mail]:
+    """Send a mail again.
+
+    Only a mail that bounced or failed, or whose outcome is unknown: to the present address of its customer.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/mails/{}/send-again", mail_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def record_bounce(
+    *, message_id: str, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[Mail]:
+    """Record that a mail bounced.
+
+    By the Message-ID of the mail that came back. A second bounce of it changes nothing.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/mail-bounces"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"message_id": message_id, "reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 

@@ -1,0 +1,80 @@
+"""Calls about mails with documents: reading them, bounces, and sending again."""
+
+from typing import Any
+
+from django.http import HttpRequest
+
+from billing import reads
+from billing.api.endpoints import INVOICES, MAIL_PATH, NO_CUSTOMER, NO_MAIL, WriteEndpoint, list_operation
+from billing.api.schemas import mails as schemas
+from billing.api.schemas.request_schemas import Nothing
+from billing.documents.mailing.outcomes import NewBounce, note_bounce, send_again
+from billing.errors import MailNotStopped
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
+from ledger.api.kit.writing.rendering import Response, json_response
+from ledger.records import shape_of
+
+
+class Mails(WriteEndpoint):
+    """Mails with documents."""
+
+    collection = "mails"
+    get = list_operation(
+        "listMails", "List mails with documents", "Newest first.", tag=INVOICES, path="/v1/mails", query=schemas.MailsQuery,
+        shape=schemas.MailSerializer, example=schemas.MAIL, rows=reads.mails, problems=[NO_CUSTOMER],
+    )  # fmt: skip
+
+
+class OneMail(WriteEndpoint):
+    """One mail."""
+
+    collection = "mails"
+
+    @operation(
+        "readMail", "Read a mail", tag=INVOICES, scope=BILLING_READ, parameters=[MAIL_PATH],
+        responses={200: ResponseBody(schemas.MailSerializer, schemas.MAIL, "The mail.")}, problems=[NO_MAIL],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, mail_id: int) -> Response:
+        return json_response(schemas.MailSerializer.body(reads.mail(mail_id)))
+
+
+class MailAgain(WriteEndpoint):
+    """Sending a mail again."""
+
+    collection = "mails"
+    takes_nothing = True
+
+    @operation(
+        "sendMailAgain", "Send a mail again",
+        "Only a mail that bounced or failed, or whose outcome is unknown: to the present address of its customer.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[MAIL_PATH],
+        takes=RequestBody(shape_of(Nothing), {"nothing": {}}),
+        responses={200: ResponseBody(schemas.MailSerializer, {**schemas.MAIL, "state": "waiting"}, "The mail, which waits.")},
+        problems=[NO_MAIL, MailNotStopped(mail=1, state="sent")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, mail_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 200, schemas.MailSerializer.body(reads.mail(send_again(mail_id).pk))
+
+        return self.once(request, Nothing, act)
+
+
+class MailBounces(WriteEndpoint):
+    """Mails that came back."""
+
+    collection = "mail-bounces"
+
+    @operation(
+        "recordBounce", "Record that a mail bounced",
+        "By the Message-ID of the mail that came back. A second bounce of it changes nothing.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(shape_of(NewBounce), {"a bounce": schemas.BOUNCE_BODY}),
+        responses={200: ResponseBody(schemas.MailSerializer, schemas.MAIL, "The mail.")},
+        problems=[NO_MAIL],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 200, schemas.MailSerializer.body(reads.mail(note_bounce(**fields).pk))
+
+        return self.once(request, NewBounce, act)

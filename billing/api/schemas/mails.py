@@ -1,0 +1,50 @@
+"""Bodies, queries and examples of the calls about mails with documents."""
+
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated, Any
+
+from billing.api.schemas.request_schemas import OfCustomer
+from billing.models import Mail
+from billing.reads.response_fields import text, time, whole
+from ledger.api.kit.reading.queries import ListQuery, QueryInteger
+from ledger.api.kit.writing.responses import ResponseSchema
+from ledger.values import Choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class MailsQuery(ListQuery):
+    """Which mails."""
+
+    invoice: Annotated[int | None, QueryInteger("Only mails with this invoice, by its id.", least=1, most=2**63 - 1)] = None
+    customer: OfCustomer = None
+    state: Annotated[str | None, Choice(Mail.State.values, "Only mails in this state.")] = None
+
+
+class MailSerializer(ResponseSchema):
+    """A mail with a document."""
+
+    id = whole(attrgetter("pk"))
+    kind = text()
+    invoice = whole(attrgetter("invoice_id"))
+    customer = text(attrgetter("customer.ref"))
+    recipient = text()
+    state = text(
+        help_text="waiting, handed_over (a mail server is about to get it), sent, bounced, failed, or unknown: whether the "
+        "server has it."
+    )
+    identity = text(lambda mail: str(mail.identity), help_text="What stands before the @ of the Message-ID.")
+    tries = whole()
+    error = text(lambda mail: mail.error or None, null=True)
+    queued_at = time()
+    ended_at = time(null=True)
+
+
+MAIL: dict[str, Any] = {
+    "id": 1, "kind": "invoice", "invoice": 1, "customer": "CUST-7", "recipient": "ada@example.com", "state": "bounced",
+    "identity": "9a1f0c7e-5f0e-4c58-8f2f-0d5b0a3c9e11", "tries": 1, "error": "mailbox full",
+    "queued_at": "2026-02-01T00:00:05.000000Z", "ended_at": "2026-02-01T00:01:07.000000Z",
+}  # fmt: skip
+BOUNCE_BODY: dict[str, Any] = {
+    "message_id": "<9a1f0c7e-5f0e-4c58-8f2f-0d5b0a3c9e11@nimbus.example>", "reason": "mailbox full",
+}  # fmt: skip
