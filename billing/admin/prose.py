@@ -10,7 +10,7 @@ from billing.rating.periods import Interval, Timing
 from billing.rating.prices.price import Price, PriceKind
 from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
-from billing.rating.tax import NOTES, STANDARD
+from billing.rating.tax import NOTES, STANDARD, TaxBehavior
 from billing.rating.totals import CouponPer
 from ledger.admin.kit.cells import instant_words
 from ledger.units import unit_of
@@ -53,13 +53,16 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
     period = every(terms.interval)
     sentences = [f"{terms.name} is billed every {period} in {terms.currency}."]
     sentences += [price_sentence(price, terms.currency, every(terms.interval_of(price))) for _, price in terms.prices]
+    is_inclusive = terms.tax_behavior == TaxBehavior.INCLUSIVE
+    tax = "with tax" if is_inclusive else "before tax"
     if terms.minimum is not None:
-        sentences.append(f"At least {amount(terms.minimum, terms.currency)} a {period}, before tax.")
+        sentences.append(f"At least {amount(terms.minimum, terms.currency)} a {period}, {tax}.")
     if terms.maximum is not None:
-        sentences.append(f"At most {amount(terms.maximum, terms.currency)} a {period}, before tax.")
+        sentences.append(f"At most {amount(terms.maximum, terms.currency)} a {period}, {tax}.")
     if terms.usage_threshold is not None:
         threshold = amount(terms.usage_threshold, terms.currency)
         sentences.append(f"Usage is invoiced before its period ends as soon as {threshold} of it are not invoiced.")
+    sentences += ["All amounts include tax."] if is_inclusive else []
     return [*sentences, *([allowance_sentence(terms.allowance, period)] if terms.allowance else [])]
 
 

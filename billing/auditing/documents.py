@@ -32,19 +32,59 @@ DOCUMENT_LAWS = {
             <> (noted.minor, paid.minor, i.total_minor - noted.minor - paid.minor + i.rounding_minor,
                 i.subtotal_minor - i.discount_minor + i.tax_minor)
     """,
-    # What was due in money at the issue: notes on request about the invoice came later.
+    "net of a line does not follow from its price with tax": """
+        SELECT format('invoice %s, line %s: %s of %s with %s %% of tax, it must be %s', line.invoice_id, line.position, line.net,
+            line.priced, line.rate::float8, line.expected)
+        FROM (
+            SELECT each.*, round(so_far / (1 + rate / 100)) - round((so_far - priced) / (1 + rate / 100)) AS expected
+            FROM (
+                SELECT l.invoice_id, l.position, l.amount_minor - l.discount_minor AS net, l.discount_minor AS discount,
+                    (l.rating #>> '{included_tax,rate}')::numeric AS rate,
+                    (l.rating #>> '{included_tax,discount_minor}')::numeric AS priced_discount,
+                    (l.rating #>> '{included_tax,amount_minor}')::numeric
+                        - (l.rating #>> '{included_tax,discount_minor}')::numeric AS priced,
+                    sum((l.rating #>> '{included_tax,amount_minor}')::numeric
+                        - (l.rating #>> '{included_tax,discount_minor}')::numeric)
+                        OVER (PARTITION BY l.invoice_id, l.tax_category, l.tax_rate, l.rating #>> '{included_tax,rate}'
+                            ORDER BY l.position) AS so_far
+                FROM billing_line AS l WHERE l.rating ? 'included_tax'
+            ) AS each
+        ) AS line
+        WHERE line.net <> line.expected OR line.discount <> round(line.priced_discount / (1 + line.rate / 100))
+    """,
+    # What prices that include tax cost beyond net and tax, by category and rate; then what was due in money at the issue, to the
+    # seller's step. Notes on request about the invoice came later.
     "rounding does not follow from the seller's step": """
         SELECT format('invoice %s: %s was due in money, which the step of %s rounds to %s; the invoice adds %s', i.id,
             due.minor, due.step, round(due.minor / due.step) * due.step, i.rounding_minor)
         FROM billing_invoice AS i
         LEFT JOIN billing_seller AS s ON s.id = i.seller_id
         CROSS JOIN LATERAL (
-            SELECT (i.total_minor - i.credits_applied_minor - coalesce(sum(u.amount_minor), 0))::numeric AS minor,
+            SELECT coalesce(sum(greatest(
+                priced + base - net + round((base - net) * rate / 100) - base - round(base * rate / 100),
+                -base - round(base * rate / 100))), 0) AS minor
+            FROM (
+                SELECT l.tax_rate AS rate, sum(l.amount_minor - l.discount_minor) AS base,
+                    sum(l.amount_minor - l.discount_minor) FILTER (WHERE of_rate.is_included) AS net,
+                    sum((l.rating #>> '{included_tax,amount_minor}')::numeric
+                        - (l.rating #>> '{included_tax,discount_minor}')::numeric) FILTER (WHERE of_rate.is_included) AS priced
+                FROM billing_line AS l
+                CROSS JOIN LATERAL (
+                    SELECT coalesce((l.rating #>> '{included_tax,rate}')::numeric = l.tax_rate, false) AS is_included
+                ) AS of_rate
+                WHERE l.invoice_id = i.id AND l.kind <> 'carried'
+                GROUP BY l.tax_category, l.tax_rate
+                HAVING bool_or(of_rate.is_included) AND sum(l.amount_minor - l.discount_minor) >= 0
+            ) AS of_category
+        ) AS prices
+        CROSS JOIN LATERAL (
+            SELECT (i.total_minor + prices.minor - i.credits_applied_minor - coalesce(sum(u.amount_minor), 0))::numeric AS minor,
                 coalesce((s.details -> 'cash_rounding_minor' ->> i.currency)::numeric, 1) AS step
             FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id
             WHERE u.invoice_id = i.id AND NOT (n.kind = 'requested' AND n.invoice_id = i.id)
         ) AS due
-        WHERE CASE i.state WHEN 'draft' THEN 0 ELSE round(due.minor / due.step) * due.step - due.minor END <> i.rounding_minor
+        WHERE i.rounding_minor <> prices.minor
+            + CASE i.state WHEN 'draft' THEN 0 ELSE round(due.minor / due.step) * due.step - due.minor END
     """,
     # Of all notes so far, less that of the notes before: money in whole steps, then what credits and earlier notes paid.
     "rounding of a credit note does not follow from its invoice": """
@@ -66,8 +106,9 @@ DOCUMENT_LAWS = {
             WHERE u.invoice_id = i.id AND NOT (n.kind = 'requested' AND n.invoice_id = i.id)
         ) AS due
         CROSS JOIN LATERAL (
-            SELECT CASE WHEN note.credited_minor > due.minor THEN i.rounding_minor
-                ELSE round(note.credited_minor / due.step) * due.step - note.credited_minor END AS minor
+            SELECT CASE WHEN note.credited_minor >= due.minor THEN greatest(i.rounding_minor, -note.credited_minor)
+                ELSE least(round(note.credited_minor / due.step) * due.step, due.minor + i.rounding_minor) - note.credited_minor
+                END AS minor
         ) AS expected
         WHERE note.rounded_minor <> expected.minor
     """,
@@ -97,14 +138,15 @@ DOCUMENT_LAWS = {
     # credited of a line, so the lines may exceed the claims by that amount.
     "claims do not add up to the lines": """
         WITH billed AS (
-            SELECT l.item_id, sum(l.amount_minor - l.discount_minor) AS minor
+            SELECT l.item_id, sum(billing_priced_minor(l)) AS minor
             FROM billing_line AS l JOIN billing_invoice AS i ON i.id = l.invoice_id
             WHERE i.state <> 'void' AND l.item_id IS NOT NULL GROUP BY l.item_id
         ), claimed AS (
             SELECT item_id, sum(amount_minor) AS minor FROM billing_claim
             WHERE released_at IS NULL AND kind IN (1, 2, 4) GROUP BY item_id
         ), noted AS (
-            SELECT l.item_id, sum(part.amount_minor) AS minor
+            SELECT l.item_id, sum(ceil(part.amount_minor * billing_priced_minor(l)
+                / nullif(l.amount_minor - l.discount_minor, 0)::numeric)) AS minor
             FROM billing_creditnoteline AS part
             JOIN billing_creditnote AS note ON note.id = part.credit_note_id AND note.released_at IS NULL
             JOIN billing_line AS l ON l.invoice_id = note.invoice_id AND l.position = part.position

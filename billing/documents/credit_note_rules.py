@@ -88,7 +88,7 @@ class CashRounding:
 
     Args:
         step_minor: the step of cash payments of its seller; 1: none.
-        rounding_minor: what it added to the amount due.
+        rounding_minor: what it added to the amount due, that of prices which include tax with it.
         in_money_minor: what was due in money at the issue, before the rounding.
         credited_minor: what notes have credited so far, with tax and without rounding.
     """
@@ -104,9 +104,12 @@ class CashRounding:
 
     def _until(self, credited_minor: int) -> int:
         """Money is credited first, in whole steps; credits and earlier notes that paid the rest are not rounded."""
-        if credited_minor > self.in_money_minor:
-            return self.rounding_minor
-        return round_to_step(credited_minor, self.step_minor) - credited_minor
+        if not credited_minor:
+            return 0
+        if credited_minor >= self.in_money_minor:
+            return max(self.rounding_minor, -credited_minor)
+        due_minor = self.in_money_minor + self.rounding_minor
+        return min(round_to_step(credited_minor, self.step_minor), due_minor) - credited_minor
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ exceed it: the lock of the subscription protects that decision, and the database
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
@@ -41,6 +42,7 @@ from billing.models import (
     Line,
     Seller,
 )
+from billing.rating.money import round_half_up
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate
@@ -80,21 +82,25 @@ NUMBER = f"""
 """
 
 # The amounts that credit notes have credited of lines, less the part that later invoices have taken into account: so much of the
-# credit does not come from claims that no longer bill the line.
+# credit does not come from claims that no longer bill the line. They are amounts of the price, which may include tax.
 NOTED = """
     SELECT noted.invoice_id, noted.position, (noted.minor - coalesce(used.minor, 0))::bigint
     FROM (
-        SELECT note.subscription_id, note.invoice_id, part.position, sum(part.amount_minor) AS minor
-        FROM billing_creditnote AS note JOIN billing_creditnoteline AS part ON part.credit_note_id = note.id
+        SELECT note.subscription_id, note.invoice_id, part.position, CASE WHEN line.rating ? 'included_tax'
+            THEN round(sum(part.amount_minor) * billing_priced_minor(line) / (line.amount_minor - line.discount_minor))
+            ELSE sum(part.amount_minor) END AS minor
+        FROM billing_creditnote AS note
+        JOIN billing_creditnoteline AS part ON part.credit_note_id = note.id
+        JOIN billing_line AS line ON line.invoice_id = note.invoice_id AND line.position = part.position
         WHERE note.released_at IS NULL AND note.invoice_id = ANY(%(invoices)s)
-        GROUP BY note.subscription_id, note.invoice_id, part.position
+        GROUP BY note.subscription_id, note.invoice_id, part.position, line.id
     ) AS noted
     LEFT JOIN LATERAL (
         SELECT sum(CASE
             WHEN c.made_by = c.invoice_id AND c.restores IS NULL THEN c.amount_minor ELSE 0 END
             - CASE WHEN c.released_at IS NULL THEN c.amount_minor ELSE 0 END
             + coalesce((
-                SELECT sum(credit.amount_minor - credit.discount_minor)
+                SELECT sum(billing_priced_minor(credit))
                 FROM billing_line AS credit JOIN billing_invoice AS later ON later.id = credit.invoice_id
                 WHERE credit.invoice_id = c.released_by AND credit.kind = 'credit' AND credit.item_id = c.item_id
                     AND credit.starts_at >= c.starts_at AND credit.ends_at <= c.ends_at AND later.state <> 'void'), 0)) AS minor
@@ -243,7 +249,7 @@ def _lines_left(invoice: Invoice) -> list[LineRest]:
             line.tax_category,
             line.tax_rate,
             line.amount_minor - line.discount_minor,
-            _claimed_minor(line, claims) - noted.get((invoice.pk, line.position), 0),
+            _without_tax(line, _claimed_minor(line, claims) - noted.get((invoice.pk, line.position), 0)),
             line.item_id,
         )
         for line in lines
@@ -274,10 +280,10 @@ def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
 
 
 def _claimed_minor(line: Line, claims: Sequence[Claim]) -> int:
-    """Return the amount of a line, after discounts, that open claims still bill: a later invoice may have given a part back."""
-    net = line.amount_minor - line.discount_minor
+    """Return what open claims still bill of a line, after discounts, as priced: a later invoice may have given a part back."""
+    priced = priced_minor(line)
     if not _is_claimed(line):
-        return net
+        return priced
     assert line.starts_at is not None
     assert line.ends_at is not None
     claimed = sum(
@@ -288,7 +294,20 @@ def _claimed_minor(line: Line, claims: Sequence[Claim]) -> int:
         and claim.ends_at > line.starts_at
         and (line.kind != "recurring" or claim.line_position == line.position)
     )
-    return min(net, max(claimed, 0))
+    return min(priced, max(claimed, 0))
+
+
+def priced_minor(line: Line) -> int:
+    """Return the amount of a line after discounts as priced: with the tax that its price includes."""
+    included = line.rating.get("included_tax")
+    priced: int = included["amount_minor"] - included["discount_minor"] if included else line.amount_minor - line.discount_minor
+    return priced
+
+
+def _without_tax(line: Line, amount_minor: int) -> int:
+    """Return the net part of an amount as priced: its share of the line's."""
+    net, priced = line.amount_minor - line.discount_minor, priced_minor(line)
+    return amount_minor if net == priced else round_half_up(Fraction(amount_minor * net, priced))
 
 
 def _taxes_left(invoice_id: int) -> list[TaxRest]:

@@ -32,8 +32,9 @@ ISSUER = """
                 coalesce(seller.details ->> 'invoice_prefix', %(prefix)s), seller.details, %(issue_date)s, invoice.customer_ref
             ) AS series,
             billing_cash_rounding(
-                invoice.total_minor - %(credit_notes_minor)s - %(credits_applied_minor)s, seller.details, invoice.currency
-            ) AS rounding_minor
+                invoice.total_minor + invoice.rounding_minor - %(credit_notes_minor)s - %(credits_applied_minor)s,
+                seller.details, invoice.currency
+            ) + invoice.rounding_minor AS rounding_minor
         FROM billing_invoice AS invoice
         LEFT JOIN billing_customer AS customer ON customer.id = invoice.customer_id
         LEFT JOIN billing_seller AS seller ON seller.ref = customer.seller
@@ -94,7 +95,7 @@ class InvoiceDraft:
     customer_id: int
     customer_ref: str
     currency: str
-    total_minor: int
+    payable_minor: int
     own_note_minor: int
     refunds: tuple[UnusedCredit, ...]
     terms_days: int
@@ -142,7 +143,7 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
     """
     lock.ensure_held(draft.lock_key)
     notes_minor = _apply_credit(draft)
-    credits_minor = _pay_with_credits(draft, draft.total_minor - notes_minor)
+    credits_minor = _pay_with_credits(draft, draft.payable_minor - notes_minor)
     issued_at = ledger.time_of(draft.holder_id)
     issue_date = issued_at.astimezone(ZoneInfo(draft.time_zone)).date()
     return Settlement(draft, notes_minor, credits_minor, issue_date, timezone.now())
@@ -201,7 +202,7 @@ def _apply_credit(draft: InvoiceDraft) -> int:
             subscription_id=draft.subscription_id,
             invoice_id=draft.invoice_id,
             currency=draft.currency,
-            total_minor=draft.total_minor,
+            total_minor=draft.payable_minor,
             own=own,
             has_earlier=has_earlier,
         )
@@ -251,7 +252,7 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         customer_id=invoice.customer_id,
         customer_ref=invoice.customer_ref,
         currency=invoice.currency,
-        total_minor=invoice.total_minor,
+        payable_minor=invoice.total_minor + invoice.rounding_minor,
         own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),
         refunds=tuple(
             UnusedCredit(line.rating["credits"]["invoice"], -line.amount_minor, line.tax_category, line.tax_rate)

@@ -246,6 +246,13 @@ CREATE FUNCTION billing_microseconds(instant timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (extract(epoch FROM instant) * 1000000)::bigint;
 
+-- The amount of a line after discounts as it was priced: with the tax that its price includes. Claims have these amounts.
+CREATE FUNCTION billing_priced_minor(l billing_line) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN l.rating ? 'included_tax'
+    THEN (l.rating #>> '{included_tax,amount_minor}')::bigint - (l.rating #>> '{included_tax,discount_minor}')::bigint
+    ELSE l.amount_minor - l.discount_minor END;
+
 -- The canonical form of a finalised invoice: a JSON array of everything that no longer changes, and of what the invoice was made from
 -- and paid with. It leaves out what changes later (the state, what credit notes lower). docs/explanation/billing.md names the fields.
 CREATE FUNCTION billing_invoice_form(i billing_invoice) RETURNS text

@@ -21,6 +21,12 @@ class Plan(models.Model):
     usage_threshold = models.DecimalField(
         **MONEY, null=True, db_comment="usage of running periods not invoiced yet that makes an invoice, major units"
     )
+    tax_behavior = models.CharField(
+        max_length=10,
+        default="exclusive",
+        db_default="exclusive",
+        db_comment="exclusive (of tax) or inclusive: all its amounts",
+    )
     allowance = models.JSONField(null=True, db_comment="credits granted each period: credit_type, amount, rollover_cap")
     created_at = models.DateTimeField(db_default=Now())
 

@@ -103,7 +103,7 @@ class Invoice(models.Model):
     credit_notes_minor = models.BigIntegerField(default=0)
     credits_applied_minor = models.BigIntegerField(default=0)
     rounding_minor = models.BigIntegerField(
-        default=0, db_default=0, db_comment="what the seller's step of cash payments adds to the amount due, by finalisation"
+        default=0, db_default=0, db_comment="what prices with tax cost beyond net and tax, and the rounding for cash"
     )
     amount_due_minor = models.BigIntegerField()
     amount_paid_minor = models.BigIntegerField(default=0, db_default=0, db_comment="what payments paid, less what went back")

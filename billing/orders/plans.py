@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from django.db.models import Max
 
@@ -16,15 +16,18 @@ from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
+from billing.rating.tax import TaxBehavior
 from billing.rating.values import Currency, Money, NewInterval, Ref
 from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
-from ledger.values import Amount, CreditType, Text
+from ledger.values import Amount, Choice, CreditType, Text
 
 MAX_PRICE_PERIODS = 366
 """How many periods of a price a period of its plan can have."""
+
+BEFORE_TAX: Final = "before tax unless the amounts include it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class PlanTerms:
     minimum: Decimal | None
     maximum: Decimal | None
     usage_threshold: Decimal | None
+    tax_behavior: str
     allowance: dict[str, Any] | None
     prices: tuple[tuple[int, Price], ...]
     """Row id and terms of each price, in the order in which lines are printed."""
@@ -86,15 +90,18 @@ class NewPlan(Record):
     names: Annotated[
         dict[str, str] | None, Names("The name in languages of documents in which it differs, by their codes.", null=True)
     ] = None
-    minimum: Annotated[Decimal | None, Money("The minimum per subscription and period, before tax.", null=True)] = None
-    maximum: Annotated[Decimal | None, Money("The maximum per subscription and period, before tax.", null=True)] = None
+    minimum: Annotated[Decimal | None, Money(f"The minimum per subscription and period, {BEFORE_TAX}.", null=True)] = None
+    maximum: Annotated[Decimal | None, Money(f"The maximum per subscription and period, {BEFORE_TAX}.", null=True)] = None
     usage_threshold: Annotated[
         Decimal | None,
         Money(
-            "Usage of running periods is invoiced as soon as this amount of it is not invoiced yet; above 0, before tax.",
+            "Usage of running periods is invoiced as soon as this amount of it is not invoiced yet; above 0.",
             null=True,
         ),
     ] = None
+    tax_behavior: Annotated[
+        str, Choice(TaxBehavior, "Whether the amounts of its prices, minimum and maximum are without tax, or include it.")
+    ] = TaxBehavior.EXCLUSIVE
     allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
 
     def check_whole(self) -> None:
@@ -131,6 +138,7 @@ def _create(request: NewPlan) -> Plan:
             minimum=request.minimum,
             maximum=request.maximum,
             usage_threshold=request.usage_threshold,
+            tax_behavior=request.tax_behavior,
             allowance=asdict(request.allowance) if request.allowance else None,
         )
         PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(request.prices))
@@ -177,6 +185,7 @@ def terms_of(plan_id: int) -> PlanTerms:
         minimum=plan.minimum,
         maximum=plan.maximum,
         usage_threshold=plan.usage_threshold,
+        tax_behavior=plan.tax_behavior,
         allowance=plan.allowance,
         prices=tuple((row_id, price) for (row_id, _), price in zip(rows, parsed, strict=True)),
     )

@@ -290,7 +290,7 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         _check_trial(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
     if wish.plan is not None:
-        return {"plan": plans.latest_plan(wish.plan).pk}
+        return {"plan": _other_plan(plan_at(_changes(subscription), effective_at), wish.plan)}
     if wish.quantities is not None:
         _check_quantities(plan_at(_changes(subscription), effective_at), wish.quantities)
         return {"quantities": _as_text(wish.quantities)}
@@ -309,6 +309,14 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         return {"ends_at": _iso(wish.ends_at), **unused}
     charges = {"charges_while_paused": True} if wish.charges_while_paused else {}
     return {"paused": wish.paused, **charges}
+
+
+def _other_plan(plan_id: int, code: str) -> int:
+    """Return the newest version of a plan. The amounts of all plans of a subscription include tax, or none do."""
+    wanted, behavior = plans.latest_plan(code), plans.terms_of(plan_id).tax_behavior
+    if wanted.tax_behavior != behavior:
+        raise Invalid(pointer="/plan", rule="other-tax-behavior", detail=f"the amounts of the present plan are {behavior} of tax")
+    return wanted.pk
 
 
 def _check_trial(subscription: Subscription, trial_end: datetime) -> None:

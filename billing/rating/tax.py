@@ -1,6 +1,6 @@
 """Tax per category and rate, on the rounded base, never per line; VAT ids, and the category that follows from the buyer. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -13,6 +13,15 @@ from stdnum.exceptions import InvalidChecksum, ValidationError
 from billing.rating.money import round_half_up
 
 STANDARD = "S"
+
+
+class TaxBehavior(StrEnum):
+    """Whether the amounts of a plan are without tax, or include it."""
+
+    EXCLUSIVE = "exclusive"
+    INCLUSIVE = "inclusive"
+
+
 EU: Final = frozenset(state.upper() for state in eu_vat.MEMBER_STATES)
 """The member states by ISO 3166, and XI."""
 NOTES = {
@@ -132,6 +141,36 @@ def tax_minor(base_minor: int, rate: Decimal) -> int:
     Source: EN 16931 BR-CO-17.
     """
     return round_half_up(base_minor * Fraction(rate) / 100)
+
+
+def without_tax(amounts_minor: Sequence[int], rate: Decimal) -> list[int]:
+    """Return the net amounts of amounts that include a tax. Together they are the sum / (1 + rate), rounded half up once.
+
+    Each sum of the first amounts is rounded, so a net amount has the sign of its amount, or is 0.
+    """
+    factor = 1 + Fraction(rate) / 100
+    so_far, nets = 0, []
+    for amount in amounts_minor:
+        nets.append(round_half_up((so_far + amount) / factor) - round_half_up(so_far / factor))
+        so_far += amount
+    return nets
+
+
+def rounding_of_included(*, with_tax_minor: int, net_minor: int, other_minor: int, rate: Decimal) -> int:
+    """Return what the rounding of a tax group has to add, so that prices that include tax cost what they say.
+
+    Not every amount is a net amount plus its rounded tax: 9.99 at 19 % is 8.39 and 1.59, and 0.01 beside.
+
+    Args:
+        with_tax_minor, net_minor: of the lines that include the tax.
+        other_minor: the net amount of the other lines of the group.
+
+    Returns:
+        A unit or none, for a group without other lines; never more off than the group charges.
+    """
+    base_minor = net_minor + other_minor
+    charged = base_minor + tax_minor(base_minor, rate)
+    return max(with_tax_minor + other_minor + tax_minor(other_minor, rate) - charged, -charged)
 
 
 def taxes(amounts: Iterable[Taxable]) -> tuple[TaxLine, ...]:

@@ -43,7 +43,8 @@ class InvoiceLineSerializer(ResponseSchema):
     tax_category = text()
     tax_rate = decimal()
     rating = serializers.DictField(
-        help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them."
+        help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. "
+        "`included_tax`: the rate of the tax that the price includes, and the amounts with it."
     )
 
 
@@ -88,7 +89,9 @@ class InvoiceSerializer(ResponseSchema):
     total_minor = minor()
     credit_notes_minor = minor()
     credits_applied_minor = minor()
-    rounding_minor = minor(help_text="What the seller's step of cash payments adds to the amount due; 0 on a draft.")
+    rounding_minor = minor(
+        help_text="What prices that include tax cost beyond net and tax, and what the seller's step of cash payments adds."
+    )
     amount_due_minor = minor(help_text="What payments have to cover, whether they have come in or not.")
     amount_paid_minor = minor(help_text="What payments paid, less what went back.")
     amount_remaining_minor = minor(help_text="What is still to be paid; 0 on a void invoice.")

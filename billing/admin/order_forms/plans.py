@@ -31,6 +31,7 @@ from billing.rating.prices.models import FlatPrice
 from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote, rate, usage_of_quantity
 from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
+from billing.rating.tax import TaxBehavior
 from billing.reads.document_names import TITLES
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url
@@ -55,8 +56,15 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "currency": Shown(help="ISO 4217, such as EUR."),
         "unit": Shown(label="Billed every", at="/interval/unit", words=prices.UNITS),
         "count": Shown(label="How many of them", at="/interval/count", help="1 month, 3 months …"),
-        "minimum": Shown(label="At least", help="Per subscription and period, before tax."),
-        "maximum": Shown(label="At most", help="Per subscription and period, before tax."),
+        "minimum": Shown(label="At least", help="Per subscription and period, before tax unless the amounts include it."),
+        "maximum": Shown(label="At most", help="Per subscription and period, before tax unless the amounts include it."),
+        "tax_behavior": Shown(
+            label="Tax",
+            required=False,
+            unset="is added to the amounts",
+            words={"exclusive": "", "inclusive": "is included in the amounts"},
+            help="Of all prices of the plan, its least and its most.",
+        ),
         "usage_threshold": Shown(label="Invoice usage at", help="When this amount is not invoiced yet; empty: only at its end."),
         "grants": Shown(
             label="Credits granted each period",
@@ -95,7 +103,7 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     def sections(self) -> list[FormSection]:
         """Return the plan, each of its prices, and the rarely needed fields."""
         return [
-            FormSection(self.bound("code", "name", "currency", "unit", "count")),
+            FormSection(self.bound("code", "name", "currency", "tax_behavior", "unit", "count")),
             *(self._price(index) for index in range(self._prices)),
             FormSection(
                 [],
@@ -190,10 +198,12 @@ class Example:
         sentence: what it costs, and why; or what the price still lacks.
         lines: for each language of documents the title of the line, its quantity and price of a unit if documents show them, and
             its amount.
+        tax: whether the amounts include it, in words.
     """
 
     sentence: str
     lines: Sequence[tuple[str, str, str]] = ()
+    tax: str = "before tax"
 
 
 USUAL_QUANTITY: Final = {PriceKind.RECURRING: Decimal(5), PriceKind.USAGE: Decimal(1_500)}
@@ -246,6 +256,7 @@ def _rated(price: Any, quantity: Decimal, currency: str, typed: Mapping[str, Any
     return Example(
         sentence=f"{say.number(quantity)} {noun}: {cost}{reasons}.",
         lines=_lines(price, decimal_text(usage.quantity), cost, say, typed),
+        tax="with tax" if typed.get("tax_behavior") == TaxBehavior.INCLUSIVE else "before tax",
     )
 
 
@@ -365,6 +376,7 @@ def _typed_of(plan: Plan) -> dict[str, Any]:
     """Return the form's initial values for the next version."""
     found = list(Price.objects.filter(plan_id=plan.pk, subscription=None).order_by("position"))
     typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "names", "currency")}
+    typed["tax_behavior"] = "" if plan.tax_behavior == TaxBehavior.EXCLUSIVE else plan.tax_behavior
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
     typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum", "usage_threshold")}
     allowance = plan.allowance or {}

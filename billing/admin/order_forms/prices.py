@@ -122,8 +122,8 @@ FIELDS: Final[dict[str, Shown]] = {
         help="The holder's credits pay for units first. In the unit of the credit type, with its decimals.",
     ),
     "credits_type": Shown(label="Of the credit type", value=CreditType(), initial="credits"),
-    "minimum": Shown(label="At least", help="Each period, before tax."),
-    "maximum": Shown(label="At most", help="Each period, before tax."),
+    "minimum": Shown(label="At least", help="Each period, before tax unless the amounts include it."),
+    "maximum": Shown(label="At most", help="Each period, before tax unless the amounts include it."),
     "interval_unit": Shown(
         label="Billed every",
         value=Choice(IntervalUnit),

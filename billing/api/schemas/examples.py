@@ -44,6 +44,7 @@ PLAN: dict[str, Any] = {
     "version": 1,
     "minimum": None,
     "maximum": None,
+    "tax_behavior": "exclusive",
     "allowance": None,
 }
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}

@@ -133,6 +133,7 @@ class PlanSerializer(ResponseSchema):
     minimum = decimal(null=True)
     maximum = decimal(null=True)
     usage_threshold = decimal(null=True)
+    tax_behavior = text()
     allowance = AllowanceSerializer(allow_null=True)
 
 

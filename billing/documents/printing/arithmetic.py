@@ -74,6 +74,10 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         line: a line of `GET /v1/invoices/{id}`.
     """
     rating = line["rating"]
+    included = rating.get("included_tax")
+    if included:
+        # The amounts of the price, which includes tax: quantity and price do not explain the amount beside them.
+        line = {**line, **included, "unit_amount": None}
     return [
         *_conversion(notation, rating.get("conversion")),
         *_steps(notation, line, rating.get("steps") or []),
@@ -81,6 +85,7 @@ def calculation(notation: Notation, line: Mapping[str, Any]) -> list[str]:
         *_negotiated(notation, line, rating.get("list_price")),
         *_covered(notation, rating.get("covered")),
         *_discount(notation, line),
+        *_included_tax(notation, included),
     ]
 
 
@@ -185,6 +190,12 @@ def _covered(notation: Notation, covered: Mapping[str, Any] | None) -> Iterator[
         units=notation.counted(abs(Decimal(covered["units"])), "units"),
         credits=notation.credits(abs(covered["credits"]), covered["credit_type"]),
     )
+
+
+def _included_tax(notation: Notation, included: Mapping[str, Any] | None) -> Iterator[str]:
+    if included:
+        amount = notation.money(included["amount_minor"] - included["discount_minor"])
+        yield notation.texts["with_tax"].format(amount=amount, rate=notation.number(included["rate"]))
 
 
 def _discount(notation: Notation, line: Mapping[str, Any]) -> Iterator[str]:

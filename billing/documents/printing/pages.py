@@ -243,7 +243,7 @@ def _line(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, Any]:
         "title": line["title"],
         "notes": [*_period(source, line), *calculation(notation, line)],
         "quantity": notation.number(line["quantity"]),
-        "price": "" if line["unit_amount"] is None else notation.price(line["unit_amount"]),
+        "price": "" if line["unit_amount"] is None or "included_tax" in line["rating"] else notation.price(line["unit_amount"]),
         "tax": _rate(notation, line["tax_category"], line["tax_rate"]),
         "amount": notation.money(line["amount_minor"]),
     }
@@ -325,7 +325,9 @@ def _discounts(source: DocumentSource) -> list[dict[str, Any]]:
     """Return what each coupon took off, and what the maximums of prices did."""
     document, notation = source.document, source.notation
     texts = notation.texts
-    rows = [(texts["discount"].format(name=each["name"]), each["amount_minor"]) for each in document["discounts"]]
+    # Coupons lower amounts as priced; here are discounts without the tax that prices include.
+    named = [] if any("included_tax" in line["rating"] for line in document["lines"]) else document["discounts"]
+    rows = [(texts["discount"].format(name=each["name"]), each["amount_minor"]) for each in named]
     by_maximums = document["discount_minor"] - sum(amount for _, amount in rows)
     rows += [(texts["discounts"], by_maximums)] if by_maximums else []
     return [_sum(label, notation.money(-amount)) for label, amount in rows]

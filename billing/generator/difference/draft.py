@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-from billing.generator.difference.draft_lines import MINIMUM, DraftLine, bounded_difference
+from billing.generator.difference.draft_lines import CHARGE, MINIMUM, DraftLine, bounded_difference
 from billing.generator.state.open_claims import Credit
+from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
-from billing.rating.tax import TaxLine, VatStatus, category_for
+from billing.rating.tax import TaxLine, VatStatus, category_for, rounding_of_included, without_tax
 from billing.rating.totals import CarriedCredit, CouponTerms, Duration, FeeLine, Limit, Totals, compute_totals
 
 
@@ -150,6 +152,12 @@ class Bill:
     discount_minor: int
     tax_minor: int
     total_minor: int
+    rounding_minor: int = 0
+
+    @property
+    def payable_minor(self) -> int:
+        """The total with the rounding of prices that include tax."""
+        return self.total_minor + self.rounding_minor
 
 
 def make_bill(
@@ -159,6 +167,8 @@ def make_bill(
     bound: Callable[[], Sequence[DraftLine]] = tuple,
     vat_status: VatStatus = VatStatus.TAXABLE,
     freed: Sequence[FreedDiscount] = (),
+    *,
+    includes_tax: bool = False,
 ) -> Bill:
     """Compute discounts per due instant, then minimums and maximums of the subscription, then taxes and total.
 
@@ -168,11 +178,12 @@ def make_bill(
         coupons: in the order in which the customer got them.
         periods: of the recurring coupons: they decide the lines that each lowers.
         freed: the discounts that credits give back.
+        includes_tax: the amounts of the subscription's plan include tax; those of one-off charges do not.
     """
     ordered = sorted(lines, key=lambda line: line.due_at)
     for position, line in enumerate(ordered, 1):
         line.position = position
-        _tax_for(vat_status, line)
+        _tax_for(vat_status, line, includes_tax=includes_tax)
     for coupon in coupons:
         if coupon.code in periods:
             periods[coupon.code].count_from(line for line in ordered if coupon.covers(_fee(line)))
@@ -180,12 +191,13 @@ def make_bill(
     everything = [*ordered, *minimum_lines]
     for line in bound():
         line.position = len(everything) + 1
-        _tax_for(vat_status, line)
+        _tax_for(vat_status, line, includes_tax=includes_tax)
         everything.append(line)
-    totals = compute_totals([FeeLine(line.position, line.net_minor, line.tax_category, line.tax_rate) for line in everything])
+    rounding = _take_tax_out(everything)
+    totals = compute_totals([FeeLine(line.position, line.taxable_minor, line.tax_category, line.tax_rate) for line in everything])
     for carried in totals.carried:
         everything.append(_carried_line(carried, len(everything) + 1, everything[-1].due_at))
-    discount = sum(line.discount_minor for line in everything)
+    discount = sum(line.taxable_discount_minor for line in everything)
     return Bill(
         lines=tuple(everything),
         taxes=totals.taxes,
@@ -195,10 +207,40 @@ def make_bill(
         discount_minor=discount,
         tax_minor=totals.tax_minor,
         total_minor=totals.total_minor,
+        rounding_minor=rounding,
     )
 
 
-def _tax_for(vat_status: VatStatus, line: DraftLine) -> None:
+def _take_tax_out(lines: Sequence[DraftLine]) -> int:
+    """Set the amounts without tax of lines that include it; return what the rounding of the document adds."""
+    included: dict[tuple[str, Decimal, Decimal], list[DraftLine]] = {}
+    for line in lines:
+        if line.included_rate is not None:
+            included.setdefault((line.tax_category, line.tax_rate, line.included_rate), []).append(line)
+    rounding = 0
+    for (_, _, included_rate), of_rate in included.items():
+        nets = without_tax([line.net_minor for line in of_rate], included_rate)
+        for line, net in zip(of_rate, nets, strict=True):
+            line.without_tax_minor = net
+            line.rating["included_tax"] = _included(line, included_rate)
+    for (category, rate, included_rate), of_rate in included.items():
+        base = sum(line.taxable_minor for line in lines if (line.tax_category, line.tax_rate) == (category, rate))
+        # What a customer pays who owes the tax, or is exempt, is the net amount; a credit that is carried has no rounding.
+        if included_rate == rate and base >= 0:
+            net = sum(line.without_tax_minor for line in of_rate)
+            with_tax = sum(line.net_minor for line in of_rate)
+            rounding += rounding_of_included(with_tax_minor=with_tax, net_minor=net, other_minor=base - net, rate=rate)
+    return rounding
+
+
+def _included(line: DraftLine, rate: Decimal) -> dict[str, Any]:
+    """Return the amounts of a line as priced, for its stored rating."""
+    return {"rate": decimal_text(rate), "amount_minor": line.amount_minor, "discount_minor": line.discount_minor}
+
+
+def _tax_for(vat_status: VatStatus, line: DraftLine, *, includes_tax: bool) -> None:
+    if includes_tax and line.kind != CHARGE:
+        line.included_rate = line.tax_rate
     line.tax_category, line.tax_rate = category_for(vat_status, line.tax_category, line.tax_rate)
 
 
@@ -312,6 +354,7 @@ def _minimum_line(of: DraftLine, position: int) -> DraftLine:
         tax_category=of.tax_category,
         tax_rate=of.tax_rate,
         due_at=of.due_at,
+        included_rate=of.included_rate,
         item_id=of.item_id,
         price_id=of.price_id,
         price_key=of.price_key,

@@ -19,11 +19,14 @@ from billing.rating.prices.prepaid_units import NOTHING_COVERED, Coverage, Credi
 from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import Rating, quote, rate_uncovered
 from billing.rating.proration import share
+from billing.rating.tax import without_tax
 from billing.rating.totals import Limit
 
 MINIMUM = "minimum"
 
 MAXIMUM = "maximum"
+
+CHARGE = "charge"
 
 
 @dataclass(slots=True)
@@ -35,6 +38,8 @@ class DraftLine:
         schedule: of its plan: the period in which the line begins decides whether a recurring coupon lowers it.
         counted_at: the instant at which a one-off charge counts, if it names one.
         minimum_minor: the amount that the price's minimum adds on a separate line.
+        included_rate: the rate of the tax that the amounts include; None: they are without tax.
+        without_tax_minor: the amount after discounts without that tax; `draft.make_bill` sets it.
     """
 
     kind: str
@@ -62,11 +67,25 @@ class DraftLine:
     counted_at: datetime | None = None
     minimum_minor: int = 0
     after_coupons_minor: int = 0
+    included_rate: Decimal | None = None
+    without_tax_minor: int = 0
 
     @property
     def net_minor(self) -> int:
-        """The amount after discounts."""
+        """The amount after discounts, as priced: with the tax that it includes."""
         return self.amount_minor - self.discount_minor
+
+    @property
+    def taxable_minor(self) -> int:
+        """The amount after discounts, without tax."""
+        return self.net_minor if self.included_rate is None else self.without_tax_minor
+
+    @property
+    def taxable_discount_minor(self) -> int:
+        """The discounts, without tax."""
+        if self.included_rate is None:
+            return self.discount_minor
+        return without_tax([self.discount_minor], self.included_rate)[0]
 
     @property
     def period(self) -> Period | None:
@@ -273,7 +292,7 @@ def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetim
     counted_at = min(charge.recorded_at, as_of)
     there = [span for span in spans if span.start <= counted_at and (span.end is None or counted_at < span.end)]
     return DraftLine(
-        kind="charge",
+        kind=CHARGE,
         description=charge.description,
         amount_minor=charge.amount_minor,
         quantity=Decimal(1),

@@ -204,7 +204,10 @@ def _write_invoices(
         held = coupon_uses.hold(lock, subscription, currency)
         drafted = [line for c, line in lines if c == currency]
         freed = [one for credit, _ in changes.credits if credit.claim.currency == currency for one in freed_by(credit)]
-        bill = make_bill(drafted, held.coupons, held.periods, partial(bounds.lines, currency), subscription.vat_status, freed)
+        bill = make_bill(
+            drafted, held.coupons, held.periods, partial(bounds.lines, currency), subscription.vat_status, freed,
+            includes_tax=subscription.includes_tax,
+        )  # fmt: skip
         if not bill.lines:
             continue
         run_limits.ensure_billable(currency, bill)

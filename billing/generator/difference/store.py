@@ -34,11 +34,12 @@ INSERT_INVOICE = Statement(
     WITH invoice AS (
         INSERT INTO billing_invoice (id, series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
             state, scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor,
-            credits_applied_minor, amount_due_minor, amendments_seen, run_id, grace_ends_at)
+            credits_applied_minor, rounding_minor, amount_due_minor, amendments_seen, run_id, grace_ends_at)
         VALUES (coalesce(%(id)s, nextval(pg_get_serial_sequence('billing_invoice', 'id'))), '{INVOICE.series}',
             %(subscription_id)s, %(subscription_ref)s, %(customer_id)s, %(customer_ref)s, %(buyer)s,
             %(currency)s, 'draft', %(scope)s, %(as_of)s,
-            %(subtotal_minor)s, %(discount_minor)s, %(tax_minor)s, %(total_minor)s, 0, 0, %(total_minor)s, %(amendments_seen)s,
+            %(subtotal_minor)s, %(discount_minor)s, %(tax_minor)s, %(total_minor)s, 0, 0, %(rounding_minor)s,
+            %(payable_minor)s, %(amendments_seen)s,
             %(run_id)s, %(grace_ends_at)s)
         RETURNING id
     ), lines AS (
@@ -171,6 +172,8 @@ def insert_invoice(
             "discount_minor": parameter(bill.discount_minor),
             "tax_minor": parameter(bill.tax_minor),
             "total_minor": parameter(bill.total_minor),
+            "rounding_minor": parameter(bill.rounding_minor),
+            "payable_minor": parameter(bill.payable_minor),
             "amendments_seen": parameter(subscription.amendments),
             "run_id": parameter(run_id),
             "grace_ends_at": parameter(grace_ends_at),
@@ -195,8 +198,8 @@ def _line_row(line: DraftLine) -> dict[str, Any]:
         "ends_at": _iso(line.ends_at),
         "quantity": str(line.quantity),
         "unit_amount": None if line.unit_amount is None else str(line.unit_amount),
-        "amount_minor": line.amount_minor,
-        "discount_minor": line.discount_minor,
+        "amount_minor": line.taxable_minor + line.taxable_discount_minor,
+        "discount_minor": line.taxable_discount_minor,
         "tax_category": line.tax_category,
         "tax_rate": str(line.tax_rate),
         "rating": line.rating,

@@ -124,7 +124,7 @@ def _made(
         currency=currency,
         total_minor=bill.total_minor,
         credits_applied_minor=settled.credits_applied_minor if settled else 0,
-        amount_due_minor=issued.amount_due_minor if issued else bill.total_minor,
+        amount_due_minor=issued.amount_due_minor if issued else bill.payable_minor,
         lines=len(bill.lines),
         is_draft=settled is None,
     )
@@ -138,10 +138,10 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         customer_id=subscription.customer_id,
         customer_ref=subscription.customer_ref,
         currency=currency,
-        total_minor=bill.total_minor,
+        payable_minor=bill.payable_minor,
         own_note_minor=sum(one.total_minor for one in bill.carried),
         refunds=tuple(
-            UnusedCredit(line.rating["credits"]["invoice"], -line.net_minor, line.tax_category, line.tax_rate)
+            UnusedCredit(line.rating["credits"]["invoice"], -line.taxable_minor, line.tax_category, line.tax_rate)
             for line in bill.lines
             if is_refunded(line.rating)
         ),

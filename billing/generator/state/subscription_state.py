@@ -47,7 +47,10 @@ SUBSCRIPTION_SQL = """
         EXISTS (SELECT FROM billing_creditnote AS n
             WHERE n.customer_id = s.customer_id AND n.left_minor > 0 AND n.released_at IS NULL) AS has_credit,
         EXISTS (SELECT FROM billing_invoice AS i
-            WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL) AS has_drafts_in_grace
+            WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL) AS has_drafts_in_grace,
+        (SELECT p.tax_behavior = 'inclusive' FROM billing_amendment AS a
+         JOIN billing_plan AS p ON p.id = (a.change ->> 'plan')::bigint
+         WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
@@ -92,6 +95,8 @@ class SubscriptionState:
     grace_days: int
     hold_days: int
     has_drafts_in_grace: bool
+    includes_tax: bool
+    """The amounts of its plans include tax: of all of them, or of none."""
 
 
 SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
@@ -104,7 +109,7 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant, "charges_seen": integer,
     "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
     "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_credit": boolean,
-    "has_drafts_in_grace": boolean,
+    "has_drafts_in_grace": boolean, "includes_tax": boolean,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 

@@ -45,7 +45,7 @@ def _start(request: NewPlanMove) -> PlanMove:
     """Write the order of a plan move, which workers then carry out; or raise and write nothing.
 
     Raises:
-        Invalid: the plan has no such earlier version, or a subscription does not exist.
+        Invalid: the plan has no such earlier version, or one with another tax behavior; or a subscription does not exist.
     """
     with locked_transaction(PLAN(request.plan)):
         target, from_plans = versions_of(request)
@@ -78,4 +78,8 @@ def versions_of(request: NewPlanMove) -> tuple[Plan, list[int]]:
     for index, ref in enumerate(request.subscriptions or ()):
         if ref not in known:
             raise Invalid(pointer=f"/subscriptions/{index}", rule="exists", detail=f"subscription {ref!r} does not exist")
-    return target, sorted(earlier[version] for version in (request.versions or earlier))
+    left = sorted(earlier[version] for version in (request.versions or earlier))
+    if Plan.objects.filter(pk__in=left).exclude(tax_behavior=target.tax_behavior).exists():
+        detail = f"the amounts of the newest version are {target.tax_behavior} of tax, those of an earlier one are not"
+        raise Invalid(pointer="/versions", rule="other-tax-behavior", detail=detail)
+    return target, left

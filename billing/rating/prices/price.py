@@ -98,8 +98,8 @@ class Price(Record, ABC):
         Interval | None,
         IntervalOfPrice("How often it is billed, if more often than its plan: an interval that divides the plan's."),
     ] = None
-    minimum: Annotated[Decimal | None, Money("The least amount per period, before tax.")] = None
-    maximum: Annotated[Decimal | None, Money("The most per period, before tax.")] = None
+    minimum: Annotated[Decimal | None, Money("The least amount per period, before tax unless amounts include it.")] = None
+    maximum: Annotated[Decimal | None, Money("The most per period, before tax unless amounts include it.")] = None
     meter: Annotated[str | None, name(KEY, "Usage prices only: the meter that events name.")] = None
     aggregation: Annotated[Aggregation | None, one_of(Aggregation, "Usage prices only: how events become a quantity.")] = None
     property: Annotated[str | None, property_name("Usage prices only: the property that replaces an event's value.")] = None

@@ -18,10 +18,11 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from billing.rating.money import to_minor
+from billing.rating.money import round_half_up, to_minor
 from billing.rating.periods import Interval, IntervalUnit, first_charged_instant, months_of
 from billing.rating.prices.pricing import quote
 from billing.rating.prices.reading import parse_price
+from billing.rating.tax import TaxBehavior
 from billing.rating.totals import CouponTerms, Duration
 from billing.reads.recurring.movement import CustomerMonth
 from billing.reads.recurring.value import Fee, HeldCoupon, monthly_minor_of
@@ -62,7 +63,7 @@ COUPONS: Final = """
     ORDER BY held.id
 """
 PRICES: Final = "SELECT id, key, definition::text FROM billing_price WHERE id = ANY(%s)"
-PLANS: Final = "SELECT id, code, currency, interval_unit, interval_count FROM billing_plan WHERE id = ANY(%s)"
+PLANS: Final = "SELECT id, code, currency, interval_unit, interval_count, tax_behavior FROM billing_plan WHERE id = ANY(%s)"
 CONTRACTS: Final = "SELECT id, started_at, trial_end, time_zone FROM billing_subscription WHERE id = ANY(%s)"
 
 
@@ -102,6 +103,7 @@ class Plan(NamedTuple):
     code: str
     currency: str
     interval: Interval
+    tax_behavior: str
 
 
 class Contract(NamedTuple):
@@ -138,8 +140,17 @@ class Terms:
         if known is None:
             plan = self.plans[items[0].plan_id]
             fees = [Fee(self.prices[item.price_id][0], plan.code, self._monthly_of(item)) for item in items]
-            known = self._values[key] = monthly_minor_of(fees, key[1], plan.interval, plan.currency)
+            known = monthly_minor_of(fees, key[1], plan.interval, plan.currency)
+            if plan.tax_behavior == TaxBehavior.INCLUSIVE:
+                known = round_half_up(known * self._share_without_tax(items))
+            self._values[key] = known
         return known
+
+    def _share_without_tax(self, items: Sequence[Item]) -> Fraction:
+        """Return what is left of amounts that include tax, by the rates of the items."""
+        amounts = [(self._monthly_of(item), self.prices[item.price_id][1].tax_rate) for item in items]
+        with_tax = sum(amount for amount, _ in amounts)
+        return sum(amount / (1 + Fraction(rate) / 100) for amount, rate in amounts) / with_tax if with_tax else Fraction(1)
 
     def _monthly_of(self, item: Item) -> Fraction:
         known = self._monthly.get((item.price_id, item.quantity))
@@ -167,8 +178,8 @@ def terms_of(items: Iterable[Item | Version], *, customers: Sequence[int] | None
     return Terms(dict(plans), dict(prices), coupons, dict(fetch_rows(_contract, CONTRACTS, [discounted])))
 
 
-def _plan(pk: int, code: str, currency: str, unit: str, count: int) -> tuple[int, Plan]:
-    return pk, Plan(code, currency, Interval(IntervalUnit(unit), count))
+def _plan(pk: int, code: str, currency: str, unit: str, count: int, tax_behavior: str) -> tuple[int, Plan]:
+    return pk, Plan(code, currency, Interval(IntervalUnit(unit), count), tax_behavior)
 
 
 def _price(pk: int, key: str, definition: str) -> tuple[int, tuple[str, Any]]:

@@ -184,6 +184,17 @@ def test_a_customer_whose_days_held_back_are_emptied_is_invoiced_when_due(client
     assert customer.hold_days == 0
 
 
+def test_the_amounts_of_a_plan_may_include_tax_and_its_next_version_keeps_that(client):
+    text = text_of_response(send_first_step(client, f"{BILLING}/plan/add/", PLAN | {"tax_behavior": "inclusive", "minimum": "5"}))
+    assert "At least 5.00 EUR a month, with tax. All amounts include tax." in text
+    send_both_steps(client, f"{BILLING}/plan/add/", PLAN | {"tax_behavior": "inclusive"})
+    plan = Plan.objects.get()
+    assert plan.tax_behavior == "inclusive"
+    page = client.get(f"{BILLING}/plan/{plan.pk}/new-version/").content.decode()
+    assert '<option value="inclusive" selected>' in page
+    assert "On the invoice, with tax:" in page
+
+
 def test_a_plan_is_shown_in_sentences_before_it_is_written(client):
     url = f"{BILLING}/plan/add/"
     before = row_counts()

@@ -126,6 +126,7 @@ class Simulator:
                 {**SELLER, "ref": unique("seller"), "cash_rounding_minor": {currency: coin}, **_prefixes()}, actor="test"
             ).ref
         self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, hold_days=held, **terms)
+        self.includes_tax = random.Random(f"tax {seed}").random() < 0.5
         self.bounded = traits.bounds and self.random.random() < 0.25
         for _ in range(3):
             self._make_plan(currency)
@@ -147,9 +148,8 @@ class Simulator:
             limits = pick.choice(({"minimum": self._money(9_000)}, {"maximum": self._money(9_000)}))
         threshold = self._money(9_000) if self.traits.running and pick.random() < 0.4 else None
         code = unique("plan")
-        self.plans.append(
-            (code, self._sell(slow.Plan(code, currency, unit, count, tuple(prices), **limits, threshold=threshold)))
-        )
+        bounds: dict[str, Any] = {**limits, "threshold": threshold, "includes_tax": self.includes_tax}
+        self.plans.append((code, self._sell(slow.Plan(code, currency, unit, count, tuple(prices), **bounds))))
 
     def _sell(self, plan: slow.Plan) -> slow.Plan:
         """Write a plan, or its next version."""
@@ -160,6 +160,7 @@ class Simulator:
             currency=plan.currency,
             interval=Interval(IntervalUnit(plan.unit), plan.count),
             prices=list(plan.prices),
+            tax_behavior="inclusive" if plan.includes_tax else "exclusive",
             **{name: Decimal(text) for name, text in limits.items() if text is not None},
         )
         self.sold.setdefault(plan.code, []).append(plan)
@@ -648,7 +649,8 @@ class Simulator:
             return
         owed, stretches = simulated.model.owed_recurring(key, simulated.last_run)
         lines = Line.objects.filter(invoice__subscription_ref=simulated.ref, price_key=key, kind__in=("recurring", "credit"))
-        amounts = list(lines.exclude(invoice__state="void").values_list("amount_minor", flat=True))
+        rows = lines.exclude(invoice__state="void")
+        amounts = [line.rating.get("included_tax", {"amount_minor": line.amount_minor})["amount_minor"] for line in rows]
         assert abs(sum(amounts) - owed) <= len(amounts) + stretches, (key, sum(amounts), float(owed))
 
     def _usage_adds_up(self, simulated: SimulatedSubscription, key: str) -> None:

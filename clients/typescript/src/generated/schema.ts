@@ -4389,12 +4389,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */
@@ -4512,12 +4512,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */
@@ -4570,12 +4570,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */
@@ -5082,7 +5082,7 @@ export interface components {
             credit_notes_minor: number;
             /** @description In minor units. */
             credits_applied_minor: number;
-            /** @description What the seller's step of cash payments adds to the amount due; 0 on a draft. */
+            /** @description What prices that include tax cost beyond net and tax, and what the seller's step of cash payments adds. */
             rounding_minor: number;
             /** @description What payments have to cover, whether they have come in or not. */
             amount_due_minor: number;
@@ -5121,7 +5121,7 @@ export interface components {
             discount_minor: number;
             tax_category: string;
             tax_rate: string;
-            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. */
+            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. `included_tax`: the rate of the tax that the price includes, and the amounts with it. */
             rating: {
                 [key: string]: unknown;
             };
@@ -5831,19 +5831,21 @@ export interface components {
             } | null;
             /**
              * Format: decimal
-             * @description The minimum per subscription and period, before tax.
+             * @description The minimum per subscription and period, before tax unless the amounts include it.
              */
             minimum?: string | null;
             /**
              * Format: decimal
-             * @description The maximum per subscription and period, before tax.
+             * @description The maximum per subscription and period, before tax unless the amounts include it.
              */
             maximum?: string | null;
             /**
              * Format: decimal
-             * @description Usage of running periods is invoiced as soon as this amount of it is not invoiced yet; above 0, before tax.
+             * @description Usage of running periods is invoiced as soon as this amount of it is not invoiced yet; above 0.
              */
             usage_threshold?: string | null;
+            /** @description Whether the amounts of its prices, minimum and maximum are without tax, or include it. Default: `"exclusive"`. */
+            tax_behavior?: components["schemas"]["TaxBehaviorEnum"];
             /** @description Credits granted each period. */
             allowance?: components["schemas"]["NewAllowance"] | null;
             /**
@@ -6225,12 +6227,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */
@@ -6503,12 +6505,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */
@@ -6608,6 +6610,7 @@ export interface components {
             minimum: string | null;
             maximum: string | null;
             usage_threshold: string | null;
+            tax_behavior: string;
             allowance: components["schemas"]["Allowance"] | null;
         };
         /** @description Subscriptions that change to a version of their plan, and how far that is. */
@@ -7899,6 +7902,8 @@ export interface components {
             reason: string;
             since: string;
         };
+        /** @enum {string} */
+        TaxBehaviorEnum: "exclusive" | "inclusive";
         /** @description What was charged in a country at one rate. */
         TaxRow: {
             seller: string;
@@ -8018,12 +8023,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */
@@ -8220,12 +8225,12 @@ export interface components {
             interval?: components["schemas"]["NewInterval"];
             /**
              * Format: decimal
-             * @description The least amount per period, before tax.
+             * @description The least amount per period, before tax unless amounts include it.
              */
             minimum?: string;
             /**
              * Format: decimal
-             * @description The most per period, before tax.
+             * @description The most per period, before tax unless amounts include it.
              */
             maximum?: string;
             /** @description Usage prices only: the meter that events name. */

@@ -56,15 +56,30 @@ class Line:
     document: Document | None = None
     gives_back: Document | None = None
     refunds: bool = False
+    includes_tax: bool = False
+    """Its amounts include the tax of its rate."""
+    taxed: int | None = None
+    """After its discounts and without tax; None: its amounts are without tax."""
 
     @property
     def net(self) -> int:
-        """After its discounts."""
+        """After its discounts, as priced."""
         return self.amount - self.discount
+
+    @property
+    def base(self) -> int:
+        """What is taxed of it."""
+        return self.net if self.taxed is None else self.taxed
+
+    @property
+    def lowered(self) -> int:
+        """Its discounts without tax."""
+        return half_up(self.discount / (1 + self.rate / 100)) if self.includes_tax else self.discount
 
     def compared(self) -> tuple[Any, ...]:
         """What has to be the same on the invoice."""
-        return (self.kind, self.key, self.start, self.end, self.quantity, self.amount, self.discount, self.category, self.rate)
+        amounts = self.base + self.lowered, self.lowered
+        return (self.kind, self.key, self.start, self.end, self.quantity, *amounts, self.category, self.rate)
 
 
 @dataclass(eq=False)
@@ -92,8 +107,9 @@ class Document:
         for line in self.lines:
             line.document = self
         self.taxes = tax_rows(self.lines)
-        self.subtotal = sum(line.amount for line in self.lines)
-        self.discount = sum(line.discount for line in self.lines)
+        self.subtotal = sum(line.base + line.lowered for line in self.lines)
+        self.discount = sum(line.lowered for line in self.lines)
+        self.rounding = cost_beyond(self.lines)
         self.tax = sum(tax for *_, tax in self.taxes)
         self.total = self.subtotal - self.discount + self.tax
 
@@ -330,9 +346,32 @@ def bound_by_prices(lines: list[Line]) -> list[Line]:
     return lifting
 
 
+def take_tax_out(lines: list[Line]) -> None:
+    """Divide the amounts with tax of each rate by 1 + rate; what is rounded is each sum of the first of them."""
+    for group in {(line.category, line.rate) for line in lines if line.includes_tax}:
+        before = Fraction(0)
+        for line in lines:
+            if line.includes_tax and (line.category, line.rate) == group:
+                after = before + Fraction(line.net * 100) / (100 + line.rate)
+                line.taxed = half_up(after) - half_up(before)
+                before = after
+
+
+def cost_beyond(lines: list[Line]) -> int:
+    """What prices with tax cost beyond net and tax: a category and rate costs its prices, and other amounts with their tax."""
+    beyond = 0
+    for category, rate, base, tax in tax_rows([line for line in lines if line.kind != "carried"]):
+        group = [line for line in lines if (line.category, line.rate) == (category, rate) and line.kind != "carried"]
+        if base >= 0 and any(line.includes_tax for line in group):
+            priced = sum(line.net for line in group if line.includes_tax)
+            others = sum(line.net for line in group if not line.includes_tax)
+            beyond += max(priced + others + half_up(others * rate / 100), 0) - base - tax
+    return beyond
+
+
 def tax_rows(lines: list[Line]) -> list[tuple[str, Fraction, int, int]]:
     """Category, rate, base and tax of each rate in the lines, each rounded once."""
     bases: dict[tuple[str, Fraction], int] = {}
     for line in lines:
-        bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.net
+        bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.base
     return [(category, rate, base, half_up(base * rate / 100)) for (category, rate), base in sorted(bases.items())]

@@ -27,6 +27,7 @@ class Plan:
     maximum: str | None = None
     version: int = 1
     threshold: str | None = None
+    includes_tax: bool = False
 
     def price(self, key: str) -> Price | None:
         """The price of a key, if there is one."""

@@ -7,7 +7,14 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from tests.billing.random_subscriptions.calculator.documents import Document, Line, bound_by_prices, redeem_coupons, tax_rows
+from tests.billing.random_subscriptions.calculator.documents import (
+    Document,
+    Line,
+    bound_by_prices,
+    redeem_coupons,
+    take_tax_out,
+    tax_rows,
+)
 from tests.billing.random_subscriptions.calculator.exact import (
     DECIMALS,
     Time,
@@ -293,6 +300,7 @@ class Run:
         if not lines:
             return None
         carried = 0
+        take_tax_out(lines)
         for category, rate, base, tax in tax_rows(lines):
             if base < 0:
                 lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due))
@@ -366,6 +374,7 @@ def _line(price: Price, stretch: Stretch, kind: str, amount: int, due: datetime,
         "category": price.get("tax_category", "S"),
         "rate": number(price.get("tax_rate")),
         "period": stretch.whole,
+        "includes_tax": stretch.plan.includes_tax,
     }
     return Line(kind=kind, amount=amount, due=due, start=stretch.start, end=stretch.end, **(facts | more))
 

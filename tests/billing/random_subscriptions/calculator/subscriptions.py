@@ -158,7 +158,7 @@ class Subscription(Order):
             self._pay_in_credits(document, self.customer.unit_value * 10 ** DECIMALS[document.currency])
         coin = self.customer.coins.get(document.currency, 1)
         over = document.due % coin
-        document.rounding = coin - over if 2 * over >= coin > 1 else -over
+        document.rounding += coin - over if 2 * over >= coin > 1 else -over
         document.state = "paid" if document.due == 0 else "open"
 
     def _pay_out(self, document: Document) -> None:

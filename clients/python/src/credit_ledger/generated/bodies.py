@@ -80,6 +80,7 @@ ScopesEnum: TypeAlias = Literal[
     "pages:write",
 ]
 SourceEnum: TypeAlias = Literal["purchased", "promotional"]
+TaxBehaviorEnum: TypeAlias = Literal["exclusive", "inclusive"]
 TimingEnum: TypeAlias = Literal["advance", "arrears"]
 TypesEnum: TypeAlias = Literal[
     "entry.recorded",
@@ -1511,6 +1512,7 @@ class Plan(TypedDict):
     minimum: str | None
     maximum: str | None
     usage_threshold: str | None
+    tax_behavior: str
     allowance: Allowance | None
 
 
