@@ -230,9 +230,10 @@ class _Execution:
         """Decide a row, and collect its entries."""
         account_ref = _account_of(row)
         now_us = self.accounts.account(*account_ref).state.now_us
+        is_new = not self.accounts.is_used(row.request)
         try:
             request = row.request if row.of is None else self._referring(row)
-            if row.occurred_at is not None and not self.accounts.is_used(row.request):
+            if row.occurred_at is not None and is_new:
                 self._go_back(row, row.occurred_at)
             outcome = execute_one(self.accounts, request)
         except Invalid as invalid:
@@ -243,7 +244,7 @@ class _Execution:
         if isinstance(outcome, LedgerError):
             return RowOutcome(row, error=outcome)
         assert outcome is not None
-        if row.occurred_at is None and not isinstance(request, GrantRequest):
+        if row.occurred_at is None and is_new and not isinstance(request, GrantRequest):
             # As LAST_TIMES says it to the next import.
             self.times[account_ref] = now_us
         return RowOutcome(row, outcome.entry, outcome.refusal)

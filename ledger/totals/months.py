@@ -1,6 +1,6 @@
 """Months in UTC, by their first day."""
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, timedelta
 from typing import Final
 
 BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -23,8 +23,12 @@ def starts(month: date) -> datetime:
 
 
 def month_of(text: str) -> date | None:
-    """Return the first day of a month that is written as 2026-01, or None."""
+    """Return the first day of a month that is written as 2026-01, or None.
+
+    None too for the first and the last year of the calendar, in which a month may have no other before or after it.
+    """
     try:
-        return datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date() if len(text) == len("2026-01") else None
+        found = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC).date() if len(text) == len("2026-01") else None
     except ValueError:
         return None
+    return found if found is None or MINYEAR < found.year < MAXYEAR else None

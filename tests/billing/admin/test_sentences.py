@@ -1,4 +1,4 @@
-"""Plans, coupons, amendments, runs and documents in sentences. Without a database."""
+"""Plans, coupons, amendments, runs and documents in sentences. Without a database, but for refunds."""
 
 import uuid
 from datetime import UTC, date, datetime, timedelta
@@ -242,6 +242,7 @@ def test_a_run_says_one_sentence_first(values, sentences):
         ({"state": "draft"}, "A draft of 12.00 EUR for ada, which nobody has to pay."),
     ],
 )
+@pytest.mark.django_db  # for refunds of a paid invoice
 def test_an_invoice_says_its_state_first(values, beginning):
     invoice = Invoice(currency="EUR", customer_ref="ada", total_minor=1200, amount_due_minor=1200, **values)
     assert invoice_sentences(invoice, today=date(2026, 3, 1))[0].startswith(beginning)

@@ -28,7 +28,17 @@ def test_a_month_and_an_instant_have_deferred_revenue(api):
 
 
 @pytest.mark.parametrize(
-    "path", ["books/2999-01", "books/9999-12", "books/1999-12", "books/0001-01", "books/2026-13", "books/2026"]
+    "path",
+    [
+        "books/2999-01",
+        "books/9999-12",
+        "books/1999-12",
+        "books/0001-01",
+        "books/2026-13",
+        "books/2026",
+        "months/9999-12",
+        "months/9999-12.pdf",
+    ],
 )
 def test_a_month_without_books_is_a_404(api, path):
     count_entries()
@@ -41,7 +51,10 @@ def test_a_wrong_instant_names_its_parameter(api):
     assert response.json()["errors"][0]["pointer"] == "/at"
 
 
-@pytest.mark.parametrize(("text", "day"), [("2026-01", "2026-01-01"), ("2026-1", None), ("2026-13", None), ("", None)])
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [("2026-01", "2026-01-01"), ("2026-1", None), ("2026-13", None), ("0001-01", None), ("9999-12", None), ("", None)],
+)
 def test_months_have_one_spelling(text, day):
     found = month_of(text)
     assert (found and found.isoformat()) == day

@@ -175,6 +175,14 @@ def test_history_after_a_row_without_a_time_is_refused_in_one_import_as_in_two(h
     assert is_clean(holder)
 
 
+def test_history_goes_on_after_a_row_without_a_time_that_was_imported_before(holder: str, run: Any) -> None:
+    rows = [grant(holder, "g", 100, occurred_at=at(0)), spend(holder, "s-1", 10)]
+    run(rows)
+    later = datetime.now(UTC).isoformat()
+    assert run([*rows, spend(holder, "s-2", 10, occurred_at=later)])["exit_code"] == 0
+    assert entries(holder) == [("grant", 100, 100), ("spend", -10, 90), ("spend", -10, 80)]
+
+
 def test_history_after_what_was_written_here_is_refused(holder: str, run: Any) -> None:
     services.grant(holder_id=holder, amount=100, idempotency_key="own")
     found = run([spend(holder, "s", 10, occurred_at=at(1))])
