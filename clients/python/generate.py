@@ -39,7 +39,8 @@ NAMES: Final = {
     "captureHold": "capture", "releaseHold": "release", "extendHold": "extend", "listRateVersions": "rate_versions",
     "quoteRate": "quote", "runBatch": "batch", "rate": "rate_usage", "takeInUsage": "record_usage",
     "listCustomerCoupons": "coupons_of_customer", "printStatement": "statement_pdf", "printInvoice": "invoice_pdf",
-    "printCreditNote": "credit_note_pdf", "listResources": "resources", "listAllEntries": "find_entries",
+    "printCreditNote": "credit_note_pdf", "printMonth": "month_pdf",
+    "listResources": "resources", "listAllEntries": "find_entries",
 }  # fmt: skip
 """How a call is named here. What is not listed is named by its operation: `listEntries` is `entries`, `readEntry` `entry`."""
 RENAMED: Final = {"OutcomeUnknown": "UnknownOutcome"}

@@ -150,7 +150,9 @@ def _url(target: Link) -> str:
 
 
 def rows_page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
-    """Show the rows of a figure and their sum; `format=csv` sends all of them."""
+    """Show the rows of a figure and their sum; `format=csv` sends all of them. Without a figure, go to the month."""
+    if not request.GET.get("figure"):
+        return HttpResponseRedirect(reverse("admin:ledger_month_end"))
     month = month_of(request.GET.get("month", ""))
     keys = [request.GET.get(name, "") for name in ("section", "figure", "column")]
     try:

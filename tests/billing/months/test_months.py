@@ -197,7 +197,8 @@ def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
 @pytest.mark.parametrize(
     "query",
     [
-        {}, {"month": "2026-13"}, {"month": "0001-01"}, {"month": "9999-12"}, {"month": f"{LAST:%Y-%m}"},
+        {"figure": "all"}, {"month": "2026-13", "figure": "all"}, {"month": "0001-01", "figure": "all"},
+        {"month": "9999-12", "figure": "all"}, {"month": f"{LAST:%Y-%m}", "figure": "all"},
         {"month": f"{LAST:%Y-%m}", "section": "sales", "figure": "none", "column": "EUR/total"},
         {"month": f"{LAST:%Y-%m}", "section": "sales", "figure": "all", "column": "EUR"},
         {"month": f"{LAST:%Y-%m}", "section": "sales", "figure": "all", "column": "x\x00/total"},
@@ -211,6 +212,10 @@ def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
 )  # fmt: skip
 def test_rows_that_do_not_exist_are_not_found(query):
     assert operator().get(f"{PAGE}rows/", query).status_code == 404
+
+
+def test_the_address_of_the_rows_without_a_figure_leads_to_the_month():
+    assert operator().get(f"{PAGE}rows/").headers["Location"] == PAGE
 
 
 # The API ---------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ export const CALLS = {
   /** Read a month for finance. */
   month: {"id": "readMonth", "method": "GET", "path": "/v1/months/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Print a month for finance. */
-  printMonth: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
+  monthPdf: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Read deferred revenue. */
   deferredRevenue: {"id": "readDeferredRevenue", "method": "GET", "path": "/v1/deferred-revenue", "query": ["at"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List coupons. */

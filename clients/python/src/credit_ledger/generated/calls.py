@@ -2657,7 +2657,7 @@ def month(month: str) -> Call[FinanceMonth]:
     )
 
 
-def print_month(month: str) -> Call[bytes]:
+def month_pdf(month: str) -> Call[bytes]:
     """Print a month for finance.
 
     The figures of `GET /v1/months/{month}` as PDF. Once the month is final, its bytes change only with the letterhead of the
