@@ -16,6 +16,7 @@ from billing.errors import BillingWouldBeSuspended, InvoiceGenerationBusy, Perio
 from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options
 from billing.generator.run.differences import LineDifference, differences
+from billing.generator.run.due import DueFilter, due_among
 from billing.generator.run.generate import generate_under
 from billing.models import Customer, Invoice, Subscription
 from ledger.database.locks import try_advisory_lock
@@ -83,14 +84,15 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
     shown = previews.current()
     assert shown is not None, "next_invoices needs the preview of its caller"
     found: list[UpcomingInvoice] = []
-    latest = {ref: _latest(ref) for ref in refs}
-    due = list(refs)
+    latest: dict[str, dict[str, Any] | None] = {}
+    # As a run does, it locks only those that may be due: the server has room for some thousand locks.
+    due = due_among(refs, DueFilter(as_of=as_of, suspended=True))
     for _ in range(MAX_STEPS):
         for ref in due:
             if len(found) >= most:
                 break
             for document in _made(ref, as_of):
-                before = latest[ref]
+                before = latest[ref] if ref in latest else _latest(ref)
                 different = differences(before, document) if before is not None else ()
                 found.append(
                     UpcomingInvoice(as_of, document, before is None, None if before is None else before["number"], different)

@@ -9,6 +9,7 @@ from django.db import transaction
 
 from billing.generator.options import Options
 from billing.generator.run import outcomes
+from billing.generator.run.due import DueFilter, due_among
 from billing.generator.run.preview import next_invoices
 from ledger.services import preview
 from tests.billing.random_subscriptions.simulator import Simulator, Traits
@@ -48,7 +49,8 @@ class PreviewFirst(Simulator):
         made: list[tuple[datetime, dict[str, Any]]] = []
         with transaction.atomic():
             for as_of in dict.fromkeys([now, *(one.as_of for one in shown)]):
-                made += [(as_of, document) for ref in refs for document in made_by(lambda r=ref, a=as_of: _bill(r, a))]  # type: ignore[misc]
+                due = due_among(refs, DueFilter(as_of=as_of))
+                made += [(as_of, document) for ref in due for document in made_by(lambda r=ref, a=as_of: _bill(r, a))]  # type: ignore[misc]
             transaction.set_rollback(True)
         previewed = [(one.as_of, to_the_cent(one.document)) for one in shown]
         assert previewed == [(as_of, to_the_cent(document)) for as_of, document in made][: len(previewed)]

@@ -1,9 +1,11 @@
 """The calls that show a customer's next invoices, also with what is not ordered yet."""
 
 from decimal import Decimal
+from unittest import mock
 
 import pytest
 
+from billing.generator.run import preview
 from billing.models import Amendment, CustomerCoupon, Subscription
 from billing.orders import coupons, suspension
 from ledger import services
@@ -120,6 +122,31 @@ def test_an_invoice_in_its_grace_is_shown_when_it_is_final(api):
         customer=customer.ref, plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, started_at=at(1, 1, **FAR)
     )
     assert shown(api.get(f"/v1/customers/{customer.ref}/preview?invoices=2")) == [("2099-01-06", 3100), ("2099-02-06", 3100)]
+
+
+def test_only_what_may_be_due_is_locked_and_late_usage_comes_with_the_next_invoice(api):
+    plan = PlanFactory(prices=[recurring(unit_amount="31.00"), metered()]).code
+    customer = CustomerFactory()
+    first, second = (SubscriptionFactory(customer=customer.ref, plan=plan, started_at=at(1, 1, **FAR)) for _ in range(2))
+    for one in (first, second):
+        bill(one, at(2, 1, **FAR))
+    use(second, "100", at(1, 5, **FAR))
+    locks = mock.Mock(wraps=preview.try_advisory_lock)
+    with mock.patch.object(preview, "try_advisory_lock", locks):
+        response = api.get(f"/v1/customers/{customer.ref}/preview?invoices=2")
+    assert shown(response) == [("2099-03-01", 3100), ("2099-03-01", 3300)]
+    assert locks.call_count == 2
+
+
+def test_a_preview_of_many_subscriptions_locks_no_more_than_it_shows(api):
+    plan = PlanFactory(prices=[recurring(unit_amount="31.00")]).code
+    customer = CustomerFactory()
+    for _ in range(5):
+        SubscriptionFactory(customer=customer.ref, plan=plan)
+    locks = mock.Mock(wraps=preview.try_advisory_lock)
+    with mock.patch.object(preview, "try_advisory_lock", locks):
+        assert len(shown(api.get(f"/v1/customers/{customer.ref}/preview?invoices=2"))) == 2
+    assert locks.call_count == 2
 
 
 @pytest.mark.parametrize(
