@@ -124,6 +124,8 @@ def _units(price: Price) -> str:
 
 
 def _when(price: Price, period: str) -> str:
+    if price.is_due_as_recorded():
+        return "charged as it is recorded"
     if price.kind == PriceKind.USAGE:
         return "" if price.interval is None else f"billed every {period}"
     return "in advance" if price.timing == Timing.ADVANCE else "in arrears"

@@ -95,7 +95,7 @@ class _Unbilled(NamedTuple):
     @property
     def due_at(self) -> datetime:
         """The instant at which its next period is due: the period's start in advance, its end in arrears."""
-        if self.timing == "advance":
+        if self.kind == "recurring" and self.timing == "advance":
             return self.unbilled_from
         zone = ZoneInfo(self.time_zone)
         terms, price = plans.price_of(self.price_id)

@@ -132,7 +132,12 @@ FIELDS: Final[dict[str, Shown]] = {
         help="If more often than the plan, such as usage each month of a yearly plan.",
     ),
     "interval_count": Shown(label="How many of them", value=Integer(least=1, most=MAX_INTERVAL_COUNT), help="Empty: 1."),
-    "timing": Shown(label="Billed", unset="as usual", words=TIMINGS, help="Every period in advance, usage in arrears."),
+    "timing": Shown(
+        label="Billed",
+        unset="as usual",
+        words=TIMINGS,
+        help="Usage in advance is charged as it is recorded.",
+    ),
     "proration": Shown(label="Part of a period", words=PRORATIONS, initial="day"),
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
     "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),

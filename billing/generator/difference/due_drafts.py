@@ -323,21 +323,26 @@ def _measured(subscription: SubscriptionState, looked_at: Sequence[UsageDue]) ->
 def running_usage(
     subscription: SubscriptionState, running: Sequence[UsageDue], *, is_asked_for: bool
 ) -> list[tuple[UsageDue, Usage]]:
-    """Return the usage of running periods to invoice before their end: if it is asked for, or reaches the plan's threshold.
+    """Return the usage of running periods to invoice before their end.
+
+    That is all of it if it is asked for, what is charged as it is recorded, and the rest if it reaches the plan's threshold.
 
     What the bounds of the prices leave of it counts, before coupons and tax, less what was invoiced of these periods before.
     """
     terms = {one.span.price_id: plans.price_of(one.span.price_id)[0] for one in running}
     if not is_asked_for:
-        running = [one for one in running if terms[one.span.price_id].usage_threshold is not None]
+        running = [
+            one for one in running if one.span.price.is_due_as_recorded() or terms[one.span.price_id].usage_threshold is not None
+        ]
     owed = [(one, quantity, owed_minor(rate_usage(one, quantity))) for one, quantity in _measured(subscription, running)]
     found: list[tuple[UsageDue, Usage]] = []
     for plan in {plan.id: plan for plan in terms.values()}.values():
         of_plan = [(one, quantity, minor) for one, quantity, minor in owed if terms[one.span.price_id].id == plan.id and minor]
-        reached = plan.usage_threshold is not None and (
-            sum(minor for *_, minor in of_plan) >= to_minor(plan.usage_threshold, plan.currency)
-        )
-        found += [(one, quantity) for one, quantity, _ in of_plan if is_asked_for or reached]
+        waiting = sum(minor for one, _, minor in of_plan if not one.span.price.is_due_as_recorded())
+        reached = plan.usage_threshold is not None and waiting >= to_minor(plan.usage_threshold, plan.currency)
+        found += [
+            (one, quantity) for one, quantity, _ in of_plan if is_asked_for or reached or one.span.price.is_due_as_recorded()
+        ]
     return found
 
 

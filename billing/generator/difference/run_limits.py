@@ -23,7 +23,6 @@ from billing.generator.state.subscription_state import BillableItems, Subscripti
 from billing.rating.aggregation import Usage
 from billing.rating.limits import MAX_COUNTED, MAX_MINOR, is_in_range
 from billing.rating.money import decimal_text
-from billing.rating.periods import Timing
 from billing.rating.prices.price import PriceKind
 
 
@@ -129,7 +128,7 @@ def _periods_due(span: ItemSpan, as_of: datetime) -> int:
     if span.end is not None and span.end <= as_of:
         last = span.schedule.index_at(span.end)
         return last - first + (span.schedule.boundary(last) < span.end)
-    return span.schedule.index_at(as_of) - first + (span.price.timing == Timing.ADVANCE)
+    return span.schedule.index_at(as_of) - first + span.price.is_due_at_start()
 
 
 # Before anything is written --------------------------------------------------------------------------

@@ -36,10 +36,13 @@ _PASSES_FILTER = """
 """
 _HELD = """make_interval(hours => 24 * coalesce(
             s.hold_days, (SELECT held.hold_days FROM billing_customer AS held WHERE held.id = s.customer_id)))"""
-# The first condition is computed once: most deployments have no plan with a threshold.
-_HAS_THRESHOLD = """(SELECT EXISTS (SELECT FROM billing_plan WHERE usage_threshold IS NOT NULL)) AND EXISTS (
+# The first condition is computed once: most deployments bill no usage of running periods.
+_BILLS_RUNNING = """(SELECT EXISTS (SELECT FROM billing_plan WHERE usage_threshold IS NOT NULL)
+                        OR EXISTS (SELECT FROM billing_price WHERE kind = 'usage' AND timing = 'advance')) AND EXISTS (
                     SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
-                    WHERE v.subscription_id = s.id AND v.superseded_at IS NULL AND p.usage_threshold IS NOT NULL
+                    LEFT JOIN billing_price AS price ON price.id = v.price_id
+                    WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
+                        AND (p.usage_threshold IS NOT NULL OR price.kind = 'usage' AND price.timing = 'advance')
                         AND v.starts_at < %(as_of)s AND coalesce(v.ends_at, 'infinity') > %(as_of)s)"""
 _IS_DUE = f"""
         {_PASSES_FILTER} AND
@@ -55,7 +58,7 @@ _IS_DUE = f"""
                 cursor.usage_due_at <= %(as_of)s AND cursor.usage_due_at + {_HELD} <= %(as_of)s
                 OR cursor.usage_amendments_seen <> coalesce(
                     (SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)
-                OR ((cursor.usage_due_at IS NULL OR {_HAS_THRESHOLD}) AND EXISTS (SELECT FROM billing_usageevent AS e
+                OR ((cursor.usage_due_at IS NULL OR {_BILLS_RUNNING}) AND EXISTS (SELECT FROM billing_usageevent AS e
                     WHERE e.subscription_id = s.id AND e.recorded_at > coalesce(cursor.usage_seen_until, '-infinity')))))
             -- The cursor is a hint. Even if it says that nothing is due for long, an active item of which nothing is billed
             -- since its last period is due.
@@ -69,7 +72,8 @@ _IS_DUE = f"""
                     JOIN billing_plan AS plan ON plan.id = v.plan_id
                     CROSS JOIN LATERAL (
                         SELECT %(as_of)s::timestamptz - interval '1 day'
-                            - CASE price.timing WHEN 'arrears' THEN billing_interval(plan, price) ELSE interval '0' END AS since
+                            - CASE WHEN price.kind = 'usage' OR price.timing = 'arrears' THEN billing_interval(plan, price)
+                                ELSE interval '0' END AS since
                     ) AS settled
                     WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
                         AND CASE price.kind WHEN 'recurring' THEN %(recurring)s ELSE %(usage)s END

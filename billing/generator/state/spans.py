@@ -12,7 +12,7 @@ from decimal import Decimal
 from itertools import groupby, islice
 from math import floor
 
-from billing.rating.periods import Period, Schedule, TimeSpan, Timing, periods
+from billing.rating.periods import Period, Schedule, TimeSpan, periods
 from billing.rating.prices.price import Price, Proration
 from billing.rating.proration import share
 
@@ -49,7 +49,7 @@ def next_due(spans: Iterable[ItemSpan], as_of: datetime) -> datetime | None:
     instants: list[datetime] = []
     for span in spans:
         for part in periods(span.schedule, max(span.start, _floor(span, as_of)), span.end):
-            instant = part.start if span.price.timing == Timing.ADVANCE else part.end
+            instant = part.start if span.price.is_due_at_start() else part.end
             if instant > as_of:
                 instants.append(instant)
                 break
@@ -64,7 +64,7 @@ def due_instants(spans: Iterable[ItemSpan], as_of: datetime, *, most: int) -> li
 
 def _due_instants(span: ItemSpan, as_of: datetime) -> Iterator[datetime]:
     for part in parts_until(span, as_of):
-        instant = part.start if span.price.timing == Timing.ADVANCE else part.end
+        instant = part.start if span.price.is_due_at_start() else part.end
         if instant <= as_of:
             yield instant
 

@@ -14,7 +14,7 @@ from billing.errors import NotFound
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
 from billing.orders import plans
-from billing.rating.periods import Interval, Schedule, Timing, first_charged_instant, months_of
+from billing.rating.periods import Interval, Schedule, first_charged_instant, months_of
 from billing.rating.prices.price import PriceKind
 from billing.rating.proration import MICROSECOND
 from billing.rating.tax import VatStatus, vat_status_of
@@ -207,7 +207,7 @@ def read_items(lock: Lock, subscription: SubscriptionState) -> BillableItems:
             continue
         terms, price = plans.price_of(price_id)
         schedule = schedule_of(subscription, terms.interval_of(price), anchor_at)
-        if skips_unused and ends_at is not None and price.timing == Timing.ADVANCE:
+        if skips_unused and ends_at is not None and price.is_due_at_start():
             # The period in which it ends stays charged; another version of the item may begin before that period is over.
             ends_at = schedule.period_at(ends_at - MICROSECOND).end
             if following is not None and following.item_id == item_id:

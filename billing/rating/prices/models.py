@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 from billing.rating.aggregation import Aggregation, Event, EventCharge, Usage, bounded_usage, percentage_usage
 from billing.rating.money import Exact
+from billing.rating.periods import Timing
 from billing.rating.prices.price import Misfit, Price, PriceKind
 from billing.rating.prices.steps import Step, corrections, exact, free_then, units_used
 from billing.rating.prices.tiers import Tier, Tiers, tiers_text
@@ -149,6 +150,12 @@ class VolumePrice(Price, model="volume", title="per unit in tiers, all at the pr
         tuple[Tier, ...], Tiers("unit_amount", "The tier that the quantity reaches prices all units.", model="volume")
     ]
     conversion: Converted = None
+
+    @classmethod
+    def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+        yield from super().misfits(taken, given)
+        if taken["kind"] == PriceKind.USAGE and taken.get("timing") == Timing.ADVANCE:
+            yield "timing", "not-as-recorded", "each event can change the price of all units, so the period must be over"
 
     def steps(self, usage: Usage) -> list[Step]:
         quantity = units_used(usage)

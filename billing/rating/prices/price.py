@@ -74,6 +74,8 @@ NOT_WITH_BUCKETS = frozenset({"free_units", "free_events", "free_amount", "conve
 """What a price has for its whole quantity, which buckets divide."""
 NOT_WITH_DAYS = frozenset({"bill_last_day", "conversion", "credits"})
 """What a price of daily levels cannot have."""
+GROWING = (Aggregation.COUNT, Aggregation.SUM, Aggregation.MAX, Aggregation.UNIQUE)
+"""Aggregations in which an event adds to what was recorded before: such usage can be charged as it is recorded."""
 USUAL_TIMING = {PriceKind.RECURRING: Timing.ADVANCE, PriceKind.USAGE: Timing.ARREARS}
 
 
@@ -91,7 +93,7 @@ class Price(Record, ABC):
 
     key: Annotated[str, name(KEY, "The name of the price within the plan.")]
     kind: Annotated[PriceKind, one_of(PriceKind, "Whether the price is for an agreed quantity or for usage that a meter counts.")]
-    timing: Annotated[Timing, one_of(Timing, "When it is billed: usage in arrears; other prices in advance by default.")] = field(
+    timing: Annotated[Timing, one_of(Timing, "When it is billed: usage in arrears, or in advance as it is recorded.")] = field(
         default_factory=lambda: Timing.ARREARS
     )
     interval: Annotated[
@@ -138,6 +140,14 @@ class Price(Record, ABC):
 
     def __post_init__(self) -> None:
         pass
+
+    def is_due_at_start(self) -> bool:
+        """Whether a period is due at its start; usage in advance is due as it is recorded, and to the end of the period."""
+        return self.kind == PriceKind.RECURRING and self.timing == Timing.ADVANCE
+
+    def is_due_as_recorded(self) -> bool:
+        """Whether each run charges the usage of a running period so far."""
+        return self.kind == PriceKind.USAGE and self.timing == Timing.ADVANCE
 
     @classmethod
     def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
@@ -296,7 +306,10 @@ MODELS: dict[str, type[Price]] = {}
 
 def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
     if taken.get("timing") == Timing.ADVANCE:
-        yield "timing", "usage-in-advance", "usage is known, and billed, in arrears"
+        if taken.get("aggregation") not in (None, *GROWING):
+            yield "timing", "not-as-recorded", f"only {', '.join(GROWING)} can be charged as usage is recorded"
+        if "credits" in given:
+            yield "credits", "not-as-recorded", "units that credits pay for are charged when the period is over"
     if "meter" not in given:
         yield "meter", "required", "a usage price needs a meter"
     if "aggregation" not in given:

@@ -242,6 +242,9 @@ class Simulator:
         price["aggregation"] = how
         if how == "unique":
             price["property"] = "user"
+        grows = how in ("count", "sum", "max", "unique") and price["model"] != "volume"
+        if self.traits.running and grows and pick.random() < 0.2:
+            price["timing"] = "advance"
         if price["model"] in ("unit", "graduated", "volume", "package") and how != "daily_level" and pick.random() < 0.3:
             price["conversion"] = pick.choice(
                 (

@@ -724,6 +724,27 @@ RUNNING = [
             [calls("3"), so_far("01-10")], [("usage", "sent", 300)], holds=10, left=10),
 ]  # fmt: skip
 
+AS_RECORDED: dict[str, Any] = {"timing": "advance"}
+RECORDED = [
+    Example("usage as it is recorded", [metered(**AS_RECORDED)], [calls("100"), bill("01-06")], usage(200)),
+    Example("each event once", [metered(**AS_RECORDED)],
+            [calls("100"), bill("01-06"), bill("01-07"), calls("50", "01-07"), bill("01-08")], usage(100)),
+    # The 8th to 12th call: 3 at 1.00 and 2 at 0.50. The fee of the first tier came with the first.
+    Example("each event at its place in the tiers", [tiered("graduated") | AS_RECORDED],
+            [calls("7"), bill("01-06"), calls("5", "01-07"), bill("01-08")], usage(400)),
+    Example("the minimum is left for the end", [metered(minimum="5.00", **AS_RECORDED)],
+            [calls("100"), bill("01-06"), bill("02-01")], usage(300)),
+    Example("recorded late, for the period before", [metered(**AS_RECORDED)],
+            [calls("100"), bill("01-06"), calls("25", "01-20"), bill("02-01"), calls("10", "01-31"), bill("02-03")], late(20)),
+    Example("a month of a yearly plan as it is recorded", [recurring(unit_amount="1200.00"), metered(**AS_RECORDED, **MONTHLY)],
+            [bill("01-01"), calls("100"), bill("01-06")], usage(200), plan=YEARLY),
+    # 1.98 waits for the threshold; what is charged as it is recorded does not count for it.
+    Example("beside a threshold", [metered(**AS_RECORDED), metered("sent", unit_amount="0.66", meter="calls")],
+            [calls("3"), bill("01-06")], usage(6), plan={"usage_threshold": "2.00"}),
+    Example("started packages as they are recorded", [packages(package_size=1000, **AS_RECORDED)],
+            [calls("1"), bill("01-06"), calls("999", "01-07"), calls("1", "01-08"), bill("01-10")], usage(500)),
+]  # fmt: skip
+
 EXAMPLES = (
     PERIODS
     + MODELS
@@ -745,4 +766,5 @@ EXAMPLES = (
     + HELD_BACK
     + DIVIDED
     + RUNNING
+    + RECORDED
 )

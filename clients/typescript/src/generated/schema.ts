@@ -4383,7 +4383,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];
@@ -4506,7 +4506,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];
@@ -4564,7 +4564,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];
@@ -6221,7 +6221,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];
@@ -6499,7 +6499,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];
@@ -8017,7 +8017,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];
@@ -8219,7 +8219,7 @@ export interface components {
             key: string;
             /** @description Whether the price is for an agreed quantity or for usage that a meter counts. */
             kind: components["schemas"]["PriceKindEnum"];
-            /** @description When it is billed: usage in arrears; other prices in advance by default. */
+            /** @description When it is billed: usage in arrears, or in advance as it is recorded. */
             timing?: components["schemas"]["TimingEnum"];
             /** @description How often it is billed, if more often than its plan: an interval that divides the plan's. */
             interval?: components["schemas"]["NewInterval"];

@@ -18,6 +18,7 @@ from billing.metering import partitions
 from billing.models import Claim, Customer, Invoice, Plan
 from billing.orders import plans
 from billing.rating.periods import Interval, IntervalUnit
+from billing.rating.prices.reading import PriceInvalid, parse_price
 from ledger.errors import Invalid
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, transition, unique, use
 from tests.billing.findings import findings_of
@@ -162,6 +163,41 @@ def test_a_threshold_that_is_none_is_refused(threshold: str) -> None:
         )  # fmt: skip
     assert refused.value.facts["pointer"] == "/usage_threshold"
     assert not Plan.objects.filter(code=code).exists()
+
+
+# As it is recorded ----------------------------------------------------------------------------------
+
+
+def recording(**fields: Any) -> Any:
+    """A subscription to calls that are charged as they are recorded."""
+    return SubscriptionFactory(plan=PlanFactory(prices=[metered(timing="advance", **fields)]).code)
+
+
+def test_each_run_charges_what_was_recorded_since_the_last() -> None:
+    subscription = recording()
+    for day in (5, 6, 7):
+        use(subscription, "10", at(1, day))
+        bill(subscription, at(1, day, 12))
+        assert bill(subscription, at(1, day, 12)).invoices == []
+    bill(subscription, at(2, 1))
+    assert amounts(subscription) == [20, 20, 20]
+    assert claims(subscription) == [(at(1), at(2), False)]
+    assert [what for what in findings_of("cursor", "usage", "claim") if subscription.ref in what] == []
+
+
+def test_a_run_finds_what_was_recorded_and_leaves_a_plan_without_new_usage() -> None:
+    used, unused = recording(), recording()
+    for one in (used, unused):
+        bill(one, at(1, 1))
+    use(used, "10", at(1, 5))
+    assert set(DueWalk(DueFilter(as_of=at(1, 6)))) & {used.ref, unused.ref} == {used.ref}
+
+
+def test_a_price_whose_amount_can_shrink_with_an_event_is_not_charged_as_recorded() -> None:
+    volume = {"model": "volume", "tiers": [{"unit_amount": "1"}], "unit_amount": None}
+    with pytest.raises(PriceInvalid) as refused:
+        parse_price(metered(timing="advance", **volume))
+    assert [(error.pointer, error.code) for error in refused.value.errors] == [("/price/timing", "not-as-recorded")]
 
 
 # What it must not break --------------------------------------------------------------------------------

@@ -220,8 +220,10 @@ class Run:
         if not owed:
             return
         plan = owed[0][2].plan
-        enough = plan.threshold is not None and sum(one[0] for one in owed) >= to_minor(number(plan.threshold), plan.currency)
-        for _, key, stretch, earlier in owed if is_asked_for or enough else []:
+        at_once = [one for one in owed if is_due_at_start(price_of(one[2], one[1]))]
+        waiting = sum(one[0] for one in owed if one not in at_once)
+        enough = plan.threshold is not None and waiting >= to_minor(number(plan.threshold), plan.currency)
+        for _, key, stretch, earlier in owed if is_asked_for or enough else at_once:
             so_far = replace(stretch, end=self.as_of, is_last=False)
             self._use(key, so_far, self._used(key, so_far), earlier, whole=stretch)
 
