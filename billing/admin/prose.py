@@ -179,6 +179,10 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
     if "hold_days" in change:
         days = change["hold_days"]
         parts.append("invoices as the customer's" if days is None else f"invoices {days} days after they are due")
+    if change.get("withdraws"):
+        parts.insert(0, "phases that have not begun are replaced")
+    if change.get("phase"):
+        parts.insert(0, f"phase {change['phase']} begins")
     if change.get("trial_end"):
         parts.append(f"trial ends {_instant(change['trial_end'], zone)}")
     return ", ".join(parts)

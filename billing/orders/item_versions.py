@@ -148,6 +148,7 @@ class Terms:
     quantities: Mapping[str, Decimal]
     override: Override | None
     paused: bool
+    anchor_at: datetime | None
 
 
 def terms_at(changes: Sequence[AmendmentChange], instant: datetime) -> Terms:
@@ -156,7 +157,7 @@ def terms_at(changes: Sequence[AmendmentChange], instant: datetime) -> Terms:
     for following in later:
         if following[1] <= instant:
             state = following
-    return Terms(state[0].plan_id, state[0].quantities, state[0].override, state[0].paused)
+    return Terms(state[0].plan_id, state[0].quantities, state[0].override, state[0].paused, state[0].anchor_at)
 
 
 def plan_at(changes: Sequence[AmendmentChange], instant: datetime) -> int:

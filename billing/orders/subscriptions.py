@@ -4,7 +4,7 @@ Nothing here takes the lock `invoice_gen/<ref>`: amendments and invoices never w
 `subscription_intent/<ref>` puts the amendments of a subscription in order.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,8 +18,9 @@ from billing.errors import AlreadyExists
 from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
-from billing.orders.item_versions import AmendmentChange, PricesOf, UnusedTime, VersionSpan, plan_at, refunded, timeline
+from billing.orders.item_versions import AmendmentChange, PricesOf, UnusedTime, VersionSpan, plan_at, refunded, terms_at, timeline
 from billing.orders.overrides import Override, PriceOverride, stored
+from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
 from billing.rating.prices.price import PriceKind
@@ -83,6 +84,10 @@ class Wish(Record):
     charges_while_paused: Annotated[
         bool | None, Boolean("With `paused` true: fees are charged in the pause; only usage does not count.")
     ] = None
+    phases: Annotated[
+        list[Phase] | None,
+        PhaseList("Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on."),
+    ] = None
     sets_end: bool = False
     """Distinguishes a withdrawn end from no `ends_at`: with it, an `ends_at` of None withdraws the planned end."""
     sets_override: bool = False
@@ -137,9 +142,19 @@ class NewSubscription(Record):
             "Invoice this number of days later than due; by default as the customer.", least=0, most=MAX_HOLD_DAYS, null=True
         ),
     ] = None
+    phases: Annotated[
+        list[Phase] | None,
+        PhaseList(
+            "Terms that follow each other. The first begins at the start, with the terms of the order where it names no others.",
+            least=2,
+            null=True,
+        ),
+    ] = None
     actor: str = ""
 
     def check_whole(self) -> None:
+        if self.phases and self.phases[0].trial and self.trial_end is not None:
+            raise Invalid(pointer="/trial_ends_at", rule="contradiction", detail="the first phase is the trial already")
         for name in ("started_at", "anchor_at", "trial_end", "ends_at"):
             check_instant(f"/{name}", getattr(self, name))
 
@@ -162,19 +177,27 @@ def _create(request: NewSubscription) -> Subscription:
             raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
         if Subscription.objects.filter(ref=request.ref).exists():
             raise AlreadyExists(resource="subscription", ref=request.ref)
+        anchor_at = request.anchor_at or request.started_at
+        phases = _timed(request.phases or (), request.started_at, version.pk, anchor_at, request.time_zone)
         subscription = Subscription.objects.create(
             ref=request.ref,
             customer_id=payer.pk,
             started_at=request.started_at,
-            anchor_at=request.anchor_at or request.started_at,
+            anchor_at=anchor_at,
             time_zone=request.time_zone,
-            trial_end=request.trial_end,
+            trial_end=phases[0].ends_at if phases and phases[0].phase.trial else request.trial_end,
             hold_days=request.hold_days,
         )
-        order = {"plan": version.pk, "quantities": _as_text(request.quantities or {}), "ends_at": _iso(request.ends_at)}
+        quantities = _as_text(request.quantities or {})
+        order: dict[str, Any] = {"plan": version.pk, "quantities": quantities, "ends_at": _iso(request.ends_at)}
         if request.price_override is not None:
             order["price_override"] = _override(version.pk, request.price_override)
+        if phases:
+            first = _phase_change(1, phases[0], 0)
+            order |= first | {"quantities": quantities | first.get("quantities", {})}
         _insert_amendment(lock, subscription, request.started_at, order, request.actor)
+        for index, begun in enumerate(phases[1:], 1):
+            _insert_amendment(lock, subscription, begun.starts_at, _phase_change(index + 1, begun, index), request.actor)
         _store_timeline(lock, subscription)
     subscription.refresh_from_db()
     return subscription
@@ -201,6 +224,10 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
         subscription = subscription_of(ref)
         if effective_at < subscription.started_at:
             raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
+        if wish.phases is not None:
+            amendment = _change_phases(lock, subscription, effective_at, wish, actor)
+            _store_timeline(lock, subscription)
+            return amendment
         change = _change(subscription, wish, effective_at)
         if wish.trial_end is not None:
             Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
@@ -222,10 +249,10 @@ def move_to_plan(
 
 def changes_of(subscription_ids: Collection[int]) -> dict[int, list[AmendmentChange]]:
     """Return the amendments of subscriptions by their ids, in their order, by one query."""
-    found: dict[int, list[AmendmentChange]] = {}
+    found: dict[int, list[Amendment]] = {}
     for row in Amendment.objects.filter(subscription_id__in=subscription_ids).order_by("subscription_id", "sequence"):
-        found.setdefault(row.subscription_id, []).append(_change_of(row))
-    return found
+        found.setdefault(row.subscription_id, []).append(row)
+    return {pk: _counting(rows) for pk, rows in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,16 +303,24 @@ def subscription_of(ref: str) -> Subscription:
     return first_of(Subscription.objects.filter(ref=ref), "subscription", ref)
 
 
-def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
-    """Return the change as stored: with the plan's newest version at this time."""
-    given = [
+def _given(wish: Wish) -> list[bool]:
+    """Return for each kind of change whether the wish has it."""
+    return [
         wish.plan is not None, wish.quantities is not None, wish.sets_override or wish.price_override is not None, wish.sets_end,
         wish.paused is not None, wish.trial_end is not None, wish.anchor_at is not None,
-        wish.sets_hold or wish.hold_days is not None,
+        wish.sets_hold or wish.hold_days is not None, wish.phases is not None,
     ]  # fmt: skip
-    if sum(given) != 1:
-        names = ", ".join(field.json_name for field in declared_fields(Wish) if field.name not in BESIDE)
-        raise Invalid(pointer="", rule="one-change", detail=f"give exactly one of {names}")
+
+
+def _not_one_change() -> Invalid:
+    names = ", ".join(field.json_name for field in declared_fields(Wish) if field.name not in BESIDE)
+    return Invalid(pointer="", rule="one-change", detail=f"give exactly one of {names}")
+
+
+def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> dict[str, Any]:
+    """Return the change as stored: with the plan's newest version at this time."""
+    if sum(_given(wish)) != 1:
+        raise _not_one_change()
     if wish.trial_end is not None:
         _check_trial(subscription, wish.trial_end)
         return {"trial_end": _iso(wish.trial_end)}
@@ -311,12 +346,75 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
     return {"paused": wish.paused, **charges}
 
 
-def _other_plan(plan_id: int, code: str) -> int:
+def _other_plan(plan_id: int, code: str, pointer: str = "/plan") -> int:
     """Return the newest version of a plan. The amounts of all plans of a subscription include tax, or none do."""
-    wanted, behavior = plans.latest_plan(code), plans.terms_of(plan_id).tax_behavior
+    wanted, behavior = plans.latest_plan(code, pointer=pointer), plans.terms_of(plan_id).tax_behavior
     if wanted.tax_behavior != behavior:
-        raise Invalid(pointer="/plan", rule="other-tax-behavior", detail=f"the amounts of the present plan are {behavior} of tax")
+        raise Invalid(pointer=pointer, rule="other-tax-behavior", detail=f"the amounts of the present plan are {behavior} of tax")
     return wanted.pk
+
+
+# Phases ----------------------------------------------------------------------------------------------
+
+
+def _timed(phases: Sequence[Phase], starts_at: datetime, plan_id: int, anchor_at: datetime, zone: str) -> list[BegunPhase]:
+    return timed(
+        phases,
+        starts_at=starts_at,
+        plan_id=plan_id,
+        plan_of=lambda code, pointer: _other_plan(plan_id, code, pointer),
+        schedule_of=lambda pk: Schedule.anchored_at(anchor_at, ZoneInfo(zone), plans.terms_of(pk).interval),
+    )
+
+
+def _phase_change(number: int, begun: BegunPhase, index: int) -> dict[str, Any]:
+    """Return the change of the amendment by which a phase begins.
+
+    Args:
+        index: its place in the request, for pointers.
+    """
+    phase, change = begun.phase, dict[str, Any](phase=number)
+    try:
+        if phase.plan is not None:
+            change["plan"] = begun.plan_id
+        if phase.quantities is not None:
+            _check_quantities(begun.plan_id, phase.quantities)
+            change["quantities"] = _as_text(phase.quantities)
+        if phase.price_override is not None:
+            change["price_override"] = _override(begun.plan_id, phase.price_override)
+    except Invalid as invalid:
+        raise Invalid(**{**invalid.facts, "pointer": f"/phases/{index}{invalid.facts['pointer']}"}) from invalid
+    return change | ({"price_override": None} if phase.list_prices else {})
+
+
+def _change_phases(lock: Lock, subscription: Subscription, effective_at: datetime, wish: Wish, actor: str) -> Amendment:
+    """Write the amendments of phases in place of those that have not begun; return the first."""
+    if sum(_given(wish)) != 1:
+        raise _not_one_change()
+    if effective_at < present(subscription):
+        raise Invalid(pointer="/effective_at", rule="not-begun", detail="phases that have begun stay; give a time to come")
+    phases = wish.phases or []
+    if phases and phases[0].trial:
+        raise Invalid(pointer="/phases/0/trial", rule="first-phase", detail="only an order begins with a trial")
+    terms = terms_at(_changes(subscription), effective_at)
+    begun = _timed(phases, effective_at, terms.plan_id, terms.anchor_at or subscription.anchor_at, subscription.time_zone)
+    rows = list(Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence"))
+    known = {change.sequence for change in _counting(rows)}
+    of_phases = [row for row in rows if "phase" in row.change and row.sequence in known]
+    gone = {row.effective_at for row in of_phases if row.effective_at >= effective_at and row.sequence > 1}
+    withdraws = [
+        row.sequence
+        for row in rows
+        if row.sequence in known and row.effective_at in gone and ("phase" in row.change or "plan_move" in row.change)
+    ]
+    number = max((row.change["phase"] for row in of_phases if row.sequence not in withdraws), default=0)
+    changes = [(one.starts_at, _phase_change(number + 1 + index, one, index)) for index, one in enumerate(begun)]
+    changes = changes or [(effective_at, {})]
+    made = [
+        _insert_amendment(lock, subscription, at, change | ({} if index else {"withdraws": withdraws}), actor)
+        for index, (at, change) in enumerate(changes)
+    ]
+    return made[0]
 
 
 def _check_trial(subscription: Subscription, trial_end: datetime) -> None:
@@ -385,7 +483,14 @@ def _next(model: type[Amendment] | type[Charge], subscription: Subscription) -> 
 
 def _changes(subscription: Subscription) -> list[AmendmentChange]:
     rows = Amendment.objects.filter(subscription_id=subscription.pk).order_by("sequence")
-    return [_change_of(row) for row in rows]
+    return _counting(rows)
+
+
+def _counting(rows: Iterable[Amendment]) -> list[AmendmentChange]:
+    """Return the changes of a subscription's amendments, without those that a later one withdraws."""
+    known = list(rows)
+    withdrawn = {sequence for row in known for sequence in row.change.get("withdraws", ())}
+    return [_change_of(row) for row in known if row.sequence not in withdrawn]
 
 
 def _change_of(row: Amendment) -> AmendmentChange:

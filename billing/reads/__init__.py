@@ -1,5 +1,6 @@
 """Reads without a lock, for display only: nothing is decided from them."""
 
+from billing.reads.calendar import calendar
 from billing.reads.catalogue import (
     coupon,
     coupons,

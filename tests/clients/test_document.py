@@ -66,7 +66,7 @@ def sample(schema: dict[str, Any]) -> Any:
         case "object":
             return {name: sample(schema["properties"].get(name, {"type": "string"})) for name in schema.get("required", [])}
         case "array":
-            return [sample(schema["items"])] if schema.get("items") else []
+            return [sample(schema["items"])] * max(1, schema.get("minItems", 1)) if schema.get("items") else []
         case "integer" | "number":
             return max(1, schema.get("minimum", 1))
         case "boolean":

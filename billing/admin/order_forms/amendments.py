@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.admin.order_forms.subscriptions import MINUTE, Part, first_billing
+from billing.admin.order_forms.subscriptions import MINUTE, PHASES_HELP, Part, first_billing
 from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
 from billing.orders.item_versions import UnusedTime
@@ -123,6 +123,12 @@ class AnchorForm(AmendmentForm):
     }
 
 
+class PhasesForm(AmendmentForm):
+    """Other phases."""
+
+    shows = {"phases": Shown(required=True, help=PHASES_HELP), **EFFECTIVE}
+
+
 class HoldForm(AmendmentForm):
     """Invoices that come later than due."""
 
@@ -167,6 +173,18 @@ WAYS: Final[Mapping[str, FormOfAmendment]] = {
         "Move the billing day",
         "The running period ends at the next boundary of the new periods; what is charged beyond it is credited.",
         AnchorForm,
+    ),
+    "change_phases": FormOfAmendment(
+        "Change the phases",
+        "Change the phases",
+        "These phases replace those that begin at that time, which is to come, or later.",
+        PhasesForm,
+    ),
+    "withdraw_phases": FormOfAmendment(
+        "Withdraw the phases",
+        "Withdraw the phases",
+        "Phases that begin at that time, which is to come, or later no longer begin; what counts then goes on.",
+        fixed={"phases": []},
     ),
     "hold_back": FormOfAmendment(
         "Hold invoices back",

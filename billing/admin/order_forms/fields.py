@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.orders.phases import PhaseList
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.names import Names
 from billing.rating.prices.reading import SHAPES
@@ -111,6 +112,59 @@ class LinesField(forms.CharField):
 @field_for.register
 def _(value: MapOf, shown: Shown) -> forms.Field:
     return LinesField(max_length=10_000, widget=lines_widget(shown.placeholder))
+
+
+class PhasesField(forms.CharField):
+    """A phase on each line: how long, then its terms: "3: plan team, seats 5, 20 % off". The last one: "then: list prices"."""
+
+    def to_python(self, value: Any) -> Any:
+        lines = [line.strip() for line in str(super().to_python(value) or "").splitlines() if line.strip()]
+        return [self._phase(number, line) for number, line in enumerate(lines, 1)]
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the lines in the typed form."""
+        return "\n".join(_phase_line(each) for each in value) if isinstance(value, list) else value
+
+    def _phase(self, number: int, line: str) -> dict[str, Any]:
+        length, _, terms = line.partition(": ") if ": " in line else (line.rstrip(":"), "", "")
+        phase: dict[str, Any] = {}
+        if length.isascii() and length.isdecimal():
+            phase["intervals"] = int(length)
+        elif length.startswith("until "):
+            phase["ends_at"] = f"{length.removeprefix('until ').removesuffix('Z')}Z"
+        elif length != "then":
+            raise ValidationError(f"Line {number} begins with a number of periods, “until” and a time, or “then”.")
+        for term in filter(None, (part.strip() for part in terms.split(","))):
+            phase |= self._term(number, term, phase)
+        return phase
+
+    def _term(self, number: int, term: str, phase: dict[str, Any]) -> dict[str, Any]:
+        words = term.split()
+        if term in ("trial", "list prices"):
+            return {term.replace(" ", "_"): True}
+        if len(words) == 3 and words[1:] == ["%", "off"]:
+            return {"price_override": {"percent_off": words[0]}}
+        if len(words) != 2:
+            raise ValidationError(
+                f"Line {number}: “{term[:60]}” is not “trial”, “plan team”, “seats 5”, “20 % off” or “list prices”."
+            )
+        if words[0] == "plan":
+            return {"plan": words[1]}
+        return {"quantities": phase.get("quantities", {}) | {words[0]: words[1]}}
+
+
+def _phase_line(phase: Mapping[str, Any]) -> str:
+    length = phase.get("intervals") or (f"until {phase['ends_at'].removesuffix('Z')}" if "ends_at" in phase else "then")
+    terms = [name.replace("_", " ") for name in ("trial", "list_prices") if phase.get(name)]
+    terms += [f"plan {phase['plan']}"] if "plan" in phase else []
+    terms += [f"{key} {quantity}" for key, quantity in phase.get("quantities", {}).items()]
+    terms += [f"{phase['price_override']['percent_off']} % off"] if "price_override" in phase else []
+    return f"{length}: {', '.join(terms)}"
+
+
+@field_for.register
+def _(value: PhaseList, shown: Shown) -> forms.Field:
+    return PhasesField(max_length=10_000, widget=lines_widget("3: 20 % off"))
 
 
 class TranslationsField(forms.CharField):

@@ -32,6 +32,10 @@ from ledger.units import unit_of
 
 Part = tuple[str, Mapping[str, Any]]
 MINUTE: Final = "%Y-%m-%dT%H:%M"
+PHASES_HELP: Final = (
+    "One per line: how long, then what changes. “1: trial”, “3: 20 % off”, “until 2027-01-01T00:00: plan team, seats 5”, and the "
+    "last one “then: list prices”. A number counts periods of the plan. What a phase does not name goes on."
+)
 
 
 class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
@@ -50,6 +54,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
         "hold_days": Shown(label="Days held back", help="Days by which invoices come later than due; empty: as the customer."),
         **OVERRIDE,
+        "phases": Shown(help=PHASES_HELP),
     }
 
     def sections(self) -> list[FormSection]:
@@ -61,6 +66,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
                 summary="Quantities, trial, end and time zone",
             ),
             FormSection(self.bound(*OVERRIDE), summary="Negotiated prices"),
+            FormSection(self.bound("phases"), summary="Phases"),
             FormSection(self.bound("reason", "idempotency_key")),
         ]
 
@@ -93,6 +99,8 @@ def _described(created: Subscription, request: NewSubscription) -> DryRun:
     if request.price_override is not None:
         order = Amendment.objects.get(subscription_id=created.pk, sequence=1)
         sentences.append(f"It pays {override_words(order.change['price_override'])}.")
+    if request.phases:
+        sentences.append(f"It has {len(request.phases)} phases.")
     if request.ends_at is not None:
         sentences.append(f"It ends {instant_words(request.ends_at, zone)}.")
     as_of = max(created.started_at, created.trial_end or created.started_at, timezone.now())

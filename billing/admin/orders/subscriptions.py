@@ -21,7 +21,7 @@ from billing.admin.order_forms.customers import give_coupon_view, take_coupon_vi
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.orders import usage
 from billing.admin.orders.customers import coupons_table
-from billing.admin.orders.tables import amendments_table, charges_table, claims_table, items_table, plan_cell
+from billing.admin.orders.tables import amendments_table, calendar_table, charges_table, claims_table, items_table, plan_cell
 from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.errors import NotFound
@@ -135,6 +135,8 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                 "change_plan",
                 "change_quantities",
                 "negotiate",
+                "change_phases",
+                "withdraw_phases",
                 "list_prices",
                 "move_trial",
                 "move_billing_day",
@@ -153,6 +155,8 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     change_plan = _amendment("change_plan", "sell")
     change_quantities = _amendment("change_quantities", "exposure")
     negotiate = _amendment("negotiate", "handshake")
+    change_phases = _amendment("change_phases", "stairs")
+    withdraw_phases = _amendment("withdraw_phases", "undo")
     list_prices = _amendment("list_prices", "undo")
     move_trial = _amendment("move_trial", "event")
     move_billing_day = _amendment("move_billing_day", "calendar_month")
@@ -245,6 +249,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             "title": f"Subscription {row.ref}",
             "sentences": subscription_sentences(row.detail),
             "parts": [
+                ("Calendar", calendar_table(row)),
                 ("Items", items_table(row)),
                 ("Amendments", amendments_table(row)),
                 ("One-off charges", charges_table(row)),
@@ -348,6 +353,8 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
         hidden.append("list_prices")
     if row.ends_at is None:
         hidden.append("withdraw_cancellation")
+    if not any("phase" in one.change and one.effective_at > detail.as_of for one in detail.amendments):
+        hidden.append("withdraw_phases")
     if row.suspended_reason is None:
         hidden.append("resume_billing")
     if row.state == "ended":
@@ -358,6 +365,8 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
             "change_quantities",
             "negotiate",
             "list_prices",
+            "change_phases",
+            "withdraw_phases",
             "move_billing_day",
             "hold_back",
             "invoice_usage",

@@ -39,6 +39,20 @@ def _period(row: Any, zone: ZoneInfo) -> str:
     return f"from {ENGLISH.date_and_time(row.starts_at, zone)} on"
 
 
+def calendar_table(subscription: Subscription) -> dict[str, Any]:
+    """Return what the subscription is charged for from now on, as far as it is ordered."""
+    zone = ZoneInfo(subscription.time_zone)
+    return table_of(
+        reads.calendar(subscription.ref).stretches,
+        (f"Time ({subscription.time_zone})", lambda row: _period(row, zone)),
+        ("Phase", lambda row: "" if row.phase is None else row.phase),
+        ("Plan", lambda row: f"{row.plan.name} v{row.plan.version}{', trial' if row.is_trial else ''}"),
+        ("Quantities", lambda row: ", ".join(f"{key} {number(quantity)}" for key, quantity in row.quantities.items())),
+        ("Prices", lambda row: "negotiated" if row.is_negotiated else "of the plan"),
+        ("A full period", lambda row: money(row.per_period_minor, row.plan.currency)),
+    )
+
+
 def items_table(subscription: Subscription) -> dict[str, Any]:
     """Return the prices with their times, after all amendments."""
     zone = ZoneInfo(subscription.time_zone)

@@ -52,7 +52,10 @@ class Subscriptions(WriteEndpoint):
 
     @operation(
         "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
-        takes=RequestBody(shape_of(NewSubscription), {"a subscription": examples.SUBSCRIPTION_BODY}),
+        takes=RequestBody(
+            shape_of(NewSubscription),
+            {"a subscription": examples.SUBSCRIPTION_BODY, "phases": examples.PHASED_SUBSCRIPTION_BODY},
+        ),
         responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
         problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
     )  # fmt: skip
@@ -85,6 +88,21 @@ class OneSubscription(BillingEndpoint):
         return json_response(response_schemas.subscription_detail(reads.subscription(ref)))
 
 
+class Calendars(BillingEndpoint):
+    """What a subscription is charged for from now on."""
+
+    @operation(
+        "readCalendar", "Read a subscription's calendar",
+        "The stretches of time at the same terms, from now on as far as they are ordered: phases, planned amendments, pauses and "
+        "the end. At most 200.",
+        tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={200: ResponseBody(response_schemas.CalendarSerializer, examples.CALENDAR, "The calendar.")},
+        problems=[NO_SUBSCRIPTION],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> Response:
+        return json_response(response_schemas.calendar_body(reads.calendar(ref), ref))
+
+
 class Amendments(WriteEndpoint):
     """Changes to a subscription."""
 
@@ -104,7 +122,7 @@ class Amendments(WriteEndpoint):
         "With `dry_run=true`: the invoices that a run at `as_of` would make after the amendment.",
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[REF_PATH], query=request_schemas.AmendmentQuery,
-        takes=RequestBody(subscriptions.AMENDMENT, {"more": examples.AMENDMENT_BODY}),
+        takes=RequestBody(subscriptions.AMENDMENT, {"more": examples.AMENDMENT_BODY, "phases": examples.PHASES_BODY}),
         responses={
             201: ResponseBody(response_schemas.AmendmentSerializer, examples.AMENDMENT, "The amendment."),
             200: ResponseBody(

@@ -66,6 +66,24 @@ AMENDMENT: dict[str, Any] = {
     "subscription": "SUB-1234", "sequence": 2, "effective_at": "2026-01-15T00:00:00.000000Z",
     "change": {"quantities": {"base": "2"}}, "recorded_at": "2026-01-14T09:30:00.123456Z", "actor": "key:shop",
 }  # fmt: skip
+PHASES_BODY: dict[str, Any] = {
+    "effective_at": "2126-06-01T00:00:00Z",
+    "phases": [{"intervals": 3, "price_override": {"percent_off": "20"}}, {"list_prices": True}],
+}
+CALENDAR: dict[str, Any] = {
+    "subscription": "SUB-1234", "as_of": "2026-01-15T00:00:00.000000Z",
+    "stretches": [
+        {"starts_at": "2026-01-01T00:00:00.000000Z", "ends_at": "2026-02-01T00:00:00.000000Z", "phase": 1, "is_trial": True,
+         "plan": "basic", "plan_version": 1, "quantities": {"base": "1"}, "is_negotiated": False, "currency": "EUR",
+         "per_period_minor": 0},
+        {"starts_at": "2026-02-01T00:00:00.000000Z", "ends_at": None, "phase": 2, "is_trial": False, "plan": "basic",
+         "plan_version": 1, "quantities": {"base": "2"}, "is_negotiated": False, "currency": "EUR", "per_period_minor": 2000},
+    ],
+}  # fmt: skip
+PHASED_SUBSCRIPTION_BODY: dict[str, Any] = {
+    "ref": "SUB-1235", "customer": "CUST-7", "plan": "basic", "started_at": "2026-01-01T00:00:00Z",
+    "phases": [{"intervals": 1, "trial": True}, {"quantities": {"base": 2}}],
+}  # fmt: skip
 CHARGE_BODY: dict[str, Any] = {"amount_minor": 5000, "description": "Set-up", "tax_rate": "20"}
 CHARGE: dict[str, Any] = {
     **CHARGE_BODY, "subscription": "SUB-1234", "sequence": 1, "currency": "EUR", "recorded_at": "2026-01-14T09:30:00.123456Z",

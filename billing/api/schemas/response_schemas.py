@@ -11,9 +11,11 @@ from billing.generator.run.differences import Because
 from billing.generator.run.preview import UpcomingInvoice
 from billing.models import Amendment, Customer, Plan, Seller
 from billing.orders import plans
+from billing.rating.money import decimal_text
 from billing.rating.prices.reading import price_dict
 from billing.rating.prices.steps import STEP_MEMBERS, StepReason
 from billing.rating.tax import suggested_status
+from billing.reads.calendar import Calendar
 from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
@@ -211,6 +213,40 @@ def _change_of(amendment: Amendment) -> dict[str, Any]:
         change["trial_ends_at"] = change["trial_end"]
     shown: dict[str, Any] = in_key_order(change)
     return shown
+
+
+class CalendarStretchSerializer(ResponseSchema):
+    """A stretch of time at the same terms."""
+
+    starts_at = time()
+    ends_at = time(null=True)
+    phase = whole(null=True, help_text="The number of its phase; null if the subscription has none.")
+    is_trial = serializers.BooleanField()
+    plan = text(attrgetter("plan.code"))
+    plan_version = whole(attrgetter("plan.version"))
+    quantities = computed(
+        serializers.DictField(child=serializers.CharField()),
+        lambda stretch: {key: decimal_text(quantity) for key, quantity in stretch.quantities.items()},
+    )
+    is_negotiated = serializers.BooleanField(help_text="Some of its prices are negotiated.")
+    currency = text(attrgetter("plan.currency"))
+    per_period_minor = minor(
+        help_text="What its recurring prices cost in a full period, before discounts and tax, in minor units; 0 in a trial."
+    )
+
+
+class CalendarSerializer(ResponseSchema):
+    """What a subscription is charged for from now on, as far as it is ordered. What lies between the stretches is not billed."""
+
+    subscription = text()
+    as_of = time()
+    stretches = CalendarStretchSerializer(many=True)
+
+
+def calendar_body(found: Calendar, ref: str) -> dict[str, Any]:
+    """Return the calendar of a subscription."""
+    stretches = [CalendarStretchSerializer.body(stretch) for stretch in found.stretches]
+    return CalendarSerializer.body(found, subscription=ref, stretches=stretches)
 
 
 class AmendmentSerializer(ResponseSchema):

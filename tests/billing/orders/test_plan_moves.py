@@ -1,10 +1,12 @@
 """Subscriptions change to the newest version of their plan: each once, by ordinary amendments, after a preview."""
 
+import json
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
 from billing import auditing
@@ -223,6 +225,27 @@ def test_a_subscription_that_fails_is_tried_again_and_the_others_are_moved(monke
     monkeypatch.undo()
     assert carry_out().moved == 1
     assert progress.plan_move(move.pk).is_open is False
+
+
+def test_the_command_says_what_it_did_and_exits_with_3_if_something_failed(monkeypatch, capsys):
+    code, subscription = sold()
+    dearer(code)
+    ordered(code, at(1, 11))
+    call_command("move_subscriptions", dry_run=True)
+    assert capsys.readouterr().out == "1 left. Nothing was written (dry run).\n"
+
+    def busy(*_: Any) -> None:
+        raise HolderBusy(key="subscription_intent/x", timeout_ms=2000)
+
+    monkeypatch.setattr(plan_moves, "move_to_plan", busy)
+    with pytest.raises(SystemExit) as exited:
+        call_command("move_subscriptions")
+    assert (exited.value.code, capsys.readouterr().out) == (3, "1 looked at, 0 moved, 1 failed; they are tried again later.\n")
+    monkeypatch.undo()
+    call_command("move_subscriptions", format="json")
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"dry_run": False, "looked_at": 1, "moved": 1, "failed": 0, "exit_code": 0}
+    assert Amendment.objects.filter(subscription_id=subscription.pk).count() == 2
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import PriceOverride
+from billing.orders.phases import Phase
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.orders.plan_moves.walking import carry_out
 from billing.orders.subscriptions import Wish
@@ -280,6 +281,7 @@ class Simulator:
         quantities = self._quantities(plan)
         override = self._override(plan) if pick.random() < 0.1 else None
         times = {"started_at": started, "anchor_at": anchor, "trial_end": trial, "ends_at": ends_at}
+        phases, modelled_phases = self._phases(started, plan) if trial is None and pick.random() < 0.25 else (None, [])
         ref = unique("SUB")
         held = pick.choice((None, None, None, 0, 12))
         ordered = {key: Decimal(value) for key, value in quantities.items()}
@@ -291,14 +293,51 @@ class Simulator:
             quantities=ordered,
             price_override=_ordered(override),
             hold_days=held,
+            phases=phases,
             **times,
         )
         modelled = {key: Fraction(value) for key, value in quantities.items()}
         model = slow.Subscription(customer=self.customer, plan=plan, zone=zone, quantities=modelled, override=override, **times)
+        model.begin(modelled_phases)
         held = self.customer_row.hold_days if held is None else held
         return SimulatedSubscription(
             ref, model, zone, started, timedelta(days=held), log=[f"ordered {plan} in {zone} x{quantities} at {override} {times}"]
         )
+
+    def _phases(self, started: datetime, plan: slow.Plan) -> tuple[list[Phase], list[slow.Phase]]:
+        """Two to four phases, as they are ordered and as they are calculated."""
+        pick = self.random
+        ordered: list[Phase] = []
+        modelled: list[slow.Phase] = []
+        count, day, by_count = pick.choice((2, 3, 4)), started, pick.random() < 0.6
+        for index in range(count):
+            length: dict[str, Any] = {}
+            day += timedelta(days=pick.randrange(20, 120), minutes=pick.randrange(1440))
+            if index < count - 1:
+                length = {"intervals": pick.choice((1, 1, 2, 3))} if by_count else {"ends_at": day}
+            code, other = pick.choice(self.plans) if pick.random() < 0.3 else ("", plan)
+            plan = other
+            quantities = self._quantities(plan) if pick.random() < 0.5 else {}
+            override = self._override(plan) if pick.random() < 0.3 else None
+            is_trial = index == 0 and pick.random() < 0.3
+            ordered.append(
+                Phase(
+                    plan=code or None,
+                    quantities={key: Decimal(value) for key, value in quantities.items()} or None,
+                    price_override=_ordered(override),
+                    trial=is_trial,
+                    **length,
+                )
+            )
+            terms = slow.Amendment(
+                started,
+                plan=plan if code else None,
+                quantities={key: Fraction(value) for key, value in quantities.items()},
+                sets_override=override is not None,
+                override=override,
+            )
+            modelled.append(slow.Phase(terms, length.get("intervals", 0), length.get("ends_at"), is_trial))
+        return ordered, modelled
 
     def _some_end_of_month(self, hour: int, minute: int) -> datetime:
         year, month, day = self.random.choice(

@@ -248,6 +248,8 @@ export const CALLS = {
   createSubscription: {"id": "createSubscription", "method": "POST", "path": "/v1/subscriptions", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a subscription. */
   subscription: {"id": "readSubscription", "method": "GET", "path": "/v1/subscriptions/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Read a subscription's calendar. */
+  calendar: {"id": "readCalendar", "method": "GET", "path": "/v1/subscriptions/{ref}/calendar", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List a subscription's amendments. */
   amendments: {"id": "listAmendments", "method": "GET", "path": "/v1/subscriptions/{ref}/amendments", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Amend a subscription. */

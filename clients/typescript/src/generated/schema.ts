@@ -2235,6 +2235,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/subscriptions/{ref}/calendar": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a subscription's calendar
+         * @description The stretches of time at the same terms, from now on as far as they are ordered: phases, planned amendments, pauses and the end. At most 200.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readCalendar"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/subscriptions/{ref}/amendments": {
         parameters: {
             query?: never;
@@ -3507,6 +3529,30 @@ export interface components {
         };
         /** @enum {string} */
         ByEnum: "holder" | "actor" | "reference" | "label";
+        /** @description What a subscription is charged for from now on, as far as it is ordered. What lies between the stretches is not billed. */
+        Calendar: {
+            subscription: string;
+            as_of: string;
+            stretches: components["schemas"]["CalendarStretch"][];
+        };
+        /** @description A stretch of time at the same terms. */
+        CalendarStretch: {
+            starts_at: string;
+            ends_at: string | null;
+            /** @description The number of its phase; null if the subscription has none. */
+            phase: number | null;
+            is_trial: boolean;
+            plan: string;
+            plan_version: number;
+            quantities: {
+                [key: string]: string;
+            };
+            /** @description Some of its prices are negotiated. */
+            is_negotiated: boolean;
+            currency: string;
+            /** @description What its recurring prices cost in a full period, before discounts and tax, in minor units; 0 in a trial. */
+            per_period_minor: number;
+        };
         /** @description How much of a hold is spent. */
         Capture: {
             /** @description What is counted. Default: `"credits"`. */
@@ -5465,6 +5511,8 @@ export interface components {
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
+            /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
+            phases?: components["schemas"]["Phase"][];
             /**
              * Format: date-time
              * @deprecated
@@ -6063,6 +6111,8 @@ export interface components {
              * @description Invoice this number of days later than due; by default as the customer.
              */
             hold_days?: number | null;
+            /** @description Terms that follow each other. The first begins at the start, with the terms of the order where it names no others. */
+            phases?: components["schemas"]["Phase"][] | null;
             /**
              * Format: date-time
              * @deprecated
@@ -6591,6 +6641,31 @@ export interface components {
             start: string;
             end: string;
         };
+        /** @description A stretch of a subscription at its own terms. What it does not name goes on from the phase before. */
+        Phase: {
+            /**
+             * Format: int64
+             * @description It ends with this number of periods of its plan; a period in which it begins counts as one. Not of the last phase.
+             */
+            intervals?: number;
+            /**
+             * Format: date-time
+             * @description Or it ends at this time. Not of the last phase.
+             */
+            ends_at?: string;
+            /** @description True: it is free. Only the first phase of an order. Default: `false`. */
+            trial?: boolean;
+            /** @description The newest version of this plan. */
+            plan?: string;
+            /** @description By price key. */
+            quantities?: {
+                [key: string]: string | number;
+            };
+            /** @description Negotiated prices. */
+            price_override?: components["schemas"]["PriceOverride"];
+            /** @description True: the plan's prices, without negotiated ones. Default: `false`. */
+            list_prices?: boolean;
+        };
         /** @description A version of a plan. */
         Plan: {
             ref: string;
@@ -6709,6 +6784,8 @@ export interface components {
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
             charges_while_paused?: boolean;
+            /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
+            phases?: components["schemas"]["Phase"][];
             /**
              * Format: date-time
              * @deprecated
@@ -6753,6 +6830,8 @@ export interface components {
              * @description Invoice this number of days later than due; by default as the customer.
              */
             hold_days?: number | null;
+            /** @description Terms that follow each other. The first begins at the start, with the terms of the order where it names no others. */
+            phases?: components["schemas"]["Phase"][] | null;
             /**
              * Format: date-time
              * @deprecated
@@ -10960,6 +11039,8 @@ export interface components {
         CreateSubscriptionProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ReadSubscriptionProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadCalendarProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ListAmendmentsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -27308,6 +27389,103 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ReadSubscriptionProblem"];
+                };
+            };
+        };
+    };
+    readCalendar: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The calendar. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Calendar"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadCalendarProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadCalendarProblem"];
                 };
             };
         };

@@ -7,7 +7,7 @@ document. Tests import it as `slow`.
 
 from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Note
 from tests.billing.random_subscriptions.calculator.exact import half_up, instant_of
-from tests.billing.random_subscriptions.calculator.orders import Amendment
+from tests.billing.random_subscriptions.calculator.orders import Amendment, Phase
 from tests.billing.random_subscriptions.calculator.prices import PERCENTAGES, Event, Plan
 from tests.billing.random_subscriptions.calculator.subscriptions import Subscription
 
@@ -19,6 +19,7 @@ __all__ = [
     "Document",
     "Event",
     "Note",
+    "Phase",
     "Plan",
     "Subscription",
     "half_up",

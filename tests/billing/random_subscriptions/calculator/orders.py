@@ -36,6 +36,16 @@ class Amendment:
     override: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A part of the time at its own terms, for as many periods or until an instant; the last one has no length."""
+
+    terms: Amendment
+    periods: int = 0
+    ends_at: datetime | None = None
+    is_trial: bool = False
+
+
 class State(NamedTuple):
     """What was ordered from an instant on."""
 
@@ -109,8 +119,32 @@ class Order:
     def amend(self, amendment: Amendment) -> None:
         """Record a change; keys that the plan brings come after those that are known."""
         self.amendments.append(amendment)
+        self._learn_keys()
+
+    def _learn_keys(self) -> None:
         known = {price["key"] for state in self.states() for price in state.plan.prices}
         self.keys += sorted(known - set(self.keys))
+
+    def begin(self, phases: list[Phase]) -> None:
+        """Phases from the start on, one after the other."""
+        order = self.amendments[0]
+        start, plan = order.effective_at, order.plan
+        for index, phase in enumerate(phases):
+            terms = phase.terms
+            plan = terms.plan or plan
+            assert plan is not None
+            if index:
+                self.amend(replace(terms, effective_at=start))
+            else:
+                other = {"override": terms.override, "sets_override": True} if terms.sets_override else {}
+                self.amendments[0] = replace(order, plan=plan, quantities=order.quantities | terms.quantities, **other)
+                self._learn_keys()
+            if phase.periods:
+                every = [end for (_, end), _ in zip(self.periods(plan, self.anchor, start), range(phase.periods), strict=False)]
+                start = every[-1]
+            start = phase.ends_at or start
+            if phase.is_trial:
+                self.begins = max(self.begins, start)
 
     def move(self, sold: list[Plan], to: Plan, instant: datetime) -> None:
         """From an instant on, all time on one of these plans is on another one; not of a subscription that is over by then."""

@@ -325,6 +325,29 @@ class BudgetUse(TypedDict):
     exact_integers: NotRequired[dict[str, str]]
 
 
+class Calendar(TypedDict):
+    """What a subscription is charged for from now on, as far as it is ordered. What lies between the stretches is not billed."""
+
+    subscription: str
+    as_of: str
+    stretches: list[CalendarStretch]
+
+
+class CalendarStretch(TypedDict):
+    """A stretch of time at the same terms."""
+
+    starts_at: str
+    ends_at: str | None
+    phase: int | None
+    is_trial: bool
+    plan: str
+    plan_version: int
+    quantities: dict[str, str]
+    is_negotiated: bool
+    currency: str
+    per_period_minor: int
+
+
 class CaptureOperation(TypedDict):
     """A capture in a batch."""
 
@@ -1498,6 +1521,18 @@ class Period(TypedDict):
     end: str
 
 
+class Phase(TypedDict):
+    """A stretch of a subscription at its own terms. What it does not name goes on from the phase before."""
+
+    intervals: NotRequired[int]
+    ends_at: NotRequired[datetime | str]
+    trial: NotRequired[bool]
+    plan: NotRequired[str]
+    quantities: NotRequired[Mapping[str, Decimal | str | int]]
+    price_override: NotRequired[PriceOverride]
+    list_prices: NotRequired[bool]
+
+
 class Plan(TypedDict):
     """A version of a plan."""
 
@@ -1554,6 +1589,7 @@ class PreviewedAmendment(TypedDict):
     hold_days: NotRequired[int | None]
     unused_time: NotRequired[UnusedTimeEnum]
     charges_while_paused: NotRequired[bool]
+    phases: NotRequired[Sequence[Phase]]
     trial_end: NotRequired[datetime | str]
 
 
@@ -1569,6 +1605,7 @@ class PreviewedSubscription(TypedDict):
     ends_at: NotRequired[datetime | str | None]
     price_override: NotRequired[PriceOverride | None]
     hold_days: NotRequired[int | None]
+    phases: NotRequired[Sequence[Phase] | None]
     trial_end: NotRequired[datetime | str | None]
 
 

@@ -21,6 +21,7 @@ from credit_ledger.generated.bodies import (
     BudgetBody,
     BudgetModeEnum,
     ByEnum,
+    Calendar,
     Charge,
     Coupon,
     CreateCouponNames,
@@ -76,6 +77,7 @@ from credit_ledger.generated.bodies import (
     PaymentMethods,
     PaymentReturn,
     PerEnum,
+    Phase,
     Plan,
     PlanMove,
     Preview,
@@ -3289,6 +3291,7 @@ def create_subscription(
     ends_at: datetime | str | Absent | None = ABSENT,
     price_override: PriceOverride | Absent | None = ABSENT,
     hold_days: int | Absent | None = ABSENT,
+    phases: Sequence[Phase] | Absent | None = ABSENT,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Subscription]:
@@ -3312,6 +3315,7 @@ def create_subscription(
             "ends_at": ends_at,
             "price_override": price_override,
             "hold_days": hold_days,
+            "phases": phases,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -3329,6 +3333,20 @@ def subscription(ref: str) -> Call[SubscriptionDetail]:
     return Call(
         "GET",
         path("/v1/subscriptions/{}", ref),
+    )
+
+
+def calendar(ref: str) -> Call[Calendar]:
+    """Read a subscription's calendar.
+
+    The stretches of time at the same terms, from now on as far as they are ordered: phases, planned amendments, pauses and
+    the end. At most 200.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/subscriptions/{}/calendar", ref),
     )
 
 
@@ -3361,6 +3379,7 @@ def amend_subscription(
     hold_days: int | Absent | None = ABSENT,
     unused_time: UnusedTimeEnum | None = None,
     charges_while_paused: bool | None = None,
+    phases: Sequence[Phase] | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Amendment | GeneratedInvoices]:
@@ -3388,6 +3407,7 @@ def amend_subscription(
             "hold_days": hold_days,
             "unused_time": absent_if_none(unused_time),
             "charges_while_paused": absent_if_none(charges_while_paused),
+            "phases": absent_if_none(phases),
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
