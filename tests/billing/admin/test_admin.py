@@ -471,7 +471,8 @@ def test_more_rows_cost_no_more_queries(client, name):
     one = count()
     for _ in range(9):
         subscribe()
-    assert count() == one <= 7
+    # What a month brings of the shown subscriptions takes four.
+    assert count() == one <= 11
 
 
 def test_lists_are_paged_by_key(client):
