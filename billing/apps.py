@@ -23,6 +23,7 @@ SIGNALS: Final = {
     "invoice.reopened": "Money of a paid invoice went back, so that it is due again.",
     "invoice.void": "An invoice was voided.",
     "invoice.uncollectible": "An invoice was marked uncollectible.",
+    "top_up.paused": "Automatic top-ups of an account are paused after declines, and wait for a person.",
     "payment_intent.waiting": "A payment waits for the customer: at a checkout, or for a confirmation.",
     "payment_intent.succeeded": "The money of a payment is in.",
     "payment_intent.failed": "A payment was declined.",

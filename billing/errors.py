@@ -167,6 +167,15 @@ class PaymentIntentClosed(Refused):
     state: Annotated[str, Text("Its state.", most=16)]
 
 
+class TopUpEnded(Refused):
+    """The top-up has ended; declare a new one."""
+
+    code = "top-up-ended"
+    title = "The top-up has ended"
+
+    top_up: Annotated[int, Count("The top-up, by its id.")]
+
+
 class RefundExceedsIntent(Refused):
     """The refund exceeds what is left of the payment intent's money, or the intent has not succeeded."""
 

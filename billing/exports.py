@@ -28,6 +28,7 @@ from billing.models import (
     PurchaseReturn,
     ReturnSettlement,
     Subscription,
+    TopUp,
     UsageEvent,
 )
 from ledger.database.copies import Field, Form
@@ -163,6 +164,9 @@ EXPORTS: Final = (
         dated="returned_at",
     ),
     _export("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
+    _export(
+        "top-ups", "when an account is topped up", TopUp, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
+    ),
     _export("credit-note-taxes", "the tax that goes back with a credit note", CreditNoteTax, _OF_NOTE, order="e.id"),
     _export(
         "credit-refunds", "credit that was paid out", CreditRefund, {"customer": _THEIRS["customer"]}, order="e.id",

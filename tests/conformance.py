@@ -25,7 +25,7 @@ CHECKS = (
 
 PATHS = {
     "ledger": r"^/(v1(/(holders|entries|balances|batches|rates|quotes|keys?|webhooks|alerts)\b|$)|healthz|readyz)",
-    "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|packs|purchases|payment-intents|providers)\b",
+    "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|packs|purchases|payment-intents|providers|top-ups)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
     "documents": r"^/v1/(invoices|credit-notes|tax-summary|books|deferred-revenue|months)\b",
 }

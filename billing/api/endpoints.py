@@ -96,6 +96,14 @@ METHOD_PATH = OpenApiParameter(
     description="The provider's id of the method.",
     examples=[OpenApiExample("method", "pm_1Qx7")],
 )
+TOP_UP_PATH = OpenApiParameter(
+    "top_up_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the top-up.",
+    examples=[OpenApiExample("top-up", 1)],
+)
+NO_TOP_UP = NotFound(resource="top-up", ref=1)
 NO_INTENT = NotFound(resource="payment intent", ref=1)
 PAYMENT_PATH = OpenApiParameter(
     "payment_id",

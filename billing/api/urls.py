@@ -5,7 +5,7 @@ from django.urls.converters import IntConverter, StringConverter
 
 from billing.api.calls import books, catalogue, customers, months, previews, ratings, sellers, subscriptions, usage
 from billing.api.calls.documents import credit_notes, generation, invoices, mails, pdfs, taxes
-from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases
+from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases, top_ups
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
 
@@ -89,6 +89,10 @@ urlpatterns: list[URLPattern] = [
     path("payment-intents/<invoice_id:intent_id>", payment_intents.OnePaymentIntent.as_view()),
     path("payment-intents/<invoice_id:intent_id>/cancel", payment_intents.CancelPaymentIntent.as_view()),
     path("payment-intents/<invoice_id:intent_id>/refunds", payment_intents.PaymentIntentRefunds.as_view()),
+    path("top-ups", top_ups.TopUps.as_view()),
+    path("top-ups/<invoice_id:top_up_id>", top_ups.OneTopUp.as_view()),
+    path("top-ups/<invoice_id:top_up_id>/resume", top_ups.ResumeTopUp.as_view()),
+    path("top-ups/<invoice_id:top_up_id>/end", top_ups.EndTopUp.as_view()),
     path("providers/<provider:provider>/events", providers.ProviderEvents.as_view()),
     path("payments", payments.Payments.as_view()),
     path("payments/<invoice_id:payment_id>", payments.OnePayment.as_view()),

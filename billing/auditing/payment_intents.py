@@ -8,7 +8,7 @@ PROVIDER_LAWS: Final = {
         WHERE i.state = 'succeeded' AND i.pack_id IS NOT NULL AND NOT EXISTS (
             SELECT FROM billing_purchase AS p
             WHERE p.provider = i.provider AND p.payment = i.payment AND p.holder_id = i.holder_id AND p.pack_id = i.pack_id
-                AND (p.paid_minor, p.currency) = (i.amount_minor, i.currency))
+                AND (p.paid_minor, p.currency, p.quantity) = (i.amount_minor, i.currency, i.quantity))
     """,
     "purchase of a payment that did not succeed": """
         SELECT format('payment intent %s: purchase %s', i.id, p.id)
@@ -26,6 +26,14 @@ PROVIDER_LAWS: Final = {
         SELECT format('payment intent %s: payment %s', i.id, p.id)
         FROM billing_paymentintent AS i JOIN billing_invoicepayment AS p ON p.provider = i.provider AND p.payment = i.payment
         WHERE i.state <> 'succeeded' AND i.payment <> ''
+    """,
+    "payment of a top-up that is not of its account": """
+        SELECT format('payment intent %s', i.id)
+        FROM billing_paymentintent AS i LEFT JOIN billing_topup AS t ON t.id = i.top_up_id
+        LEFT JOIN billing_pack AS pack ON pack.id = i.pack_id
+        WHERE i.top_up_id IS NOT NULL
+            AND (t.holder_id, t.credit_type, t.customer_id, t.provider, t.method, t.pack_ref)
+                IS DISTINCT FROM (i.holder_id, pack.credit_type, i.customer_id, i.provider, i.method, pack.code)
     """,
     "open payment that nobody asks about": """
         SELECT format('payment intent %s', id) FROM billing_paymentintent

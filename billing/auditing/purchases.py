@@ -48,7 +48,7 @@ PURCHASE_LAWS: Final = {
     """,
     "purchase is not of its pack": """
         SELECT format('purchase %s', p.id) FROM billing_purchase AS p LEFT JOIN billing_pack AS pack ON pack.id = p.pack_id
-        WHERE (pack.credit_type, pack.credits, pack.bonus, pack.currency)
+        WHERE (pack.credit_type, pack.credits * p.quantity, pack.bonus * p.quantity, pack.currency)
             IS DISTINCT FROM (p.credit_type, p.credits, p.bonus, p.currency)
     """,
     "purchase does not add up": f"""

@@ -837,6 +837,24 @@ CREATE TRIGGER told AFTER UPDATE OF state ON billing_paymentintent
     FOR EACH ROW WHEN (OLD.state IS DISTINCT FROM NEW.state AND NEW.state IN ('waiting', 'succeeded', 'failed'))
     EXECUTE FUNCTION billing_tell_intent();
 
+CREATE FUNCTION billing_tell_top_up() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('top_up.paused') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        VALUES ('top_up.paused', NEW.holder_id, NEW.holder_id, json_build_object(
+            'id', NEW.id,
+            'holder_id', NEW.holder_id,
+            'credit_type', NEW.credit_type,
+            'declines', NEW.declines
+        ));
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER UPDATE OF paused_at ON billing_topup
+    FOR EACH ROW WHEN (OLD.paused_at IS NULL AND NEW.paused_at IS NOT NULL) EXECUTE FUNCTION billing_tell_top_up();
+
 CREATE TRIGGER told AFTER INSERT ON billing_returnsettlement FOR EACH ROW EXECUTE FUNCTION billing_tell_return();
 
 CREATE FUNCTION billing_tell_payment() RETURNS trigger
@@ -909,6 +927,7 @@ CALL ledger_have_registered('billing_paymentintent', '{id}',
 CALL ledger_have_registered('billing_providerrefund', '{id}', '{state,refund,error,due_at,asked_at,tries}');
 CALL ledger_have_registered('billing_providerevent', '{id}', '{handled_at,intent_id,due_at,asked_at,tries,error}');
 CALL ledger_have_registered('billing_providercustomer', '{id}');
+CALL ledger_have_registered('billing_topup', '{id}', '{paused_at,resumed_at,ended_at}');
 CALL ledger_have_registered('billing_purchase', '{id}');
 CALL ledger_have_registered('billing_purchasegrant', '{id}');
 CALL ledger_have_registered('billing_purchasereturn', '{id}');

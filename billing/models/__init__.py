@@ -36,6 +36,7 @@ from billing.models.payments import (
     PurchaseGrant,
     PurchaseReturn,
     ReturnSettlement,
+    TopUp,
 )
 from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
 from billing.models.subscriptions import (

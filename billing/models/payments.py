@@ -52,6 +52,7 @@ class Purchase(models.Model):
     provider = models.CharField(max_length=32, db_comment="who took the money; manual: booked by hand")
     payment = models.CharField(max_length=200, db_comment="the provider's id of the payment")
     pack = reference("Pack")
+    quantity = models.PositiveIntegerField(default=1, db_default=1, db_comment="how many packs")
     holder_id = models.CharField(max_length=64)
     customer = reference("Customer", null=True, db_index=False)
     credit_type = models.CharField(max_length=32)
@@ -179,7 +180,9 @@ class PaymentIntent(models.Model):
     key = models.CharField(max_length=64, unique=True, db_comment="our name for it with the provider")
     provider = models.CharField(max_length=32)
     pack = reference("Pack", null=True)
+    quantity = models.PositiveIntegerField(default=1, db_default=1, db_comment="how many packs")
     holder_id = models.CharField(max_length=64, null=True)
+    top_up = reference("TopUp", null=True, db_index=False)
     invoice_id = models.BigIntegerField(null=True)
     customer = reference("Customer", null=True)
     currency = models.CharField(max_length=3)
@@ -221,6 +224,9 @@ class PaymentIntent(models.Model):
                 name="billing_paymentintent_open", fields=["invoice_id"], condition=models.Q(state__in=OPEN_INTENT)
             ),
             models.UniqueConstraint(
+                name="billing_paymentintent_of_top_up", fields=["top_up"], condition=models.Q(state__in=OPEN_INTENT)
+            ),
+            models.UniqueConstraint(
                 name="billing_paymentintent_payment", fields=["provider", "payment"], condition=~models.Q(payment="")
             ),
         ]
@@ -235,6 +241,7 @@ class PaymentIntent(models.Model):
             models.Index(
                 fields=["holder_id", "-id"], name="billing_paymentintent_holder", condition=models.Q(holder_id__isnull=False)
             ),
+            models.Index(fields=["top_up", "-id"], name="billing_paymentintent_topup", condition=models.Q(top_up__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -389,3 +396,42 @@ class PaymentReturn(models.Model):
             ),
             years("billing_paymentreturn", "returned_at"),
         ]
+
+
+class TopUp(models.Model):
+    """When an account runs low, a saved method is charged for packs. The terms never change: new terms are a new row."""
+
+    holder_id = models.CharField(max_length=64)
+    credit_type = models.CharField(max_length=32)
+    threshold = models.BigIntegerField(db_comment="topped up when fewer credits are available")
+    pack_ref = models.CharField(max_length=64, db_comment="billing_pack.code; the version on sale then is bought")
+    packs = models.PositiveIntegerField(null=True, db_comment="bought each time; null: as many as up_to takes")
+    up_to = models.BigIntegerField(null=True)
+    customer = reference("Customer")
+    provider = models.CharField(max_length=32)
+    method = models.CharField(max_length=200, db_comment="the saved method, by the provider's id")
+    cap_minor = models.BigIntegerField(null=True, db_comment="the most that is charged in a period; null: no limit")
+    cap_period = models.CharField(max_length=8, db_comment="day, week or month, in UTC")
+    cooldown_seconds = models.PositiveIntegerField(db_comment="between the beginnings of two payments")
+    declines = models.PositiveIntegerField(db_comment="after so many in a row it is paused")
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+    paused_at = models.DateTimeField(null=True)
+    resumed_at = models.DateTimeField(null=True, db_comment="declines before do not count")
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                name="billing_topup_account", fields=["holder_id", "credit_type"], condition=models.Q(ended_at=None)
+            ),
+            models.CheckConstraint(
+                name="billing_topup_terms",
+                condition=models.Q(threshold__gte=1)
+                & (models.Q(packs__gte=1, up_to=None) | models.Q(packs=None, up_to__gte=models.F("threshold")))
+                & models.Q(declines__gte=1),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"top-up {self.pk}"

@@ -15,10 +15,12 @@ from ledger.database.lock_names import PACK
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
-from ledger.values import Amount, CreditType, Integer, Text, Time
+from ledger.values import MAX_AMOUNT, Amount, CreditType, Integer, Text, Time
 
 MAX_EXPIRES_DAYS = 36_500
 MAX_VERSION = 2**31 - 1
+MAX_PACKS = 1000
+"""How many packs one purchase may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,3 +100,9 @@ def pack_on_sale(code: str, at: datetime, version: int | None = None) -> Pack:
             pointer="/pack", rule=rule, detail=f"pack {code!r} {'is not on sale' if rule == 'on-sale' else 'does not exist'}"
         )
     return begun
+
+
+def ensure_quantity(pack: Pack, quantity: int) -> None:
+    """Return if so many packs are an amount of credits and of money, or raise `Invalid`."""
+    if max(pack.credits, pack.bonus) * quantity > MAX_AMOUNT or pack.price_minor * quantity > MAX_MINOR:
+        raise Invalid(pointer="/quantity", rule="too-large", detail=f"{quantity} packs of {pack.code!r} are too many")

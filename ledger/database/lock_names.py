@@ -83,6 +83,7 @@ COUPON: Final = LockName("coupon", "coupon/{code}", "writing a coupon")
 SELLERS: Final = LockName("sellers", "database/sellers", "recording a seller, so that each prefix of numbers has one seller")
 PACK: Final = LockName("pack", "pack/{code}", "writing a version of a pack")
 CUSTOMER: Final = LockName("customer", "customer/{customer}", "writing a customer")
+TOP_UP: Final = LockName("top_up", "topup/{holder}", "declaring top-ups of a holder, and topping the holder's accounts up")
 PAYMENT_INTENT: Final = LockName(
     "payment_intent", "payment_intent/{intent}", "applying how a payment stands with its provider, and refunding it"
 )

@@ -99,6 +99,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_providerrefund": (*APPEND, columns("state", "refund", "error", "due_at", "asked_at", "tries")),
     "billing_providerevent": (*APPEND, columns("handled_at", "intent_id", "due_at", "asked_at", "tries", "error")),
     "billing_providercustomer": APPEND,
+    "billing_topup": (*APPEND, columns("paused_at", "resumed_at", "ended_at")),
     # What was used.
     "billing_usagekey": APPEND,
     "billing_usageevent": APPEND,

@@ -47,6 +47,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_providerrefund": "registered",
         "billing_providerevent": "registered",
         "billing_providercustomer": "append_only registered",
+        "billing_topup": "registered told",
         "billing_pack": "frozen registered",
         "billing_purchase": "append_only registered told",
         "billing_purchasegrant": "append_only registered told",

@@ -67,6 +67,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Packs", "redeem", "billing.pack"),
             _list("Purchases", "shopping_cart", "billing.purchase"),
             _list("Payment intents", "credit_card", "billing.paymentintent"),
+            _list("Top-ups", "autorenew", "billing.topup"),
             _list("Runs", "play_circle", "billing.run"),
         ],
     },

@@ -48,7 +48,9 @@ SOME_LEFT: Final = frozenset({3, 4})
 TIMETABLE: Final = (
     Task("make_recurring_grants", "Make the recurring grants that are due", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("settle_purchases", "Add credits of purchases where that failed", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
-    Task("collect_payments", "Ask providers about payments, and for refunds", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
+    Task(
+        "collect_payments", "Top accounts up, and ask providers about payments", SOON_S, by_every_worker=True, passing=SOME_LEFT
+    ),
     Task(
         "move_subscriptions", "Move subscriptions to a version of their plan", MINUTE_S, by_every_worker=True, passing=SOME_LEFT
     ),

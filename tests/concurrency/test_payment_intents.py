@@ -19,6 +19,8 @@ from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import order_payment, refund_intent
 from billing.payments.providers.configured import provider
 from billing.payments.purchases.due import settle_due
+from billing.payments.topups import checking
+from billing.payments.topups.declaring import set_top_up
 from billing.testing import CustomerFactory, PackFactory
 from ledger.testing import unique
 from tests.billing.documents.test_one_off_invoices import issued
@@ -152,3 +154,19 @@ def test_a_process_that_is_killed_after_stripe_was_asked_leaves_one_charge_and_i
     settle_due()
     made.refresh_from_db()
     assert (made.state, stripe.taken[made.payment], grants(made.holder_id or "")) == ("succeeded", 1, [1000])
+
+
+@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+def test_two_workers_top_an_account_up_once(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    customer, holder = CustomerFactory(), unique("holder")
+    made = set_top_up(holder_id=holder, threshold=200, pack=PackFactory(bonus=0).code, packs=1, customer=customer.ref, method=OK)
+    if not is_locked:
+        monkeypatch.setattr(checking, "locked_transaction", _unlocked)
+    meet(monkeypatch, checking, "packs_to_buy")
+    results = run_threads(lambda _: checking.top_up(made.pk), 2)
+    # Without the lock, only the index on open payments is left between the two.
+    expected = {PaymentIntent, type(None)} if is_locked else {PaymentIntent, InvoiceInCollection}
+    assert {type(each) for each in results} == expected
+    assert PaymentIntent.objects.filter(top_up_id=made.pk).count() == 1

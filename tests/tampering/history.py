@@ -28,6 +28,7 @@ from billing.models import (
     ProviderCustomer,
     ProviderEvent,
     ProviderRefund,
+    TopUp,
 )
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
@@ -207,6 +208,12 @@ def _payment_intents() -> None:
         provider="stripe", event="evt_1", type="payment_intent.succeeded", payment="pi_1", handled_at=datetime.now(UTC),
         intent_id=paid.pk, due_at=None,
     )  # fmt: skip
+    terms: dict[str, Any] = {
+        "holder_id": "ada", "threshold": 5, "pack_ref": "pack-card", "customer_id": customer.pk, "provider": "stripe",
+        "method": "pm_1", "cap_minor": 9000, "cap_period": "month", "cooldown_seconds": 60, "declines": 2, "actor": "key:shop",
+    }  # fmt: skip
+    TopUp.objects.create(credit_type="credits", packs=2, **terms)
+    TopUp.objects.create(credit_type="other", up_to=9, paused_at=datetime.now(UTC), resumed_at=datetime.now(UTC), **terms)
     ProviderCustomer.objects.create(provider="stripe", customer_id=customer.pk, provider_id="cus_1")
 
 

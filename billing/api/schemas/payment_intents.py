@@ -9,16 +9,19 @@ from rest_framework import serializers
 from billing.api.schemas.request_schemas import OfCustomer
 from billing.payments.collecting.orders import NewCancellation, NewPaymentIntent, NewProviderRefund
 from billing.payments.providers.interface import STATES
+from billing.payments.topups.declaring import NewTopUp, NewTopUpChange
 from billing.rating.values import Ref
 from billing.reads.response_fields import minor, text, time, whole
-from ledger.api.kit.reading.queries import ListQuery, QueryInteger
+from ledger.api.kit.reading.queries import ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.writing.rendering import time_text
 from ledger.api.kit.writing.responses import ResponseSchema, computed
 from ledger.records import Shape
 from ledger.values import Choice, Holder
 
-INTENT_BODY = Shape(NewPaymentIntent, without={"actor"})
+INTENT_BODY = Shape(NewPaymentIntent, without={"actor", "top_up"})
 CANCELLATION_BODY = Shape(NewCancellation, without={"intent"})
+TOP_UP_BODY = Shape(NewTopUp, without={"actor"})
+TOP_UP_CHANGE_BODY = Shape(NewTopUpChange, without={"top_up"})
 PROVIDER_REFUND_BODY = Shape(NewProviderRefund, without={"actor", "intent"})
 
 
@@ -31,6 +34,15 @@ class PaymentIntentsQuery(ListQuery):
     invoice: Annotated[int | None, QueryInteger("Only of the invoice with this id.", least=1, most=2**63 - 1)] = None
     pack: Annotated[str | None, Ref("Only for this pack.")] = None
     state: Annotated[str | None, Choice(STATES, "In this state.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopUpsQuery(ListQuery):
+    """Which top-ups."""
+
+    holder: Annotated[str | None, Holder("Only of this holder's accounts.", named="holder_id")] = None
+    customer: OfCustomer = None
+    ended: Annotated[bool | None, QueryBoolean("True: only those that have ended; false: only the others.")] = None
 
 
 class ProviderRefundSerializer(ResponseSchema):
@@ -59,6 +71,8 @@ class PaymentIntentSerializer(ResponseSchema):
     provider = text(attrgetter("row.provider"))
     pack = text(null=True)
     version = whole(null=True)
+    quantity = whole(attrgetter("row.quantity"))
+    top_up = whole(attrgetter("row.top_up_id"), null=True, help_text="The top-up that asked for it.")
     holder_id = text(attrgetter("row.holder_id"), null=True)
     invoice = whole(attrgetter("row.invoice_id"), null=True)
     customer = text(null=True)
@@ -77,6 +91,33 @@ class PaymentIntentSerializer(ResponseSchema):
     reference = text(attrgetter("row.reference"))
     actor = text(attrgetter("row.actor"))
     recorded_at = computed(serializers.CharField(), attrgetter("row.recorded_at"), as_text=time_text)
+
+
+class TopUpSerializer(ResponseSchema):
+    """When an account is topped up, and what is under way."""
+
+    id = whole(attrgetter("row.pk"))
+    state = text(help_text="active; paused: after declines, resume it; ended.")
+    holder_id = text(attrgetter("row.holder_id"))
+    credit_type = text(attrgetter("row.credit_type"))
+    threshold = whole(attrgetter("row.threshold"))
+    pack = text(attrgetter("row.pack_ref"))
+    packs = whole(attrgetter("row.packs"), null=True)
+    up_to = whole(attrgetter("row.up_to"), null=True)
+    customer = text()
+    provider = text(attrgetter("row.provider"))
+    method = text(attrgetter("row.method"))
+    cap_minor = whole(attrgetter("row.cap_minor"), null=True)
+    cap_period = text(attrgetter("row.cap_period"))
+    cooldown_seconds = whole(attrgetter("row.cooldown_seconds"))
+    declines = whole(attrgetter("row.declines"))
+    under_way = whole(
+        lambda source: source.under_way and source.under_way.pk, null=True, help_text="The open payment intent, by its id."
+    )
+    actor = text(attrgetter("row.actor"))
+    recorded_at = computed(serializers.CharField(), attrgetter("row.recorded_at"), as_text=time_text)
+    paused_at = computed(serializers.CharField(allow_null=True), attrgetter("row.paused_at"), as_text=time_text)
+    ended_at = computed(serializers.CharField(allow_null=True), attrgetter("row.ended_at"), as_text=time_text)
 
 
 class PaymentMethodSerializer(ResponseSchema):
@@ -111,11 +152,21 @@ PROVIDER_REFUND: dict[str, Any] = {
     "error": None, "actor": "key:shop", "recorded_at": "2026-01-20T08:00:00.000000Z",
 }  # fmt: skip
 PAYMENT_INTENT: dict[str, Any] = {
-    "id": 1, "state": "requested", "provider": "stripe", "pack": "starter", "version": 1, "holder_id": "customer-42",
-    "invoice": None, "customer": None, "currency": "EUR", "amount_minor": 2000, "method": None, "url": None, "checkout": None,
-    "payment": None, "purchase": None, "invoice_payment": None, "returned_minor": 0, "refunds": [], "error": None,
-    "next_try_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
+    "id": 1, "state": "requested", "provider": "stripe", "pack": "starter", "version": 1, "quantity": 1, "top_up": None,
+    "holder_id": "customer-42", "invoice": None, "customer": None, "currency": "EUR", "amount_minor": 2000, "method": None,
+    "url": None, "checkout": None, "payment": None, "purchase": None, "invoice_payment": None, "returned_minor": 0,
+    "refunds": [], "error": None, "next_try_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
     "recorded_at": "2026-01-14T09:30:00.123456Z",
+}  # fmt: skip
+TOP_UP_EXAMPLE_BODY: dict[str, Any] = {
+    "holder_id": "customer-42", "threshold": 200, "pack": "starter", "packs": 1, "customer": "CUST-7", "method": "pm_1Qx7",
+    "cap_minor": 20000,
+}  # fmt: skip
+TOP_UP: dict[str, Any] = {
+    "id": 1, "state": "active", "holder_id": "customer-42", "credit_type": "credits", "threshold": 200, "pack": "starter",
+    "packs": 1, "up_to": None, "customer": "CUST-7", "provider": "stripe", "method": "pm_1Qx7", "cap_minor": 20000,
+    "cap_period": "month", "cooldown_seconds": 300, "declines": 3, "under_way": None, "actor": "key:shop",
+    "recorded_at": "2026-01-14T09:30:00.123456Z", "paused_at": None, "ended_at": None,
 }  # fmt: skip
 WAITING_INTENT: dict[str, Any] = {
     **PAYMENT_INTENT, "state": "waiting", "checkout": "cs_test_a1", "url": "https://checkout.stripe.com/c/pay/cs_test_a1",

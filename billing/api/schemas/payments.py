@@ -140,6 +140,7 @@ class PurchaseSerializer(ResponseSchema):
     payment = text(attrgetter("row.payment"))
     pack = text(attrgetter("pack.code"))
     version = whole(attrgetter("pack.version"))
+    quantity = whole(attrgetter("row.quantity"))
     holder_id = text(attrgetter("row.holder_id"))
     customer = text(null=True)
     credit_type = text(attrgetter("row.credit_type"))
@@ -211,7 +212,7 @@ PURCHASE_EXAMPLE_BODY: dict[str, Any] = {
     "pack": "starter", "holder_id": "customer-42", "customer": "CUST-7", "provider": "paypal", "payment": "8AC21",
 }  # fmt: skip
 PURCHASE: dict[str, Any] = {
-    "id": 1, "state": "paid", "provider": "paypal", "payment": "8AC21", "pack": "starter", "version": 1,
+    "id": 1, "state": "paid", "provider": "paypal", "payment": "8AC21", "pack": "starter", "version": 1, "quantity": 1,
     "holder_id": "customer-42", "customer": "CUST-7", "credit_type": "credits", "credits": 1000, "bonus": 100, "currency": "EUR",
     "paid_minor": 2000, "paid_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
     "recorded_at": "2026-01-14T09:30:00.123456Z", "granted": None, "returned_minor": 0, "claim_credits": 0, "claim_minor": 0,

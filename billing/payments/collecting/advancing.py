@@ -214,6 +214,7 @@ def _collect(intent: PaymentIntent, found: Found) -> None:
         record_purchase(
             pack=pack.code,
             version=pack.version,
+            quantity=intent.quantity,
             holder_id=intent.holder_id,
             customer=Customer.objects.get(pk=intent.customer_id).ref if intent.customer_id else None,
             provider=intent.provider,

@@ -15,7 +15,7 @@ from billing.models.columns import first_of
 from billing.models.payments import OPEN_INTENT
 from billing.orders.erasure import is_erased
 from billing.payments.collecting.advancing import advance, purchase_of, returned_minor_of, send_refund
-from billing.payments.packs import MAX_VERSION, pack_on_sale
+from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack_on_sale
 from billing.payments.providers.configured import provider
 from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED
 from billing.rating.limits import MAX_MINOR
@@ -51,6 +51,7 @@ class NewPaymentIntent(Record):
         int | None,
         Integer("Of the pack; by default the one on sale.", least=1, most=MAX_VERSION, null=True),
     ] = None
+    quantity: Annotated[int, Integer("How many packs.", least=1, most=MAX_PACKS)] = 1
     provider: Annotated[str, Text("Who takes the money.", most=32, least=1)] = STRIPE
     customer: Annotated[str | None, Ref("Who pays a pack; needed for a saved method, and to save one.", null=True)] = None
     method: Annotated[
@@ -64,6 +65,7 @@ class NewPaymentIntent(Record):
         Text("Where the browser goes after the checkout or the confirmation; a checkout and `customer_present` need it.",
              most=MAX_URL_CHARACTERS, pattern="https?://[!-~]+", rule="url", null=True),
     ] = None  # fmt: skip
+    top_up: Annotated[int | None, EntryNumber("The top-up that asks for it.", null=True)] = None
     reference: Annotated[str, Text("What it belongs to in your books.", most=MAX_REFERENCE_CHARACTERS)] = ""
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
 
@@ -74,8 +76,8 @@ class NewPaymentIntent(Record):
             raise Invalid(pointer="/saves_method", rule="not-both", detail="the method is saved already")
         if (self.method is not None or self.saves_method) and self.invoice is None and self.customer is None:
             raise Invalid(pointer="/customer", rule="required", detail="a saved method belongs to a customer")
-        if self.invoice is not None and (self.customer is not None or self.version is not None):
-            raise Invalid(pointer="/invoice", rule="not-both", detail="an invoice has its customer, and no version")
+        if self.invoice is not None and (self.customer is not None or self.version is not None or self.quantity != 1):
+            raise Invalid(pointer="/invoice", rule="not-both", detail="an invoice has its customer, and no packs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,7 @@ def _order(request: NewPaymentIntent) -> PaymentIntent:
         method=request.method or "",
         customer_present=request.customer_present,
         saves_method=request.saves_method,
+        top_up_id=request.top_up,
         return_url=request.return_url or "",
         reference=request.reference,
         actor=request.actor,
@@ -147,9 +150,10 @@ def _of_pack(request: NewPaymentIntent) -> dict[str, object]:
         if customer is None:
             raise Invalid(pointer="/customer", rule="exists", detail=f"customer {request.customer!r} does not exist")
         _ensure_not_erased(customer, request, "/customer")
+    ensure_quantity(pack, request.quantity)
     return {
-        "pack_id": pack.pk, "holder_id": request.holder_id, "customer_id": customer and customer.pk,
-        "currency": pack.currency, "amount_minor": pack.price_minor,
+        "pack_id": pack.pk, "quantity": request.quantity, "holder_id": request.holder_id, "customer_id": customer and customer.pk,
+        "currency": pack.currency, "amount_minor": pack.price_minor * request.quantity,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from billing.errors import AlreadyExists, ReturnExceedsPurchase
 from billing.models import Customer, DuePurchase, InvoicePayment, Pack, Purchase, PurchaseReturn
 from billing.models.columns import first_of
-from billing.payments.packs import MAX_VERSION, pack_on_sale
+from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack_on_sale
 from billing.payments.purchases.settling import attempt
 from billing.rating.limits import MAX_MINOR, check_past
 from billing.rating.values import MANUAL, PaymentId, Provider, Ref
@@ -45,6 +45,7 @@ class NewPurchase(Record):
             "Its version, also one that is no longer on sale; by default the one on sale.", least=1, most=MAX_VERSION, null=True
         ),
     ] = None
+    quantity: Annotated[int, Integer("How many packs.", least=1, most=MAX_PACKS)] = 1
     holder_id: Annotated[str, Holder("Who gets the credits.")]
     customer: Annotated[str | None, Ref("The customer who paid.", null=True)] = None
     provider: Annotated[str, Provider("Who took the money, such as paypal; `manual` for money that somebody booked by hand.")] = (
@@ -113,6 +114,7 @@ def _record(request: NewPurchase) -> Purchase:
             raise AlreadyExists(resource="payment", ref=str(elsewhere.pk))
         now = timezone.now()
         pack = pack_on_sale(request.pack, request.paid_at or now, request.version)
+        ensure_quantity(pack, request.quantity)
         purchase = Purchase.objects.create(
             provider=request.provider,
             payment=request.payment,
@@ -120,10 +122,11 @@ def _record(request: NewPurchase) -> Purchase:
             holder_id=request.holder_id,
             customer_id=_customer_id(request.customer),
             credit_type=pack.credit_type,
-            credits=pack.credits,
-            bonus=pack.bonus,
+            quantity=request.quantity,
+            credits=pack.credits * request.quantity,
+            bonus=pack.bonus * request.quantity,
             currency=pack.currency,
-            paid_minor=request.paid_minor or pack.price_minor,
+            paid_minor=request.paid_minor or pack.price_minor * request.quantity,
             paid_at=request.paid_at or now,
             reference=request.reference,
             actor=request.actor,
@@ -153,8 +156,8 @@ def _customer_id(ref: str | None) -> int | None:
 
 def _ensure_same(known: Purchase, request: NewPurchase) -> Purchase:
     pack = Pack.objects.get(pk=known.pack_id)
-    same = (request.pack, request.holder_id, _customer_id(request.customer), request.reference) == (
-        pack.code, known.holder_id, known.customer_id, known.reference,
+    same = (request.pack, request.quantity, request.holder_id, _customer_id(request.customer), request.reference) == (
+        pack.code, known.quantity, known.holder_id, known.customer_id, known.reference,
     )  # fmt: skip
     given = ((request.version, pack.version), (request.paid_minor, known.paid_minor), (request.paid_at, known.paid_at))
     if not same or any(wanted not in (None, found) for wanted, found in given):

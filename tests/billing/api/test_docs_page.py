@@ -56,7 +56,7 @@ def names_of(document, schema):
 def test_every_call_is_named(document, section):
     seen = 0
     for path, method, _ in billing_calls(document):
-        written = re.sub(r"\{(invoice_id|credit_note_id|purchase_id|intent_id)\}", "{id}", path)
+        written = re.sub(r"\{\w+_id\}", "{id}", path)
         last = written.rsplit("/", 1)[1]
         assert written in section or f"`/{last}`" in section, f"{method} {path}"
         seen += 1

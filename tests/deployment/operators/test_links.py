@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.models import Customer, PaymentIntent, Run, RunResult, SuspendedBilling
+from billing.models import Customer, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish, amend_subscription
@@ -242,6 +242,10 @@ def billing_of_everything() -> list[str]:
     PaymentIntent.objects.create(
         key="one", provider="stripe", pack_id=purchase.pack_id, holder_id="ada", customer_id=owner.pk, currency="EUR",
         amount_minor=2000, actor="key:shop", state="succeeded", payment=purchase.payment,
+    )  # fmt: skip
+    TopUp.objects.create(
+        holder_id="ada", credit_type="credits", threshold=5, pack_ref="starter", packs=1, customer_id=owner.pk,
+        provider="stripe", method="pm_1", cap_period="month", cooldown_seconds=60, declines=2, actor="key:shop",
     )  # fmt: skip
     return [trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
 

@@ -46,6 +46,7 @@ DEFAULT_NAMES = {
     "sellers": "database/sellers",
     "pack": "pack/{code}",
     "customer": "customer/{customer}",
+    "top_up": "topup/{holder}",
     "payment_intent": "payment_intent/{intent}",
     "purchase_payment": "purchase_payment/{provider}/{key}",
     "purchase": "purchase/{purchase}",

@@ -682,6 +682,13 @@ class TooManyRequests(Busy):
     retry_after_seconds: int
 
 
+class TopUpEnded(Problem):
+    """The top-up has ended; declare a new one."""
+
+    SLUG = "top-up-ended"
+    top_up: int
+
+
 class TransfersRefused(Problem):
     """The holder who would receive the credits refuses transfers."""
 
@@ -815,6 +822,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "test-clocks-differ": TestClocksDiffer,
     "test-clocks-off": TestClocksOff,
     "too-many-requests": TooManyRequests,
+    "top-up-ended": TopUpEnded,
     "transfers-refused": TransfersRefused,
     "unauthenticated": Unauthenticated,
     "unknown-rate": UnknownRate,

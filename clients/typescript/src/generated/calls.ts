@@ -232,6 +232,16 @@ export const CALLS = {
   cancelPaymentIntent: {"id": "cancelPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/cancel", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Send money back. */
   refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List automatic top-ups. */
+  topUps: {"id": "listTopUps", "method": "GET", "path": "/v1/top-ups", "query": ["limit", "cursor", "holder_id", "customer", "ended", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Top an account up automatically. */
+  setTopUp: {"id": "setTopUp", "method": "POST", "path": "/v1/top-ups", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read an automatic top-up. */
+  topUp: {"id": "readTopUp", "method": "GET", "path": "/v1/top-ups/{top_up_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Resume an automatic top-up. */
+  resumeTopUp: {"id": "resumeTopUp", "method": "POST", "path": "/v1/top-ups/{top_up_id}/resume", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** End an automatic top-up. */
+  endTopUp: {"id": "endTopUp", "method": "POST", "path": "/v1/top-ups/{top_up_id}/end", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Take in an event of a provider. */
   takeInProviderEvent: {"id": "takeInProviderEvent", "method": "POST", "path": "/v1/providers/{provider}/events", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List payments of invoices. */

@@ -473,6 +473,11 @@ export class TooManyRequests extends Busy {
   readonly retry_after_seconds = this.fact<number>("retry_after_seconds");
 }
 
+/** The top-up has ended; declare a new one. */
+export class TopUpEnded extends Problem {
+  readonly top_up = this.fact<number>("top_up");
+}
+
 /** The holder who would receive the credits refuses transfers. */
 export class TransfersRefused extends Problem {
   readonly to = this.fact<string>("to");
@@ -588,6 +593,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "test-clocks-differ": TestClocksDiffer,
   "test-clocks-off": TestClocksOff,
   "too-many-requests": TooManyRequests,
+  "top-up-ended": TopUpEnded,
   "transfers-refused": TransfersRefused,
   "unauthenticated": Unauthenticated,
   "unknown-rate": UnknownRate,

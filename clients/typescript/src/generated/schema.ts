@@ -2097,6 +2097,100 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/top-ups": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List automatic top-ups
+         * @description Newest first; also those that have ended.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listTopUps"];
+        put?: never;
+        /**
+         * Top an account up automatically
+         * @description When fewer credits than the `threshold` are available, the saved method is charged for `packs`, or for as many as it takes to have `up_to`. It replaces the top-up that the account had. Workers look every five seconds.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["setTopUp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/top-ups/{top_up_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read an automatic top-up
+         * @description With the payment that is under way.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readTopUp"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/top-ups/{top_up_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume an automatic top-up
+         * @description Declines before now no longer count.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["resumeTopUp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/top-ups/{top_up_id}/end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End an automatic top-up
+         * @description A payment that is under way goes on.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["endTopUp"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/providers/{provider}/events": {
         parameters: {
             query?: never;
@@ -3553,6 +3647,8 @@ export interface components {
             /** @description What its recurring prices cost in a full period, before discounts and tax, in minor units; 0 in a trial. */
             per_period_minor: number;
         };
+        /** @enum {string} */
+        CapPeriodEnum: "day" | "week" | "month";
         /** @description How much of a hold is spent. */
         Capture: {
             /** @description What is counted. Default: `"credits"`. */
@@ -5824,6 +5920,11 @@ export interface components {
              * @description Of the pack; by default the one on sale.
              */
             version?: number | null;
+            /**
+             * Format: int64
+             * @description How many packs. Default: `1`.
+             */
+            quantity?: number;
             /** @description Who takes the money. Default: `"stripe"`. */
             provider?: string;
             /** @description Who pays a pack; needed for a saved method, and to save one. */
@@ -5949,6 +6050,11 @@ export interface components {
              * @description Its version, also one that is no longer on sale; by default the one on sale.
              */
             version?: number | null;
+            /**
+             * Format: int64
+             * @description How many packs. Default: `1`.
+             */
+            quantity?: number;
             /** @description Who gets the credits. */
             holder_id: string;
             /** @description The customer who paid. */
@@ -6119,6 +6225,57 @@ export interface components {
              * @description Former name of `trial_ends_at`; answered until 1.0.
              */
             trial_end?: string | null;
+        };
+        /**
+         * @description When an account is topped up, with what, and by whom it is paid.
+         *
+         *     Give packs, or up_to.
+         */
+        NewTopUp: {
+            /** @description Whose account. */
+            holder_id: string;
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /**
+             * Format: int64
+             * @description The account is topped up when fewer credits than this are available.
+             */
+            threshold: number;
+            /** @description The pack that is bought, in the version on sale then; its credits are of the same type. */
+            pack: string;
+            /**
+             * Format: int64
+             * @description How many packs are bought each time …
+             */
+            packs?: number;
+            /**
+             * Format: int64
+             * @description … or as many as it takes until this many credits are available.
+             */
+            up_to?: number;
+            /** @description Who pays. */
+            customer: string;
+            /** @description The customer's saved method, by the provider's id. */
+            method: string;
+            /** @description Who takes the money. Default: `"stripe"`. */
+            provider?: string;
+            /**
+             * Format: int64
+             * @description The most that is charged in a period, in minor units; no limit by default.
+             */
+            cap_minor?: number | null;
+            /** @description The period of the cap, in UTC; weeks begin on Monday. Default: `"month"`. */
+            cap_period?: components["schemas"]["CapPeriodEnum"];
+            /**
+             * Format: int64
+             * @description The time between the beginnings of two payments. Default: `300`.
+             */
+            cooldown_seconds?: number;
+            /**
+             * Format: int64
+             * @description After how many declines in a row it is paused. Default: `3`.
+             */
+            declines?: number;
         };
         /** @description One use of a service. */
         NewUsageEvent: {
@@ -6438,6 +6595,9 @@ export interface components {
             provider: string;
             pack: string | null;
             version: number | null;
+            quantity: number;
+            /** @description The top-up that asked for it. */
+            top_up: number | null;
             holder_id: string | null;
             invoice: number | null;
             customer: string | null;
@@ -6880,6 +7040,7 @@ export interface components {
             payment: string;
             pack: string;
             version: number;
+            quantity: number;
             holder_id: string;
             customer: string | null;
             credit_type: string;
@@ -8013,6 +8174,45 @@ export interface components {
         };
         /** @enum {string} */
         TimingEnum: "advance" | "arrears";
+        /** @description When an account is topped up, and what is under way. */
+        TopUp: {
+            id: number;
+            /** @description active; paused: after declines, resume it; ended. */
+            state: string;
+            holder_id: string;
+            credit_type: string;
+            threshold: number;
+            pack: string;
+            packs: number | null;
+            up_to: number | null;
+            customer: string;
+            provider: string;
+            method: string;
+            cap_minor: number | null;
+            cap_period: string;
+            cooldown_seconds: number;
+            declines: number;
+            /** @description The open payment intent, by its id. */
+            under_way: number | null;
+            actor: string;
+            recorded_at: string;
+            paused_at: string | null;
+            ended_at: string | null;
+        };
+        /** @description A page of a list. */
+        TopUpPage: {
+            results: components["schemas"]["TopUp"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @description Credits to move to another holder. */
         Transfer: {
             /** @description What is counted. Default: `"credits"`. */
@@ -8068,7 +8268,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
         /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
         UnitBucket: {
             /** @description The name of the bucket within the price. */
@@ -10636,6 +10836,30 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description The top-up has ended; declare a new one. */
+        TopUpEnded: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/top-up-ended";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The top-up, by its id.
+             */
+            top_up: number;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description The holder who would receive the credits refuses transfers. */
         TransfersRefused: {
             /**
@@ -11023,6 +11247,16 @@ export interface components {
         CancelPaymentIntentProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["PaymentIntentClosed"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
         /** @description The problems of this call. */
         RefundPaymentIntentProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RefundExceedsIntent"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ListTopUpsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        SetTopUpProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
+        /** @description The problems of this call. */
+        ReadTopUpProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ResumeTopUpProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["TopUpEnded"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        EndTopUpProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["TopUpEnded"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
         /** @description The problems of this call. */
         TakeInProviderEventProblem: components["schemas"]["EventRejected"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"];
         /** @description The problems of this call. */
@@ -19008,7 +19242,7 @@ export interface operations {
                 /** @description Only those in this state. */
                 state?: "pending" | "delivered" | "given_up";
                 /** @description Only signals of this type. */
-                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
+                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
                 /** @description Only signals of this holder. */
                 holder?: string;
             };
@@ -26429,6 +26663,616 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["RefundPaymentIntentProblem"];
+                };
+            };
+        };
+    };
+    listTopUps: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only of this holder's accounts. */
+                holder_id?: string;
+                /** @description Of this customer. */
+                customer?: string;
+                /** @description True: only those that have ended; false: only the others. */
+                ended?: boolean;
+                /**
+                 * @deprecated
+                 * @description Former name of `holder_id`; answered until 1.0.
+                 */
+                holder?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUpPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListTopUpsProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListTopUpsProblem"];
+                };
+            };
+        };
+    };
+    setTopUp: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTopUp"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: the response that the write would get. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            /** @description The top-up. */
+            201: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    /** @description The path of the new resource. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetTopUpProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["SetTopUpProblem"];
+                };
+            };
+        };
+    };
+    readTopUp: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of the top-up. */
+                top_up_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The top-up. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTopUpProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTopUpProblem"];
+                };
+            };
+        };
+    };
+    resumeTopUp: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the top-up. */
+                top_up_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The top-up. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ResumeTopUpProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The top-up has ended */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TopUpEnded"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ResumeTopUpProblem"];
+                };
+            };
+        };
+    };
+    endTopUp: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the top-up. */
+                top_up_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The top-up. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TopUp"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndTopUpProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The top-up has ended */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TopUpEnded"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["EndTopUpProblem"];
                 };
             };
         };

@@ -19,6 +19,7 @@ BecauseEnum: TypeAlias = Literal[
 ]
 BudgetModeEnum: TypeAlias = Literal["hard", "soft"]
 ByEnum: TypeAlias = Literal["holder", "actor", "reference", "label"]
+CapPeriodEnum: TypeAlias = Literal["day", "week", "month"]
 DecisionEnum: TypeAlias = Literal[
     "drawn",
     "not_needed",
@@ -96,6 +97,7 @@ TypesEnum: TypeAlias = Literal[
     "invoice.reopened",
     "invoice.void",
     "invoice.uncollectible",
+    "top_up.paused",
     "payment_intent.waiting",
     "payment_intent.succeeded",
     "payment_intent.failed",
@@ -1412,6 +1414,8 @@ class PaymentIntent(TypedDict):
     provider: str
     pack: str | None
     version: int | None
+    quantity: int
+    top_up: int | None
     holder_id: str | None
     invoice: int | None
     customer: str | None
@@ -1639,6 +1643,7 @@ class Purchase(TypedDict):
     payment: str
     pack: str
     version: int
+    quantity: int
     holder_id: str
     customer: str | None
     credit_type: str
@@ -2101,6 +2106,31 @@ class TaxSummary(TypedDict):
 
     month: str
     rows: list[TaxRow]
+
+
+class TopUp(TypedDict):
+    """When an account is topped up, and what is under way."""
+
+    id: int
+    state: str
+    holder_id: str
+    credit_type: str
+    threshold: int
+    pack: str
+    packs: int | None
+    up_to: int | None
+    customer: str
+    provider: str
+    method: str
+    cap_minor: int | None
+    cap_period: str
+    cooldown_seconds: int
+    declines: int
+    under_way: int | None
+    actor: str
+    recorded_at: str
+    paused_at: str | None
+    ended_at: str | None
 
 
 class TransferOperation(TypedDict):

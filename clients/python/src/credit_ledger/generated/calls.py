@@ -22,6 +22,7 @@ from credit_ledger.generated.bodies import (
     BudgetModeEnum,
     ByEnum,
     Calendar,
+    CapPeriodEnum,
     Charge,
     Coupon,
     CreateCouponNames,
@@ -107,6 +108,7 @@ from credit_ledger.generated.bodies import (
     SuspendedBilling,
     TaxBehaviorEnum,
     TaxSummary,
+    TopUp,
     TypesEnum,
     UnusedTimeEnum,
     UsageEvent,
@@ -1611,6 +1613,7 @@ def deliveries(
         "invoice.reopened",
         "invoice.void",
         "invoice.uncollectible",
+        "top_up.paused",
         "payment_intent.waiting",
         "payment_intent.succeeded",
         "payment_intent.failed",
@@ -2899,6 +2902,7 @@ def record_purchase(
     holder_id: str,
     payment: str,
     version: int | Absent | None = ABSENT,
+    quantity: int | None = None,
     customer: str | Absent | None = ABSENT,
     provider: str | None = None,
     paid_minor: int | Absent | None = ABSENT,
@@ -2923,6 +2927,7 @@ def record_purchase(
         body={
             "pack": pack,
             "version": version,
+            "quantity": absent_if_none(quantity),
             "holder_id": holder_id,
             "customer": customer,
             "provider": absent_if_none(provider),
@@ -3021,6 +3026,7 @@ def create_payment_intent(
     holder_id: str | None = None,
     invoice: int | None = None,
     version: int | Absent | None = ABSENT,
+    quantity: int | None = None,
     provider: str | None = None,
     customer: str | Absent | None = ABSENT,
     method: str | Absent | None = ABSENT,
@@ -3048,6 +3054,7 @@ def create_payment_intent(
             "holder_id": absent_if_none(holder_id),
             "invoice": absent_if_none(invoice),
             "version": version,
+            "quantity": absent_if_none(quantity),
             "provider": absent_if_none(provider),
             "customer": customer,
             "method": method,
@@ -3111,6 +3118,127 @@ def refund_payment_intent(
         path("/v1/payment-intents/{}/refunds", intent_id),
         query={"dry_run": True if dry_run else ABSENT},
         body={"amount_minor": amount_minor, "reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def top_ups(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    holder_id: str | None = None,
+    customer: str | None = None,
+    ended: bool | None = None,
+) -> ListCall[TopUp]:
+    """List automatic top-ups.
+
+    Newest first; also those that have ended.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/top-ups"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "holder_id": absent_if_none(holder_id),
+            "customer": absent_if_none(customer),
+            "ended": absent_if_none(ended),
+        },
+    )
+
+
+def set_top_up(
+    *,
+    holder_id: str,
+    threshold: int,
+    pack: str,
+    customer: str,
+    method: str,
+    credit_type: str | None = None,
+    packs: int | None = None,
+    up_to: int | None = None,
+    provider: str | None = None,
+    cap_minor: int | Absent | None = ABSENT,
+    cap_period: CapPeriodEnum | None = None,
+    cooldown_seconds: int | None = None,
+    declines: int | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[TopUp]:
+    """Top an account up automatically.
+
+    When fewer credits than the `threshold` are available, the saved method is charged for `packs`, or for as many as it takes
+    to have `up_to`. It replaces the top-up that the account had. Workers look every five seconds.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/top-ups"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "holder_id": holder_id,
+            "credit_type": absent_if_none(credit_type),
+            "threshold": threshold,
+            "pack": pack,
+            "packs": absent_if_none(packs),
+            "up_to": absent_if_none(up_to),
+            "customer": customer,
+            "method": method,
+            "provider": absent_if_none(provider),
+            "cap_minor": cap_minor,
+            "cap_period": absent_if_none(cap_period),
+            "cooldown_seconds": absent_if_none(cooldown_seconds),
+            "declines": absent_if_none(declines),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def top_up(top_up_id: int) -> Call[TopUp]:
+    """Read an automatic top-up.
+
+    With the payment that is under way.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/top-ups/{}", top_up_id),
+    )
+
+
+def resume_top_up(top_up_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[TopUp]:
+    """Resume an automatic top-up.
+
+    Declines before now no longer count.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/top-ups/{}/resume", top_up_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def end_top_up(top_up_id: int, *, dry_run: bool = False, idempotency_key: str | None = None) -> Call[TopUp]:
+    """End an automatic top-up.
+
+    A payment that is under way goes on.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/top-ups/{}/end", top_up_id),
+        query={"dry_run": True if dry_run else ABSENT},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )

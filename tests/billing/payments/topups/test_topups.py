@@ -1,0 +1,172 @@
+"""Automatic top-ups against the double of Stripe: once for a need, within the cap, paused after declines."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from billing import auditing
+from billing.models import PaymentIntent, Purchase, TopUp
+from billing.orders.erasure import erase_customer
+from billing.payments.collecting.advancing import advance
+from billing.payments.purchases.due import settle_due
+from billing.payments.topups.checking import top_up, top_up_due
+from billing.payments.topups.declaring import end_top_up, resume_top_up, set_top_up
+from billing.testing import CustomerFactory, PackFactory
+from ledger import reads as ledger_reads
+from ledger import services
+from ledger.errors import Invalid
+from tests.billing.admin.conftest import client
+from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
+from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
+from tests.billing.payments.test_stripe import stripe
+from tests.ledger.api.conftest import ApiClient
+
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
+__all__ = ["client", "stripe"]
+
+
+def declared(method: str = OK, **fields: Any) -> TopUp:
+    """A top-up of ada's account with one pack, without a cooldown."""
+    given: dict[str, Any] = {"holder_id": "ada", "threshold": 200, "pack": PackFactory().code, "cooldown_seconds": 0}
+    given |= {} if "up_to" in fields else {"packs": 1}
+    return set_top_up(**given | {"customer": CustomerFactory().ref, "method": method} | fields)
+
+
+def run() -> int:
+    """Let the workers look, ask Stripe and add credits; return how many payments were started."""
+    started = top_up_due().started
+    for intent in PaymentIntent.objects.filter(due_at__isnull=False):
+        advance(intent.pk)
+    settle_due()
+    return started
+
+
+def balance() -> int:
+    return ledger_reads.balance("ada").balance
+
+
+def test_an_account_that_runs_low_is_topped_up_once_for_a_need(stripe: StripeDouble) -> None:
+    declared()
+    assert (run(), balance(), run()) == (1, 1100, 0)
+    services.spend(holder_id="ada", amount=901, idempotency_key="1")
+    assert (run(), balance(), run(), stripe.taken.total()) == (1, 1299, 0, 2)
+    assert auditing.check() == []
+
+
+def test_several_packs_are_one_payment_and_one_purchase(stripe: StripeDouble) -> None:
+    declared(up_to=3000)
+    assert (run(), balance(), stripe.taken.total()) == (1, 3300, 1)
+    purchase = Purchase.objects.get()
+    assert (purchase.quantity, purchase.credits, purchase.bonus, purchase.paid_minor) == (3, 3000, 300, 6000)
+    assert auditing.check() == []
+
+
+def test_while_a_payment_is_under_way_or_its_credits_are_coming_nothing_more_is_bought(stripe: StripeDouble) -> None:
+    made = declared()
+    first = top_up(made.pk)
+    assert first is not None
+    assert top_up(made.pk) is None
+    advance(first.pk)
+    assert (balance(), top_up(made.pk)) == (0, None)
+    settle_due()
+    assert (balance(), top_up(made.pk), PaymentIntent.objects.count()) == (1100, None, 1)
+
+
+def test_expired_credits_and_credits_of_later_do_not_count(stripe: StripeDouble) -> None:
+    declared()
+    services.grant(holder_id="ada", amount=900, effective_at=timezone.now() + timedelta(days=1), idempotency_key="later")
+    assert run() == 1
+
+
+def test_the_cap_of_the_period_is_kept_also_by_new_terms(stripe: StripeDouble) -> None:
+    made = declared(cap_minor=3999)
+    assert run() == 1
+    services.spend(holder_id="ada", amount=1100, idempotency_key="1")
+    assert run() == 0
+    declared(cap_minor=3999)
+    assert run() == 0
+    PaymentIntent.objects.filter(top_up_id=made.pk).update(recorded_at=timezone.now() - timedelta(days=32))
+    assert run() == 1
+
+
+def test_the_cooldown_is_waited_for(stripe: StripeDouble) -> None:
+    declared(cooldown_seconds=300)
+    assert run() == 1
+    services.spend(holder_id="ada", amount=1100, idempotency_key="1")
+    assert run() == 0
+    PaymentIntent.objects.update(recorded_at=timezone.now() - timedelta(seconds=300))
+    assert run() == 1
+
+
+def test_declines_pause_it_until_somebody_resumes_it(stripe: StripeDouble) -> None:
+    made = declared(DECLINED, declines=2)
+    assert [run() for _ in range(4)] == [1, 1, 0, 0]
+    made.refresh_from_db()
+    assert (made.paused_at is not None, stripe.taken.total(), balance()) == (True, 0, 0)
+    resume_top_up(top_up=made.pk)
+    assert [run() for _ in range(4)] == [1, 1, 0, 0]
+    end_top_up(top_up=made.pk)
+    assert run() == 0
+    assert auditing.check() == []
+
+
+def test_an_erased_customer_is_charged_no_more(stripe: StripeDouble) -> None:
+    customer = CustomerFactory()
+    made = declared(customer=customer.ref)
+    erase_customer(ref=customer.ref)
+    assert run() == 0
+    made.refresh_from_db()
+    assert (made.paused_at is not None, PaymentIntent.objects.count()) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"pack": "none"}, "/pack"),
+        ({"customer": "none"}, "/customer"),
+        ({"provider": "none"}, "/provider"),
+        ({"up_to": 199}, "/up_to"),
+        ({"credit_type": "sms"}, "/pack"),
+    ],
+)
+def test_bad_terms_are_refused_and_nothing_is_written(stripe: StripeDouble, fields: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        declared(**fields)
+    assert (refused.value.facts["pointer"], TopUp.objects.count()) == (pointer, 0)
+
+
+def test_over_rest_it_is_declared_replaced_read_resumed_and_ended(api: ApiClient, stripe: StripeDouble) -> None:
+    customer = CustomerFactory()
+    body = {
+        "holder_id": "ada", "threshold": 200, "pack": PackFactory().code, "packs": 1, "customer": customer.ref, "method": OK,
+    }  # fmt: skip
+    made = api.post("/v1/top-ups", body)
+    assert (made.status_code, made["Location"], made.json()["state"]) == (201, f"/v1/top-ups/{made.json()['id']}", "active")
+    intent = top_up(made.json()["id"])
+    assert intent is not None
+    assert api.get(made["Location"]).json()["under_way"] == intent.pk
+    second = api.post("/v1/top-ups", body | {"threshold": 300}).json()
+    assert api.get(made["Location"]).json()["state"] == "ended"
+    url = f"/v1/top-ups/{second['id']}"
+    assert api.post(f"{url}/resume", {}).json()["state"] == "active"
+    assert api.post(f"{url}/end", {}).json()["state"] == "ended"
+    assert (api.post(f"{url}/end", {}).status_code, api.post(f"{url}/resume", {}).status_code) == (409, 409)
+    for query, count in (("holder_id=ada", 2), (f"customer={customer.ref}", 2), ("holder_id=bob", 0), ("ended=false", 0)):
+        assert len(api.get(f"/v1/top-ups?{query}").json()["results"]) == count, query
+    assert api.get("/v1/top-ups/999999").status_code == 404
+    assert api.post("/v1/top-ups", body | {"up_to": 500}).status_code == 400
+    assert TopUp.objects.count() == 2
+
+
+def test_its_page_shows_it_and_resumes_and_ends_it(client: Any, stripe: StripeDouble) -> None:
+    made = declared()
+    TopUp.objects.update(paused_at=timezone.now())
+    url = f"/admin/billing/topup/{made.pk}"
+    assert "It is paused after 3 declines" in text_of_response(client.get(f"{url}/change/"))
+    assert send_both_steps(client, f"{url}/resume/", {}).status_code == 302
+    assert "When fewer than 200 credits are available" in text_of_response(client.get(f"{url}/change/"))
+    assert send_both_steps(client, f"{url}/end/", {}).status_code == 302
+    for query, count in (("", 1), ("state=ended", 1), ("state=active", 0), ("holder=ada", 1)):
+        assert len(client.get(f"/admin/billing/topup/?{query}").context_data["cl"].result_list) == count, query
