@@ -449,6 +449,11 @@ class Simulator:
             wish, modelled = Wish(anchor_at=anchor), slow.Amendment(instant, anchor_at=anchor)
         elif what == "override":
             override = self._override(plan) if pick.random() < 0.7 else None
+            if override is not None:
+                # Named amounts belong to the plan that counts then, also where it was changed within a pause.
+                by_time = sorted(simulated.model.amendments, key=lambda one: one.effective_at)
+                plans = [(one.effective_at, one.plan) for one in by_time if one.plan is not None]
+                override["plan"] = ([each for at, each in plans if at <= instant] or [plans[0][1]])[-1].code
             wish = Wish(price_override=_ordered(override), sets_override=True)
             modelled = slow.Amendment(instant, sets_override=True, override=override)
         else:
