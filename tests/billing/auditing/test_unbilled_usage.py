@@ -120,7 +120,7 @@ def test_late_usage_is_found_by_what_was_recorded_not_by_reading_what_was_billed
     invoices.void(last.pk)
     assert bill_and_count_late_usage(subscription, at(3, 1)) == 200
     # 48 periods at first, then one a month: with the late usage of another, and that again once it is voided.
-    assert measured == [48, 1, 2, 1]
+    assert [count for count in measured if count] == [48, 1, 2, 1]
 
 
 def test_voiding_and_billing_again_finds_late_usage_of_any_age() -> None:

@@ -311,6 +311,7 @@ ALL_TRACES = [
     "DELETE FROM billing_line WHERE invoice_id = %(third)s",
     "DELETE FROM billing_invoicetax WHERE invoice_id = %(third)s",
     "DELETE FROM billing_transition WHERE invoice_id = %(third)s",
+    "DELETE FROM billing_invoicepayment WHERE invoice_id = %(third)s",
     "UPDATE billing_claim SET released_at = NULL, released_by = NULL WHERE released_by = %(third)s",
     "DELETE FROM billing_invoice WHERE id = %(third)s",
     "UPDATE billing_numberseries SET last_value = last_value - 1 WHERE name = 'INV'",
@@ -372,7 +373,9 @@ def test_who_moved_an_invoice_is_found_by_the_audit_and_gone_with_the_state_by_t
     transition(history["first"], "pay")
     audit([session()], anchor_to_write=path)
     as_owner(
-        "UPDATE billing_invoice SET state = 'open', paid_at = NULL WHERE id = %(first)s",
+        "UPDATE billing_invoice SET state = 'open', paid_at = NULL, amount_paid_minor = 0, payment_changes = 0"
+        " WHERE id = %(first)s",
+        "DELETE FROM billing_invoicepayment WHERE invoice_id = %(first)s",
         "DELETE FROM billing_transition WHERE invoice_id = %(first)s",
         **history,
     )
