@@ -27,6 +27,7 @@ SIGNALS: Final = {
     "payment_intent.waiting": "A payment waits for the customer: at a checkout, or for a confirmation.",
     "payment_intent.succeeded": "The money of a payment is in.",
     "payment_intent.failed": "A payment was declined.",
+    "invoice.reminded": "A customer was reminded of an overdue invoice.",
     "payment.recorded": "Money came in for an invoice.",
     "payment.returned": "Money of an invoice's payment went back: a refund or a dispute.",
     "purchase.paid": "The money of a purchase is in, and recorded.",

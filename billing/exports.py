@@ -26,6 +26,7 @@ from billing.models import (
     Purchase,
     PurchaseGrant,
     PurchaseReturn,
+    Reminder,
     ReturnSettlement,
     Subscription,
     TopUp,
@@ -162,6 +163,9 @@ EXPORTS: Final = (
     _export(
         "payment-returns", "money of an invoice's payment that went back", PaymentReturn, _OF_PAYMENT, order="e.id",
         dated="returned_at",
+    ),
+    _export(
+        "reminders", "a reminder of an invoice", Reminder, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
     ),
     _export("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
     _export(

@@ -109,6 +109,7 @@ urlpatterns: list[URLPattern] = [
     path("subscriptions/<ref:ref>/unpark", subscriptions.ResumeBilling.as_former_view()),
     path("usage-events", usage.UsageEvents.as_view()),
     path("usage-events/<event_key:key>", usage.OneUsageEvent.as_view()),
+    path("reminders", mails.Reminders.as_view()),
     path("mails", mails.Mails.as_view()),
     path("mails/<invoice_id:mail_id>", mails.OneMail.as_view()),
     path("mails/<invoice_id:mail_id>/send-again", mails.MailAgain.as_view()),

@@ -43,6 +43,14 @@ PAYMENT_LAWS: Final = {
                 WHERE u.refund_id = refund.id AND n.id IS DISTINCT FROM p.deposit_id
                     AND n.invoice_id IS DISTINCT FROM p.invoice_id)
     """,
+    "fee of a reminder is not its charge": """
+        SELECT format('reminder %s of invoice %s', r.step, r.invoice_id)
+        FROM billing_reminder AS r
+        LEFT JOIN billing_invoice AS i ON i.id = r.invoice_id
+        LEFT JOIN billing_charge AS c ON c.id = r.charge_id
+        WHERE i.customer_id IS DISTINCT FROM r.customer_id OR r.fee_minor <> coalesce(c.amount_minor, 0)
+            OR (c.subscription_id, c.currency) <> (i.subscription_id, i.currency)
+    """,
     "more of a payment went back than came in": """
         SELECT format('payment %s', p.id)
         FROM billing_invoicepayment AS p JOIN billing_paymentreturn AS r ON r.invoice_payment_id = p.id

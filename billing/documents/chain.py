@@ -122,7 +122,7 @@ REGISTERED: Final = (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
             "planmove", "movedsubscription",
             "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer", "invoicepayment",
-            "paymentreturn",
+            "paymentreturn", "reminder",
         )
     ),
     *(

@@ -20,10 +20,13 @@ from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, declared_fields, shape_of
-from ledger.values import Boolean, Integer, InvalidValue, Text, Value, json_name, pointer_part
+from ledger.values import Boolean, Integer, InvalidValue, ListOf, Text, Value, json_name, pointer_part
 
 MAX_TERMS_CHARACTERS: Final = 500
 MAX_FOOTER_CHARACTERS: Final = 240
+MAX_REMINDERS: Final = 9
+MAX_REMINDER_DAYS: Final = 365
+MAX_FEE_MINOR: Final = 10_000_000
 MAX_CASH_STEP_MINOR: Final = 1_000_000
 VAT_ID_OR_NONE: Final = "(?:[A-Z]{2}[0-9A-Z+*]{2,30})?"
 PREFIX: Final[Any] = {"most": 12, "least": 1, "pattern": "[A-Z0-9]+", "rule": "1 to 12 capital letters and digits"}
@@ -34,7 +37,7 @@ class CashSteps(Value):
     """The step of cash payments by currency, in minor units: `{"CHF": 5}`."""
 
     currency: Final = Currency()
-    step: Final = Integer(least=2, most=MAX_CASH_STEP_MINOR)
+    step: Integer = Integer(least=2, most=MAX_CASH_STEP_MINOR)
 
     def read(self, value: Any) -> dict[str, int]:
         if not isinstance(value, Mapping):
@@ -54,6 +57,19 @@ class CashSteps(Value):
             "propertyNames": self.currency.openapi(),
             "additionalProperties": self.step.openapi(),
         }
+
+
+class Fees(CashSteps):
+    """Amounts by currency, in minor units: `{"EUR": 500}`."""
+
+    step = Integer(least=1, most=MAX_FEE_MINOR)
+
+
+class ReminderDays(ListOf):
+    """Days after the due date, increasing: `[7, 21, 35]`."""
+
+    def __init__(self, text: str = "", **options: Any) -> None:
+        super().__init__(Integer(least=1, most=MAX_REMINDER_DAYS), text, most=MAX_REMINDERS, **options)
 
 
 class Iban(OneLine):
@@ -112,6 +128,20 @@ class NewSeller(Record):
         dict[str, int],
         CashSteps("By currency: the step in minor units to which the amount due is rounded, such as 5 for CHF 0.05."),
     ] = field(default_factory=dict)
+    reminder_days: Annotated[
+        list[int], ReminderDays("How many days after the due date of an invoice each reminder is due; empty: no reminders.")
+    ] = field(default_factory=list)
+    reminder_fee_minor: Annotated[
+        dict[str, int],
+        Fees("By currency: what each reminder but the first costs, in minor units. The subscription's next invoice has it."),
+    ] = field(default_factory=dict)
+    suspends_at_reminder: Annotated[
+        int | None,
+        Integer(
+            "The reminder that suspends the billing of the invoice's subscription until it is paid, from 1 on; null: none.",
+            least=1, most=MAX_REMINDERS, null=True,
+        ),
+    ] = None  # fmt: skip
     mails_invoices: Annotated[
         bool, Boolean("Mail each invoice with its PDF to the customer's `email`, once, when it is finalised. Needs `email`.")
     ] = False
@@ -128,13 +158,18 @@ class NewSeller(Record):
         if self.invoice_prefix == self.credit_note_prefix:
             detail = "Invoices and credit notes have different prefixes."
             raise Invalid(pointer="/credit_note_prefix", rule="same-prefix", detail=detail)
+        if sorted(set(self.reminder_days)) != list(self.reminder_days):
+            raise Invalid(pointer="/reminder_days", rule="increasing", detail="Each reminder comes later than the one before it.")
+        if (self.suspends_at_reminder or 0) > len(self.reminder_days):
+            detail = f"There are {len(self.reminder_days)} reminders."
+            raise Invalid(pointer="/suspends_at_reminder", rule="unknown-reminder", detail=detail)
         if self.mails_invoices and re.fullmatch(EMAIL, self.email or "-") is None:
             raise Invalid(pointer="/email", rule="needs-email", detail="Mails have a sender: give an e-mail address.")
 
     def details(self) -> dict[str, Any]:
         """Return what the seller has, in the form of a row, without what every seller has."""
         unset = {field.name: field.default for field in declared_fields(NewSeller)}
-        return {name: value for name, value in vars(self).items() if name != "ref" and value not in ("", {}, unset[name])}
+        return {name: value for name, value in vars(self).items() if name != "ref" and value not in ("", {}, [], unset[name])}
 
 
 def record_seller(details: Mapping[str, Any], *, actor: str) -> Seller:

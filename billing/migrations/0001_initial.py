@@ -683,10 +683,30 @@ class Migration(migrations.Migration):
                 ],
             ),
             migrations.CreateModel(
+                name='Reminder',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('invoice_id', models.BigIntegerField()),
+                    ('customer', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
+                    ('step', models.PositiveIntegerField(db_comment='1, 2, 3 …')),
+                    ('remaining_minor', models.BigIntegerField(db_comment='what was still to be paid')),
+                    ('fee_minor', models.BigIntegerField(default=0)),
+                    ('charge_id', models.BigIntegerField(db_comment='billing_charge.id of the fee; null: no fee', null=True)),
+                    ('suspends', models.BooleanField(db_comment='it suspended the billing of the subscription', default=False)),
+                    ('reminded_on', models.DateField(db_comment='the day of the customer, by its test clock')),
+                    ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ],
+                options={
+                    'indexes': [models.Index(fields=['customer', '-id'], name='billing_reminder_customer')],
+                    'constraints': [models.UniqueConstraint(fields=('invoice_id', 'step'), name='billing_reminder_once'), models.CheckConstraint(condition=models.Q(models.Q(('charge_id', None), ('fee_minor', 0)), models.Q(('charge_id__isnull', False), ('fee_minor__gt', 0)), _connector='OR'), name='billing_reminder_fee'), models.CheckConstraint(condition=models.Q(('remaining_minor__gte', 1), ('step__gte', 1)), name='billing_reminder_step')],
+                    'default_permissions': (),
+                },
+            ),
+            migrations.CreateModel(
                 name='Mail',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                    ('kind', models.CharField(db_comment='invoice', max_length=16)),
+                    ('kind', models.CharField(db_comment='invoice, or reminder_ and the step', max_length=16)),
                     ('invoice_id', models.BigIntegerField()),
                     ('customer', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
                     ('identity', models.UUIDField(db_comment='in the Message-ID, the same on each try', unique=True)),

@@ -603,7 +603,7 @@ BEGIN
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
         'billing_transition', 'billing_seller', 'billing_creditrefund', 'billing_planmove', 'billing_movedsubscription',
         'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement',
-        'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn'
+        'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn', 'billing_reminder'
     ] LOOP
         EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -906,6 +906,30 @@ END $$;
 
 CREATE TRIGGER told AFTER INSERT ON billing_paymentreturn FOR EACH ROW EXECUTE FUNCTION billing_tell_payment_return();
 
+CREATE FUNCTION billing_tell_reminder() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('invoice.reminded') THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'invoice.reminded', 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'invoice', NEW.invoice_id,
+            'number', invoice.number,
+            'subscription', NULLIF(invoice.subscription_ref, ''),
+            'customer', customer.ref,
+            'step', NEW.step,
+            'currency', invoice.currency,
+            'remaining_minor', NEW.remaining_minor,
+            'fee_minor', NEW.fee_minor,
+            'suspends', NEW.suspends
+        )
+        FROM billing_customer AS customer JOIN billing_invoice AS invoice ON invoice.id = NEW.invoice_id
+        WHERE customer.id = NEW.customer_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_reminder FOR EACH ROW EXECUTE FUNCTION billing_tell_reminder();
+
 -- What is registered ----------------------------------------------------------------------------------
 
 -- What a customer ordered, and who the customer is.
@@ -934,6 +958,7 @@ CALL ledger_have_registered('billing_purchasereturn', '{id}');
 CALL ledger_have_registered('billing_returnsettlement', '{id}');
 CALL ledger_have_registered('billing_invoicepayment', '{id}');
 CALL ledger_have_registered('billing_paymentreturn', '{id}');
+CALL ledger_have_registered('billing_reminder', '{id}');
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
 CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
 CALL ledger_have_registered('billing_seller', '{id}');

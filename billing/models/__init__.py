@@ -20,6 +20,7 @@ from billing.models.invoices import (
     Line,
     Mail,
     NumberSeries,
+    Reminder,
     Seller,
     Transition,
 )

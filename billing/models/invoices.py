@@ -174,6 +174,32 @@ class Invoice(models.Model):
         return 0 if self.state == self.State.VOID else self.amount_due_minor - self.amount_paid_minor
 
 
+class Reminder(models.Model):
+    """A reminder of an overdue invoice: one for each step. Append-only."""
+
+    invoice_id = models.BigIntegerField()
+    customer = reference("Customer", db_index=False)
+    step = models.PositiveIntegerField(db_comment="1, 2, 3 …")
+    remaining_minor = models.BigIntegerField(db_comment="what was still to be paid")
+    fee_minor = models.BigIntegerField(default=0)
+    charge_id = models.BigIntegerField(null=True, db_comment="billing_charge.id of the fee; null: no fee")
+    suspends = models.BooleanField(default=False, db_comment="it suspended the billing of the subscription")
+    reminded_on = models.DateField(db_comment="the day of the customer, by its test clock")
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["invoice_id", "step"], name="billing_reminder_once"),
+            models.CheckConstraint(
+                name="billing_reminder_fee",
+                condition=models.Q(fee_minor=0, charge_id=None) | models.Q(fee_minor__gt=0, charge_id__isnull=False),
+            ),
+            models.CheckConstraint(name="billing_reminder_step", condition=models.Q(step__gte=1, remaining_minor__gte=1)),
+        ]
+        indexes = [models.Index(fields=["customer", "-id"], name="billing_reminder_customer")]
+
+
 class Mail(models.Model):
     """A document that is mailed to its customer, once. Work in progress, and its outcome."""
 
@@ -185,7 +211,7 @@ class Mail(models.Model):
         FAILED = "failed"
         UNKNOWN = "unknown"
 
-    kind = models.CharField(max_length=16, db_comment="invoice")
+    kind = models.CharField(max_length=16, db_comment="invoice, or reminder_ and the step")
     invoice_id = models.BigIntegerField()
     customer = reference("Customer", db_index=False)
     identity = models.UUIDField(unique=True, db_comment="in the Message-ID, the same on each try")

@@ -27,6 +27,7 @@ from billing.reads.documents import (
     mails,
     note_left_minor,
     open_credit_of,
+    reminders,
     transitions,
 )
 from billing.reads.months.tax_summary import tax_summary

@@ -22,6 +22,7 @@ from billing.models import (
     InvoiceTax,
     Line,
     Mail,
+    Reminder,
     Subscription,
     Transition,
 )
@@ -157,6 +158,27 @@ def mails(
     if customer is not None:
         filters["customer_id"] = first_of(Customer.objects.filter(ref=customer), "customer", customer).pk
     rows = Mail.objects.select_related("customer").filter(**{name: value for name, value in filters.items() if value is not None})
+    return page(rows, before=before, after=after, limit=limit)
+
+
+def reminders(
+    *,
+    invoice: int | None = None,
+    customer: str | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[Reminder]:
+    """Return reminders of overdue invoices, the newest first, by keyset on the id. Args: as in `invoices`.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    rows = Reminder.objects.select_related("customer")
+    if invoice is not None:
+        rows = rows.filter(invoice_id=invoice)
+    if customer is not None:
+        rows = rows.filter(customer_id=first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
     return page(rows, before=before, after=after, limit=limit)
 
 

@@ -110,7 +110,7 @@ CUSTOMER_INVOICES: Final = LockName(
 PAYMENT: Final = LockName(
     "payment",
     "payment/{invoice}",
-    "payments of an invoice and their returns; voiding it, crediting it and marking it as uncollectible",
+    "payments of an invoice, their returns and reminders; voiding it, crediting it and marking it as uncollectible",
 )
 SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspending and resuming the billing of a subscription")
 CUSTOMER_ACCOUNT: Final = LockName(

@@ -87,6 +87,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_returnsettlement": APPEND,
     "billing_invoicepayment": APPEND,
     "billing_paymentreturn": APPEND,
+    "billing_reminder": APPEND,
     "billing_duepurchase": CHANGE_AND_DELETE,
     # What providers are asked for; what was asked never changes.
     "billing_paymentintent": (

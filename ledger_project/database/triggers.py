@@ -55,6 +55,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_returnsettlement": "append_only registered told",
         "billing_invoicepayment": "append_only registered told",
         "billing_paymentreturn": "append_only registered told",
+        "billing_reminder": "append_only registered told",
         "billing_plan": "frozen registered",
         "billing_price": "digested frozen registered",
         "billing_coupon": "digested frozen registered",

@@ -160,10 +160,12 @@ def good(value: Value) -> Any:
             return base64.b64encode(b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 1"/>').decode()
         case sellers.Iban():
             return "DE89370400440532013000"
+        case sellers.CashSteps():
+            return {"CHF": value.step.most}
         case Text() if value.pattern and re.fullmatch(value.pattern, "a" * value.most) is None:
             return next(
                 each
-                for each in ("DE", "DE123456788", "COBADEFFXXX", "INV", "#0b6e4f", "https://shop.example/")
+                for each in ("DE", "DE123456788", "COBADEFFXXX", "INV", "#0b6e4f", "https://shop.example/", "ada@example.com")
                 if re.fullmatch(value.pattern, each)
             )
         case Text():
@@ -265,6 +267,9 @@ def cases(value: Value) -> Iterator[Case]:
             yield from [({str(n): n for n in range(50)}, "", ""), ({str(n): n for n in range(51)}, "", "too-many-keys")]
             yield from [({"k" * 64: 1}, "", ""), ({"a": [{"k" * 65: 1}]}, "/a/0/" + "k" * 65, "too-long")]
             yield from [({"k": "x" * 8184}, "", ""), ({"k": "x" * 8185}, "", "too-large"), ({"a": [2**53]}, "/a/0", "too-large")]
+        case sellers.CashSteps():
+            yield from [(5, "", "not-an-object"), ([], "", "not-an-object"), ({}, "", ""), ({"CHF": value.step.least}, "", "")]
+            yield from [({"eur": 5}, "/eur", "pattern"), ({"XXX": 5}, "/XXX", "unknown-currency")]
         case Names():
             yield from [(5, "", "not-an-object"), ({}, "", ""), ({"en": "Seats", "de": "Plätze"}, "", "")]
             yield {"x/~": "Seats"}, "/x~1~0", "unknown-language"

@@ -28,6 +28,7 @@ from billing.models import (
     ProviderCustomer,
     ProviderEvent,
     ProviderRefund,
+    Reminder,
     TopUp,
 )
 from billing.orders import coupons, customers, subscriptions, suspension
@@ -248,6 +249,10 @@ def _billed_customer() -> None:
     for amount, name in ((700, "first"), (10**6, "second")):
         paid = record_payment(invoice=second.pk, payment=name, amount_minor=amount, reference=name, actor="key:bank")
         record_payment_return(invoice_payment=paid.pk, kind="dispute", payment=name, amount_minor=amount // 2, reason="r")
+    for step in (1, 2):
+        Reminder.objects.create(
+            invoice_id=second.pk, customer_id=customer.pk, step=step, remaining_minor=1, reminded_on=date(2026, 3, step)
+        )
     line = credit_notes.CreditLine(position=1, amount_minor=100)
     credit_notes.issue(invoice_id=second.pk, lines=[line], reason="Goodwill", actor="admin:mara", idempotency_key="note")
     for amount in (300, 200):

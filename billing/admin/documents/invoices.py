@@ -25,7 +25,7 @@ from billing.admin.cells import (
 )
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
-from billing.admin.documents.of_customers.mails import mails_table
+from billing.admin.documents.of_customers.mails import mails_table, reminders_table
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import pdf_view
@@ -194,6 +194,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
                 ("Coupons used", _coupons_table(row)),
                 ("Credit notes used", _notes_used_table(row)),
                 ("Credit notes about this invoice", notes_table(row)),
+                ("Reminders", reminders_table(row)),
                 ("Mails", mails_table(row)),
                 ("State changes", transitions_table(row)),
             ],

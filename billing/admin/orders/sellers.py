@@ -14,12 +14,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.order_forms.fields import LinesField, OrderForm, lines_widget
+from billing.admin.order_forms.fields import LinesField, NamesField, OrderForm, lines_widget
 from billing.admin.order_forms.once import OrderPage
 from billing.documents.printing.brand import MAX_LOGO_BYTES, Logo, logo_url
 from billing.documents.printing.pages import seller_lines
 from billing.documents.printing.printed import letterhead_picture
-from billing.documents.sellers import CashSteps, NewSeller, current_sellers, prefixes_of, record
+from billing.documents.sellers import CashSteps, NewSeller, ReminderDays, current_sellers, prefixes_of, record
 from billing.models import Seller
 from billing.permissions import ADD_SELLER
 from ledger.admin.kit import columns
@@ -78,6 +78,22 @@ class StepsField(LinesField):
         return {code: int(step) if step.isdecimal() else step for code, step in steps.items()}
 
 
+class DaysField(NamesField):
+    """Numbers of days with commas between them."""
+
+    def to_python(self, value: Any) -> Any:
+        return [int(each) if each.isascii() and each.isdecimal() and len(each) < 9 else each for each in super().to_python(value)]
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the days in the typed form."""
+        return super().prepare_value([str(each) for each in value] if isinstance(value, list) else value)
+
+
+@field_for.register
+def _(value: ReminderDays, shown: Shown) -> forms.Field:
+    return DaysField(max_length=200)
+
+
 @field_for.register
 def _(value: CashSteps, shown: Shown) -> forms.Field:
     return StepsField(max_length=10_000, widget=lines_widget("CHF 5"))
@@ -102,6 +118,12 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "tax_number": Shown(),
         "register": Shown(help="Company register and number."),
         "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
+        "reminder_days": Shown(help="Days after the due date of each reminder, such as 7, 21, 35; empty: none."),
+        "reminder_fee_minor": Shown(
+            label="Fee of a reminder",
+            help="Of each but the first: a currency and the fee in its smallest unit on each line, such as EUR 500.",
+        ),
+        "suspends_at_reminder": Shown(help="The reminder that suspends the subscription until the invoice is paid; empty: none."),
         "mails_invoices": Shown(
             label="Mail invoices", words=YES_OR_NO, required=False, help="To the customer's e-mail address, when finalised."
         ),
@@ -134,6 +156,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
             FormSection([], self.bound("vat_id", "tax_number", "register"), summary="Tax and register"),
             FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),
             FormSection([], self.bound("iban", "bic", "bank", "payment_terms", "cash_rounding_minor"), summary="Payment"),
+            FormSection([], self.bound("reminder_days", "reminder_fee_minor", "suspends_at_reminder"), summary="Reminders"),
             FormSection([], self.bound("logo", "accent_color", "footer"), summary="Logo and words"),
             FormSection(
                 [],

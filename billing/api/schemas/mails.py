@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Annotated, Any
 
+from rest_framework import serializers
+
 from billing.api.schemas.request_schemas import OfCustomer
 from billing.models import Mail
-from billing.reads.response_fields import text, time, whole
+from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.reading.queries import ListQuery, QueryInteger
-from ledger.api.kit.writing.responses import ResponseSchema
+from ledger.api.kit.writing.responses import ResponseSchema, computed
 from ledger.values import Choice
 
 
@@ -40,6 +42,32 @@ class MailSerializer(ResponseSchema):
     ended_at = time(null=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemindersQuery(ListQuery):
+    """Which reminders."""
+
+    invoice: Annotated[int | None, QueryInteger("Only reminders of this invoice, by its id.", least=1, most=2**63 - 1)] = None
+    customer: OfCustomer = None
+
+
+class ReminderSerializer(ResponseSchema):
+    """A reminder of an overdue invoice."""
+
+    id = whole(attrgetter("pk"))
+    invoice = whole(attrgetter("invoice_id"))
+    customer = text(attrgetter("customer.ref"))
+    step = whole()
+    remaining_minor = minor(help_text="What was still to be paid.")
+    fee_minor = minor()
+    suspends = computed(serializers.BooleanField(help_text="Whether it suspended the billing of the subscription."))
+    reminded_on = text(lambda reminder: reminder.reminded_on.isoformat())
+    recorded_at = time()
+
+
+REMINDER: dict[str, Any] = {
+    "id": 1, "invoice": 1, "customer": "CUST-7", "step": 2, "remaining_minor": 1680, "fee_minor": 500, "suspends": False,
+    "reminded_on": "2026-03-08", "recorded_at": "2026-03-08T06:00:00.000000Z",
+}  # fmt: skip
 MAIL: dict[str, Any] = {
     "id": 1, "kind": "invoice", "invoice": 1, "customer": "CUST-7", "recipient": "ada@example.com", "state": "bounced",
     "identity": "9a1f0c7e-5f0e-4c58-8f2f-0d5b0a3c9e11", "tries": 1, "error": "mailbox full",

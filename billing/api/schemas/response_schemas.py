@@ -6,7 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from billing.documents.sellers import CashSteps, NewSeller
+from billing.documents.sellers import CashSteps, NewSeller, ReminderDays
 from billing.generator.run.differences import Because
 from billing.generator.run.preview import UpcomingInvoice
 from billing.models import Amendment, Customer, Plan, Seller
@@ -24,7 +24,7 @@ from ledger.api.kit.writing.rendering import in_key_order, time_text
 from ledger.api.kit.writing.responses import ResponseSchema, computed, former
 from ledger.records import Field, declared_fields
 from ledger.totals.figures import Placed, amounts_of
-from ledger.values import Boolean
+from ledger.values import Boolean, Integer
 
 # Customers and the catalogue -------------------------------------------------------------------------
 
@@ -75,11 +75,19 @@ def _of_seller(field: Field) -> Any:
     """Return how a response shows a field of a seller: as the request has it, with the default of what is not set."""
 
     def value(seller: Seller) -> Any:
-        return seller.ref if field.name == "ref" else seller.details.get(field.name, {} if field.make_default else field.default)
+        return (
+            seller.ref
+            if field.name == "ref"
+            else seller.details.get(field.name, field.make_default() if field.make_default else field.default)
+        )
 
     shown: Any = serializers.BooleanField() if isinstance(field.value, Boolean) else serializers.CharField()
+    if isinstance(field.value, Integer):
+        shown = serializers.IntegerField(allow_null=True)
     if field.make_default:
         is_number = isinstance(field.value, CashSteps)
+        if isinstance(field.value, ReminderDays):
+            return computed(serializers.ListField(child=serializers.IntegerField()), value)
         shown = serializers.DictField(child=serializers.IntegerField() if is_number else serializers.CharField())
     return computed(shown, value)
 

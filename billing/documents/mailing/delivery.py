@@ -19,7 +19,7 @@ from django.core.mail import EmailMessage, get_connection
 from django.db import transaction
 from django.utils import timezone
 
-from billing.documents.mailing.messages import invoice_message
+from billing.documents.mailing.messages import message_of
 from billing.errors import InvalidTransition
 from billing.models import Mail
 from ledger import conf
@@ -85,7 +85,7 @@ def deliver(mail_id: int) -> str | None:
     if mail is None:
         return None
     try:
-        message = invoice_message(mail)
+        message = message_of(mail)
         server = message.connection = get_connection(timeout=conf.SIGNAL_TIMEOUT_SECONDS.value)
         server.open()
     except InvalidTransition as error:

@@ -9,9 +9,12 @@ from django.core.mail import EmailMessage
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import seller_of
 from billing.errors import InvalidTransition
-from billing.models import Invoice, Mail
+from billing.models import Invoice, Mail, Reminder
 from billing.rating.money import minor_digits
 from ledger.typesetting.languages import Language, language_of
+
+REMINDER: Final = "reminder_"
+"""The kind of the mail of a reminder, before its step."""
 
 TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
@@ -20,6 +23,11 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "attached": "please find attached our invoice {number} of {issued}.",
         "due": "Please pay {amount} by {due}.",
         "nothing_due": "Nothing is to be paid.",
+        "reminder_subject": "Reminder: invoice {number} from {seller} is overdue",
+        "overdue": "our invoice {number} of {issued} was payable until {due}. {amount} is still to be paid.",
+        "please": "Please pay it now. If you have just paid it, please ignore this mail.",
+        "fee": "This reminder costs {fee}, which your next invoice has.",
+        "suspended": "Your subscription is suspended until the invoice is paid.",
         "regards": "Kind regards",
     },
     "de": {
@@ -28,6 +36,11 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "attached": "anbei erhalten Sie unsere Rechnung {number} vom {issued}.",
         "due": "Bitte zahlen Sie {amount} bis zum {due}.",
         "nothing_due": "Es ist nichts zu zahlen.",
+        "reminder_subject": "Mahnung: Rechnung {number} von {seller} ist überfällig",
+        "overdue": "unsere Rechnung {number} vom {issued} war bis zum {due} zahlbar. {amount} sind noch offen.",
+        "please": "Bitte zahlen Sie jetzt. Falls Sie gerade gezahlt haben, betrachten Sie diese E-Mail als gegenstandslos.",
+        "fee": "Diese Mahnung kostet {fee}; sie steht auf Ihrer nächsten Rechnung.",
+        "suspended": "Ihr Abonnement ruht, bis die Rechnung bezahlt ist.",
         "regards": "Mit freundlichen Grüßen",
     },
 }
@@ -39,15 +52,18 @@ def message_id(mail: Mail, sender: str) -> str:
     return f"<{mail.identity}@{sender.rpartition('@')[2]}>"
 
 
-def invoice_message(mail: Mail) -> EmailMessage:
-    """Return the mail of an invoice, with its PDF.
+def message_of(mail: Mail) -> EmailMessage:
+    """Return the mail of an invoice or reminder, with the PDF of the invoice.
 
     Raises:
-        InvalidTransition: the invoice is void.
+        InvalidTransition: the invoice is void, or nothing is left of it of which to remind.
         SellerMissing, DocumentTooLong: the document cannot be printed.
     """
     invoice = Invoice.objects.get(pk=mail.invoice_id)
-    if invoice.state == Invoice.State.VOID:
+    reminder = None
+    if mail.kind != "invoice":
+        reminder = Reminder.objects.get(invoice_id=invoice.pk, step=int(mail.kind.removeprefix(REMINDER)))
+    if invoice.state == Invoice.State.VOID or (reminder and invoice.state != Invoice.State.OPEN):
         raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted="mailed")
     seller = seller_of(invoice.seller_id)
     assert seller is not None
@@ -61,14 +77,19 @@ def invoice_message(mail: Mail) -> EmailMessage:
         "name": invoice.buyer["name"],
         "issued": language.day(invoice.issue_date),
         "due": language.day(invoice.due_date),
-        "amount": _amount(invoice, language),
+        "amount": _amount(invoice.amount_remaining_minor, invoice.currency, language),
+        "fee": "" if reminder is None else _amount(reminder.fee_minor, invoice.currency, language),
     }
     terms = seller.details.get("payment_terms", {}).get(language.code, "")
-    paragraphs = [texts["greeting"], texts["attached"], texts["due" if invoice.amount_remaining_minor else "nothing_due"]]
+    names = ["greeting", "attached", "due" if invoice.amount_remaining_minor else "nothing_due"]
+    if reminder is not None:
+        also = (("fee", reminder.fee_minor), ("suspended", reminder.suspends))
+        names = ["greeting", "overdue", "please", *(name for name, holds in also if holds)]
+    paragraphs = [texts[name] for name in names]
     body = "\n\n".join([*(text.format(**facts) for text in paragraphs), *([terms] if terms else []), texts["regards"]])
     printed = invoice_pdf(invoice.pk)
     message = EmailMessage(
-        subject=texts["subject"].format(**facts),
+        subject=texts["subject" if reminder is None else "reminder_subject"].format(**facts),
         body=f"{body}\n{facts['seller']}\n",
         from_email=formataddr((facts["seller"], sender)),
         to=[mail.recipient],
@@ -78,6 +99,6 @@ def invoice_message(mail: Mail) -> EmailMessage:
     return message
 
 
-def _amount(invoice: Invoice, language: Language) -> str:
-    digits = minor_digits(invoice.currency)
-    return f"{language.number(Decimal(invoice.amount_remaining_minor).scaleb(-digits), decimals=digits)} {invoice.currency}"
+def _amount(minor: int, currency: str, language: Language) -> str:
+    digits = minor_digits(currency)
+    return f"{language.number(Decimal(minor).scaleb(-digits), decimals=digits)} {currency}"

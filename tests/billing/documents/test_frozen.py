@@ -178,8 +178,8 @@ def test_the_application_only_inserts_what_is_append_only(app_role_connection: p
     assert [name for name, *_ in rows] == [
         "billing_amendment", "billing_charge", "billing_creditrefund", "billing_invoicepayment", "billing_movedsubscription",
         "billing_paymentreturn", "billing_planmove", "billing_providercustomer", "billing_purchase", "billing_purchasegrant",
-        "billing_purchasereturn", "billing_returnsettlement", "billing_seller", "billing_transition", "billing_usageevent",
-        "billing_usageevent_default", "billing_usagekey",
+        "billing_purchasereturn", "billing_reminder", "billing_returnsettlement", "billing_seller", "billing_transition",
+        "billing_usageevent", "billing_usageevent_default", "billing_usagekey",
     ]  # fmt: skip
     assert {(update, delete) for _, update, delete in rows} == {(False, False)}
 

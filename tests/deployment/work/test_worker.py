@@ -48,7 +48,14 @@ def test_every_task_is_a_command_with_its_arguments() -> None:
         command.create_parser("manage.py", task.command).parse_args(list(task.arguments))
     assert len({task.name for task in TIMETABLE}) == len(TIMETABLE)
     commands = {"deliver_signals", "expire_credits", "generate_invoices", "update_totals", "usage_partitions", "audit_ledger"}
-    commands |= {"make_recurring_grants", "settle_purchases", "collect_payments", "move_subscriptions", "deliver_mails"}
+    commands |= {
+        "make_recurring_grants",
+        "settle_purchases",
+        "collect_payments",
+        "move_subscriptions",
+        "deliver_mails",
+        "send_reminders",
+    }
     assert {task.command for task in TIMETABLE} == commands
 
 

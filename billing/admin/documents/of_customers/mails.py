@@ -9,9 +9,9 @@ from django.contrib.admin.utils import unquote
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import by_pk, customer_link, document_link
+from billing.admin.cells import by_pk, customer_link, document_link, money
 from billing.documents.mailing.outcomes import STOPPED, send_again
-from billing.models import Customer, Invoice, Mail
+from billing.models import Customer, Invoice, Mail, Reminder
 from billing.permissions import SEND_MAIL_AGAIN
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
@@ -114,6 +114,18 @@ class MailAdmin(ReadOnlyAdmin):
             explanation=f"{WORDS[mail.state]} It goes to the present e-mail address of the customer.",
             back=row_url(Mail, mail.pk),
         ).view(self, request)
+
+
+def reminders_table(invoice: Invoice) -> dict[str, Any]:
+    """Return the reminders of an invoice."""
+    return table_of(
+        Reminder.objects.filter(invoice_id=invoice.pk).order_by("step"),
+        ("Reminder", "step"),
+        columns.day("On", "reminded_on"),
+        ("Still to pay", lambda row: money(row.remaining_minor, invoice.currency)),
+        ("Fee", lambda row: money(row.fee_minor, invoice.currency) if row.fee_minor else ""),
+        ("Suspends", lambda row: "yes" if row.suspends else ""),
+    )
 
 
 def mails_table(invoice: Invoice) -> dict[str, Any]:

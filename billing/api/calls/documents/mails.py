@@ -5,7 +5,15 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import INVOICES, MAIL_PATH, NO_CUSTOMER, NO_MAIL, WriteEndpoint, list_operation
+from billing.api.endpoints import (
+    INVOICES,
+    MAIL_PATH,
+    NO_CUSTOMER,
+    NO_MAIL,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
 from billing.api.schemas import mails as schemas
 from billing.api.schemas.request_schemas import Nothing
 from billing.documents.mailing.outcomes import NewBounce, note_bounce, send_again
@@ -37,6 +45,16 @@ class OneMail(WriteEndpoint):
     )  # fmt: skip
     def get(self, request: HttpRequest, mail_id: int) -> Response:
         return json_response(schemas.MailSerializer.body(reads.mail(mail_id)))
+
+
+class Reminders(BillingEndpoint):
+    """Reminders of overdue invoices."""
+
+    get = list_operation(
+        "listReminders", "List reminders of overdue invoices", "Newest first.", tag=INVOICES, path="/v1/reminders",
+        query=schemas.RemindersQuery, shape=schemas.ReminderSerializer, example=schemas.REMINDER, rows=reads.reminders,
+        problems=[NO_CUSTOMER],
+    )  # fmt: skip
 
 
 class MailAgain(WriteEndpoint):

@@ -284,6 +284,8 @@ export const CALLS = {
   recordUsage: {"id": "takeInUsage", "method": "POST", "path": "/v1/usage-events", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a usage event. */
   usageEvent: {"id": "readUsageEvent", "method": "GET", "path": "/v1/usage-events/{key}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List reminders of overdue invoices. */
+  reminders: {"id": "listReminders", "method": "GET", "path": "/v1/reminders", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** List mails with documents. */
   mails: {"id": "listMails", "method": "GET", "path": "/v1/mails", "query": ["limit", "cursor", "invoice", "customer", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read a mail. */

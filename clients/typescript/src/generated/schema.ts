@@ -2568,6 +2568,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/reminders": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List reminders of overdue invoices
+         * @description Newest first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listReminders"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/mails": {
         parameters: {
             query?: never;
@@ -6165,6 +6187,17 @@ export interface components {
             cash_rounding_minor?: {
                 [key: string]: number;
             };
+            /** @description How many days after the due date of an invoice each reminder is due; empty: no reminders. */
+            reminder_days?: number[];
+            /** @description By currency: what each reminder but the first costs, in minor units. The subscription's next invoice has it. */
+            reminder_fee_minor?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int64
+             * @description The reminder that suspends the billing of the invoice's subscription until it is paid, from 1 on; null: none.
+             */
+            suspends_at_reminder?: number | null;
             /** @description Mail each invoice with its PDF to the customer's `email`, once, when it is finalised. Needs `email`. Default: `false`. */
             mails_invoices?: boolean;
             /** @description The numbers of invoices begin with it; no other seller has it. Default: `"INV"`. */
@@ -7676,6 +7709,35 @@ export interface components {
              */
             hold: number;
         };
+        /** @description A reminder of an overdue invoice. */
+        Reminder: {
+            id: number;
+            invoice: number;
+            customer: string;
+            step: number;
+            /** @description What was still to be paid. */
+            remaining_minor: number;
+            /** @description In minor units. */
+            fee_minor: number;
+            /** @description Whether it suspended the billing of the subscription. */
+            suspends: boolean;
+            reminded_on: string;
+            recorded_at: string;
+        };
+        /** @description A page of a list. */
+        ReminderPage: {
+            results: components["schemas"]["Reminder"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @description A path. */
         Resource: {
             /** @description With its parameters in braces. */
@@ -7853,6 +7915,11 @@ export interface components {
             cash_rounding_minor: {
                 [key: string]: number;
             };
+            reminder_days: number[];
+            reminder_fee_minor: {
+                [key: string]: number;
+            };
+            suspends_at_reminder: number | null;
             mails_invoices: boolean;
             invoice_prefix: string;
             credit_note_prefix: string;
@@ -8268,7 +8335,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
         /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
         UnitBucket: {
             /** @description The name of the bucket within the price. */
@@ -11301,6 +11368,8 @@ export interface components {
         TakeInUsageProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ReadUsageEventProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListRemindersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ListMailsProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -19242,7 +19311,7 @@ export interface operations {
                 /** @description Only those in this state. */
                 state?: "pending" | "delivered" | "given_up";
                 /** @description Only signals of this type. */
-                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
+                type?: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.suspended" | "subscription.resumed";
                 /** @description Only signals of this holder. */
                 holder?: string;
             };
@@ -30102,6 +30171,109 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ReadUsageEventProblem"];
+                };
+            };
+        };
+    };
+    listReminders: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description Only reminders of this invoice, by its id. */
+                invoice?: number;
+                /** @description Of this customer. */
+                customer?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReminderPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListRemindersProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListRemindersProblem"];
                 };
             };
         };

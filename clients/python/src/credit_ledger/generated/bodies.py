@@ -101,6 +101,7 @@ TypesEnum: TypeAlias = Literal[
     "payment_intent.waiting",
     "payment_intent.succeeded",
     "payment_intent.failed",
+    "invoice.reminded",
     "payment.recorded",
     "payment.returned",
     "purchase.paid",
@@ -1860,6 +1861,20 @@ class ReleaseOperation(TypedDict):
     hold: int
 
 
+class Reminder(TypedDict):
+    """A reminder of an overdue invoice."""
+
+    id: int
+    invoice: int
+    customer: str
+    step: int
+    remaining_minor: int
+    fee_minor: int
+    suspends: bool
+    reminded_on: str
+    recorded_at: str
+
+
 class Resource(TypedDict):
     """A path."""
 
@@ -1936,6 +1951,9 @@ class Seller(TypedDict):
     footer: dict[str, str]
     payment_terms: dict[str, str]
     cash_rounding_minor: dict[str, int]
+    reminder_days: list[int]
+    reminder_fee_minor: dict[str, int]
+    suspends_at_reminder: int | None
     mails_invoices: bool
     invoice_prefix: str
     credit_note_prefix: str

@@ -98,6 +98,7 @@ from credit_ledger.generated.bodies import (
     RecordSellerPaymentTerms,
     RecurringGrantBody,
     Refusal,
+    Reminder,
     Return,
     ScopesEnum,
     Seller,
@@ -1617,6 +1618,7 @@ def deliveries(
         "payment_intent.waiting",
         "payment_intent.succeeded",
         "payment_intent.failed",
+        "invoice.reminded",
         "payment.recorded",
         "payment.returned",
         "purchase.paid",
@@ -2582,6 +2584,9 @@ def record_seller(
     footer: RecordSellerFooter | None = None,
     payment_terms: RecordSellerPaymentTerms | None = None,
     cash_rounding_minor: Mapping[str, int] | None = None,
+    reminder_days: Sequence[int] | None = None,
+    reminder_fee_minor: Mapping[str, int] | None = None,
+    suspends_at_reminder: int | Absent | None = ABSENT,
     mails_invoices: bool | None = None,
     invoice_prefix: str | None = None,
     credit_note_prefix: str | None = None,
@@ -2622,6 +2627,9 @@ def record_seller(
             "footer": absent_if_none(footer),
             "payment_terms": absent_if_none(payment_terms),
             "cash_rounding_minor": absent_if_none(cash_rounding_minor),
+            "reminder_days": absent_if_none(reminder_days),
+            "reminder_fee_minor": absent_if_none(reminder_fee_minor),
+            "suspends_at_reminder": suspends_at_reminder,
             "mails_invoices": absent_if_none(mails_invoices),
             "invoice_prefix": absent_if_none(invoice_prefix),
             "credit_note_prefix": absent_if_none(credit_note_prefix),
@@ -3744,6 +3752,27 @@ def usage_event(key: str) -> Call[UsageEvent]:
     return Call(
         "GET",
         path("/v1/usage-events/{}", key),
+    )
+
+
+def reminders(
+    *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
+) -> ListCall[Reminder]:
+    """List reminders of overdue invoices.
+
+    Newest first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/reminders"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+        },
     )
 
 

@@ -1,0 +1,155 @@
+"""Reminds customers of overdue invoices, and suspends and resumes the billing of their subscriptions.
+
+A reminder is decided under `payment/<invoice>`: what is read as unpaid there stays unpaid until COMMIT. A reminder's row,
+fee, mail and suspension are one transaction, so each step happens once, whatever is repeated or killed.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+from uuid import uuid4
+
+from django.utils import timezone
+
+from billing.documents.dunning.steps import due_step
+from billing.documents.invoice_locks import payment_key
+from billing.documents.mailing.messages import REMINDER
+from billing.documents.sellers import current_seller, seller_of
+from billing.models import INVOICE, Customer, Invoice, Mail, PaymentReturn, Reminder, Subscription, SuspendedBilling
+from billing.models.columns import first_of
+from billing.orders.subscriptions import charge_once
+from billing.orders.suspension import resume, suspend
+from billing.reads.documents import overdue, today_of
+from ledger.database.lock_names import SUBSCRIPTION_INTENT
+from ledger.database.locks import advisory_lock
+from ledger.database.transactions import own_or_joined
+from ledger.errors import Retryable
+from ledger.typesetting.languages import language_of
+
+ACTOR: Final = "billing"
+OVERDUE: Final = "overdue"
+"""The reason of a suspension by a reminder."""
+PAGE_ROWS: Final = 500
+FEE_TEXTS: Final = {"en": "Reminder {step} of invoice {number}", "de": "Mahnung {step} zur Rechnung {number}"}
+OWED: Final = {Invoice.State.OPEN, Invoice.State.UNCOLLECTIBLE}
+
+
+@dataclass(slots=True)
+class Reminded:
+    """The counts of one run."""
+
+    reminded: int = 0
+    resumed: int = 0
+    failed: int = 0
+
+
+def remind_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False) -> Reminded:
+    """Remind of each invoice whose next step is due, and resume subscriptions whose invoices are paid; each by a transaction.
+
+    Args:
+        dry_run: count, and write nothing.
+        stop: called before each; True ends the run.
+    """
+    found = Reminded()
+    for invoice in _overdue():
+        if stop():
+            return found
+        if _next_step(invoice) is None:
+            continue
+        try:
+            found.reminded += dry_run or remind(invoice.pk) is not None
+        except Retryable:
+            found.failed += 1
+    for ref in _paid_up():
+        if stop():
+            return found
+        found.resumed += 1
+        if not dry_run:
+            resume(ref=ref, actor=ACTOR, reason="what was overdue is paid")
+    return found
+
+
+def remind(invoice_id: int) -> Reminder | None:
+    """Remind of an invoice if a step is due, or write nothing and return None.
+
+    Raises:
+        NotFound: it does not exist.
+        HolderBusy: another process has its payments; nothing was written.
+    """
+    rows = Invoice.objects.filter(pk=invoice_id)
+    with own_or_joined():
+        ref = first_of(rows.values_list("subscription_ref", flat=True), INVOICE.word, invoice_id)
+        # The order of locks: a fee is an order of the subscription.
+        names = [SUBSCRIPTION_INTENT(ref)] if ref else []
+        for name in (*names, payment_key(invoice_id)):
+            with advisory_lock(name):
+                pass
+        invoice = rows.get()
+        step = _next_step(invoice)
+        return None if step is None else _write(invoice, step)
+
+
+def _write(invoice: Invoice, step: int) -> Reminder:
+    terms, customer = _terms(invoice), Customer.objects.get(pk=invoice.customer_id)
+    fee_minor = terms.get("reminder_fee_minor", {}).get(invoice.currency, 0)
+    charged = step > 1 and fee_minor and invoice.subscription_ref and invoice.currency == customer.currency
+    charge = None
+    if charged:
+        text = FEE_TEXTS[language_of(customer.language).code].format(step=step, number=invoice.number)
+        charge = charge_once(ref=invoice.subscription_ref, amount_minor=fee_minor, description=text, actor=ACTOR)
+    suspends = bool(invoice.subscription_ref) and step == terms.get("suspends_at_reminder")
+    made = Reminder.objects.create(
+        invoice_id=invoice.pk,
+        customer_id=invoice.customer_id,
+        step=step,
+        remaining_minor=invoice.amount_remaining_minor,
+        fee_minor=fee_minor if charged else 0,
+        charge_id=None if charge is None else charge.pk,
+        suspends=suspends,
+        reminded_on=today_of(invoice),
+    )
+    if customer.email and "email" in terms:
+        Mail.objects.create(
+            kind=f"{REMINDER}{step}", invoice_id=invoice.pk, customer_id=customer.pk, identity=uuid4(), recipient=customer.email
+        )
+    if suspends:
+        suspend(ref=invoice.subscription_ref, reason=OVERDUE, facts={"invoice": invoice.number, "reminder": step})
+    made.refresh_from_db()
+    return made
+
+
+def _terms(invoice: Invoice) -> dict[str, Any]:
+    """Return what the seller of an invoice has now."""
+    issuer = seller_of(invoice.seller_id)
+    seller = None if issuer is None else current_seller(issuer.ref)
+    return {} if seller is None else dict(seller.details)
+
+
+def _next_step(invoice: Invoice) -> int | None:
+    """Return the reminder that is due of an invoice: none if it is paid, not overdue, or its payment was disputed."""
+    days = _terms(invoice).get("reminder_days", [])
+    today: date = today_of(invoice)
+    if not days or invoice.state != Invoice.State.OPEN or not invoice.amount_remaining_minor or invoice.due_date is None:
+        return None
+    disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id=invoice.pk)
+    if disputes.exists():
+        return None
+    reminded = Reminder.objects.filter(invoice_id=invoice.pk).order_by("step").values_list("reminded_on", flat=True)
+    return due_step(days, due_date=invoice.due_date, reminded=list(reminded), today=today)
+
+
+def _overdue() -> Iterator[Invoice]:
+    """Yield the overdue invoices, by keyset on the id."""
+    last = 0
+    while page := list(Invoice.objects.filter(overdue(), pk__gt=last).order_by("pk")[:PAGE_ROWS]):
+        yield from page
+        last = page[-1].pk
+
+
+def _paid_up() -> Iterator[str]:
+    """Yield the suspended subscriptions of which no reminded invoice is owed any more."""
+    for row in SuspendedBilling.objects.filter(resumed_at=None, reason=OVERDUE, suspended_at__lt=timezone.now()).order_by("pk"):
+        of_it = Invoice.objects.filter(subscription_id=row.subscription_id, state__in=OWED)
+        if not Reminder.objects.filter(suspends=True, invoice_id__in=of_it.values("pk")).exists():
+            yield Subscription.objects.values_list("ref", flat=True).get(pk=row.subscription_id)
