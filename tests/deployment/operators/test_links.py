@@ -46,7 +46,7 @@ PAGES_OF_A_VIEW = 3
 """How many pages of a view are opened; of those with the same filters one."""
 PAGES_OF_ENTRIES = 6
 """Entries of each kind have other buttons."""
-MOST_PAGES = 300
+MOST_PAGES = 400
 WITHOUT_TEXT = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecimal\b|\bdatetime\b|object at 0x|[{[(]&#x27;")
 """What a page shows where somebody forgot to write a value for people."""
