@@ -256,6 +256,15 @@ DOCUMENT_LAWS = {
         FROM billing_creditpayment AS p JOIN billing_invoice AS i ON i.id = p.invoice_id
         WHERE p.refund_sequence IS NOT NULL AND i.state <> 'void'
     """,
+    "plan move that left subscriptions out": """
+        SELECT DISTINCT format('plan move %s, subscription %s', m.id, s.ref)
+        FROM billing_planmove AS m
+        JOIN billing_amendment AS a
+            ON a.change ? 'plan' AND m.from_plans @> (a.change -> 'plan') AND a.recorded_at <= m.recorded_at
+        JOIN billing_subscription AS s ON s.id = a.subscription_id AND (m.subscriptions IS NULL OR m.subscriptions ? s.ref)
+        WHERE NOT EXISTS (SELECT FROM billing_openplanmove AS o WHERE o.move_id = m.id)
+            AND NOT EXISTS (SELECT FROM billing_movedsubscription AS n WHERE n.move_id = m.id AND n.subscription_id = s.id)
+    """,
     "plan move differs from its amendments": """
         SELECT format('plan move %s, subscription %s', coalesce(moved.move_id, a.move_id),
             coalesce(moved.subscription_id, a.subscription_id))

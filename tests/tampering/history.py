@@ -33,7 +33,11 @@ from billing.models import (
 )
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
+from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import PriceOverride
+from billing.orders.phases import Phase
+from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
+from billing.orders.plan_moves.walking import carry_out
 from billing.payments.collecting.advancing import apply
 from billing.payments.packs import create_pack
 from billing.payments.providers.interface import SUCCEEDED, Found, MoneyBack
@@ -77,6 +81,7 @@ def make_history() -> None:
     _payment_intents()
     _billed_customer()
     _corrected_subscription()
+    _moved_subscription()
     _customer_with_minimum()
     _suspended_subscription()
     call_command("generate_invoices", "--as-of", "2026-03-02", stdout=StringIO(), stderr=StringIO())
@@ -262,6 +267,21 @@ def _billed_customer() -> None:
         refund_in(customer_ref="C-1", request=request, actor="admin:mara")
     use(subscription, "7", at(3, 4))
     subscriptions.charge_once(ref="SUB-1", amount_minor=90, description="Last", tax_rate=Decimal(20))
+
+
+def _moved_subscription() -> None:
+    """A subscription with phases that is moved to a new version of its plan, and ends with a refund."""
+    CustomerFactory(ref="C-9")
+    PlanFactory(code="moved", prices=[recurring(tax_rate="20", unit_amount="30.00")])
+    phases = [Phase(intervals=1), Phase(price_override=PriceOverride(percent_off=Decimal(10)))]
+    subscription = SubscriptionFactory(ref="SUB-9", customer="C-9", plan="moved", phases=phases)
+    PlanFactory(code="moved", prices=[recurring(tax_rate="20", unit_amount="40.00")])
+    start_plan_move.execute(NewPlanMove(plan="moved", effective_at=at(1, 11), reason="Dearer", actor="admin:mara"))
+    carry_out()
+    [first] = _bill("SUB-9", at(1, 11))
+    _move(first, "pay")
+    amend(subscription, at(1, 21), sets_end=True, ends_at=at(1, 21), unused_time=UnusedTime.REFUND)
+    _bill("SUB-9", at(1, 21))
 
 
 def _corrected_subscription() -> None:

@@ -284,6 +284,16 @@ def test_the_check_finds_a_move_without_its_amendment():
     assert findings_of("plan move differs") == [f"plan move {move.pk}, subscription {subscription.pk}"]
 
 
+def test_the_check_finds_a_move_that_was_taken_for_done():
+    code, subscription = sold()
+    dearer(code)
+    move = ordered(code, at(1, 11))
+    SubscriptionFactory(plan=code)
+    assert findings_of("left subscriptions out") == []
+    OpenPlanMove.objects.filter(move_id=move.pk).delete()
+    assert findings_of("left subscriptions out") == [f"plan move {move.pk}, subscription {subscription.ref}"]
+
+
 # The preview -----------------------------------------------------------------------------------------
 
 
