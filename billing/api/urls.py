@@ -3,8 +3,8 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import books, catalogue, customers, months, previews, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, mails, pdfs, taxes
+from billing.api.calls import books, catalogue, customers, previews, ratings, sellers, subscriptions, usage
+from billing.api.calls.documents import credit_notes, generation, invoices, mails, months, pdfs, taxes
 from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases, top_ups
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
