@@ -14,7 +14,7 @@ from billing.metering.partitions import month_after, months_ahead
 from billing.models import DuePurchase, Invoice, Mail, PaymentIntent, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import VIEW_INVOICE, VIEW_MAIL, VIEW_PAYMENTINTENT, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
-from billing.reads.documents import overdue
+from billing.reads.documents import is_overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention
 
@@ -160,7 +160,7 @@ def _past_grace() -> list[Attention]:
 
 def _overdue() -> list[Attention]:
     """Open invoices past their due date, the longest overdue first, by the index on them."""
-    many, first = _count(Invoice.objects.filter(overdue()).order_by("due_date", "pk"))
+    many, first = _count(Invoice.objects.filter(is_overdue()).order_by("due_date", "pk"))
     if first is None:
         return []
     noun = "invoice is" if many == "1" else "invoices are"

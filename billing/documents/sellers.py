@@ -13,7 +13,8 @@ from django.db.models import Max, QuerySet
 
 from billing.documents.printing.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
-from billing.orders.customers import ADDRESS_LINES
+from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
+from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
 from billing.rating.values import EMAIL, Currency, OneLine, Ref, VatId
 from ledger.database.lock_names import SELLERS
@@ -128,6 +129,9 @@ class NewSeller(Record):
         dict[str, int],
         CashSteps("By currency: the step in minor units to which the amount due is rounded, such as 5 for CHF 0.05."),
     ] = field(default_factory=dict)
+    terms_days: Annotated[
+        int, Integer("Days from the issue to the due date, for new customers who have no others.", least=0, most=MAX_TERMS_DAYS)
+    ] = DEFAULT_TERMS_DAYS
     reminder_days: Annotated[
         list[int], ReminderDays("How many days after the due date of an invoice each reminder is due; empty: no reminders.")
     ] = field(default_factory=list)

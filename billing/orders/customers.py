@@ -20,6 +20,9 @@ from ledger.values import Choice, CreditType, Holder, Integer, Metadata, Number,
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
 VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
 
+DEFAULT_TERMS_DAYS: Final = 30
+"""Of a seller that names no other."""
+
 ADDRESS_LINES: Final = {
     "line1": Text(most=100),
     "line2": Text(most=100),
@@ -59,7 +62,10 @@ class NewCustomer(Record):
             "Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax.",
         ),
     ] = VatStatus.TAXABLE.value
-    terms_days: Annotated[int, Integer("Days from the issue to the due date.", least=0, most=MAX_TERMS_DAYS)] = 30
+    terms_days: Annotated[
+        int | None,
+        Integer("Days from the issue to the due date; by default those of the seller.", least=0, most=MAX_TERMS_DAYS, null=True),
+    ] = None
     grace_days: Annotated[
         int, Integer("Days for which an invoice stays a draft, which each run rates again.", least=0, most=MAX_GRACE_DAYS)
     ] = 0
@@ -122,7 +128,7 @@ def _create(request: NewCustomer) -> Customer:
             email=request.email,
             vat_id=request.vat_id,
             vat_status=request.vat_status,
-            terms_days=request.terms_days,
+            terms_days=_terms_of(request.seller) if request.terms_days is None else request.terms_days,
             grace_days=request.grace_days,
             seller=request.seller,
             hold_days=request.hold_days,
@@ -185,6 +191,12 @@ def _ensure_vat_status(vat_status: str, vat_id: str) -> None:
     if vat_status == VatStatus.REVERSE_CHARGE and VAT_ID.fullmatch(vat_id) is None:
         detail = "reverse charge needs a VAT id that begins with the two letters of its country"
         raise Invalid(pointer="/vat_id", rule="needed-for-reverse-charge", detail=detail)
+
+
+def _terms_of(seller: str) -> int:
+    """Return how many days a seller gives its new customers to pay."""
+    current = Seller.objects.filter(ref=seller).order_by("-pk").first()
+    return DEFAULT_TERMS_DAYS if current is None else int(current.details.get("terms_days", DEFAULT_TERMS_DAYS))
 
 
 def _ensure_seller(ref: str) -> None:

@@ -62,6 +62,7 @@ def invoices(
     currency: str | None = None,
     since: date | None = None,
     until: date | None = None,
+    overdue: bool | None = None,
     before: int | None = None,
     after: int | None = None,
     limit: int,
@@ -70,6 +71,7 @@ def invoices(
 
     Args:
         since, until: issued on a day in `[since, until)`; a draft has no day.
+        overdue: True: only those that are overdue; False: only the others.
         before, after: see `pages.page`.
     """
     filters = {
@@ -79,6 +81,9 @@ def invoices(
         "issue_date__gte": since, "issue_date__lt": until,
     }  # fmt: skip
     rows = Invoice.objects.filter(**{name: value for name, value in filters.items() if value is not None})
+    if overdue is not None:
+        late = Invoice.objects.filter(is_overdue()).values("pk")
+        rows = rows.filter(pk__in=late) if overdue else rows.exclude(pk__in=late)
     return invoice_documents(page(rows, before=before, after=after, limit=limit))
 
 
@@ -196,7 +201,7 @@ def credit_note_document(credit_note_id: int, *, language: str | None = None) ->
     return _credit_note_documents([note], language)[0]
 
 
-def overdue() -> Q:
+def is_overdue() -> Q:
     """What overdue invoices are: open, with an amount due since before today, which is the day of the holder's test clock."""
     today: Any = timezone.now().date()
     if conf.TEST_CLOCKS.value:

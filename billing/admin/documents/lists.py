@@ -8,7 +8,7 @@ from django.utils.html import format_html, format_html_join
 
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
-from billing.reads.documents import overdue
+from billing.reads.documents import is_overdue
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
 from ledger.admin.kit.cells import day_words, number_text
 from ledger.admin.kit.filters import read_day
@@ -62,12 +62,12 @@ def wanted_invoices(rows: QuerySet[Invoice], values: Mapping[str, str], order: O
     of = _owner(values)
     state = Q(state=values["state"]) if "state" in values else Q()
     if order is not None:
-        late = overdue() if "overdue" in values else Q()
+        late = is_overdue() if "overdue" in values else Q()
         # Drafts have no day of issue; an index that is read from a row on would not return to them.
         is_sorted = rows.filter(issue_date__isnull=False) if "issue_date" in order.columns else rows
         return FilteredRows(rows=is_sorted, fits=fits & of & issued & state & late, order=order, words=str)
     if "overdue" in values:
-        return FilteredRows(rows=rows.filter(overdue()), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
+        return FilteredRows(rows=rows.filter(is_overdue()), fits=fits & of & issued & state, order=OVERDUE, words=_due_words)
     if of:
         return FilteredRows(rows=rows.filter(of), fits=fits & issued & state)
     if issued:

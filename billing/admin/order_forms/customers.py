@@ -40,7 +40,9 @@ PRINTED: Final = {
     "vat_id": Shown(label="VAT id", help="Needed for reverse charge; begins with its country."),
     "vat_status": Shown(label="VAT", required=True, initial=NewCustomer.vat_status, words=VAT_WORDS),
     "seller": Shown(required=False, initial=NewCustomer.seller, help="Who invoices: the ref of a seller; empty: default."),
-    "terms_days": Shown(label="Days to pay", required=True, initial=NewCustomer.terms_days, help="From the day of issue."),
+    "terms_days": Shown(
+        label="Days to pay", required=False, help="From the day of issue; empty: those that the seller gives its new customers."
+    ),
     "grace_days": Shown(
         label="Days of grace",
         required=True,

@@ -17,7 +17,7 @@ from billing.admin.documents.transitions import WORDS
 from billing.admin.prose import change_words
 from billing.models import Amendment, CreditNote, Customer, Invoice, InvoicePayment, Plan, Subscription, Transition
 from billing.permissions import VIEW_CREDITNOTE, VIEW_INVOICE, VIEW_SUBSCRIPTION, VIEW_USAGEEVENT
-from billing.reads.documents import open_credit_of, overdue
+from billing.reads.documents import is_overdue, open_credit_of
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.holders.balances import shown_balances
 from ledger.admin.kit import charts
@@ -97,7 +97,7 @@ def _open(customer: Customer) -> Card:
     number = sum(each["number"] for each in by_currency)
     if not number:
         return Card("Open invoices", "none", "", list_url(Invoice, customer=customer.ref), "All invoices")
-    late = unpaid.filter(overdue()).aggregate(number=Count("pk"), first=Min("due_date"))
+    late = unpaid.filter(is_overdue()).aggregate(number=Count("pk"), first=Min("due_date"))
     since = f"; {late['number']} overdue, the first since {ENGLISH.day(late['first'])}" if late["number"] else ""
     note = f"{number} invoice{'' if number == 1 else 's'}{since}"
     figure = _sums({each["currency"]: each["due"] for each in by_currency})

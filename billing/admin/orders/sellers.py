@@ -118,6 +118,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "tax_number": Shown(),
         "register": Shown(help="Company register and number."),
         "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
+        "terms_days": Shown(label="Days to pay", required=False, help="Of new customers without others, from the day of issue."),
         "reminder_days": Shown(help="Days after the due date of each reminder, such as 7, 21, 35; empty: none."),
         "reminder_fee_minor": Shown(
             label="Fee of a reminder",
@@ -155,7 +156,9 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
             FormSection(self.bound(*address)),
             FormSection([], self.bound("vat_id", "tax_number", "register"), summary="Tax and register"),
             FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),
-            FormSection([], self.bound("iban", "bic", "bank", "payment_terms", "cash_rounding_minor"), summary="Payment"),
+            FormSection(
+                [], self.bound("iban", "bic", "bank", "terms_days", "payment_terms", "cash_rounding_minor"), summary="Payment"
+            ),
             FormSection([], self.bound("reminder_days", "reminder_fee_minor", "suspends_at_reminder"), summary="Reminders"),
             FormSection([], self.bound("logo", "accent_color", "footer"), summary="Logo and words"),
             FormSection(

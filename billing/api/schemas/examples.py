@@ -15,7 +15,8 @@ SELLER_BODY: dict[str, Any] = {
 }  # fmt: skip
 SELLER: dict[str, Any] = {
     "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "register": "", "email": "", "phone": "", "website": "",
-    "bic": "", "bank": "", "logo": "", "footer": {}, "mails_invoices": False, "reminder_days": [],
+    "bic": "", "bank": "", "logo": "", "footer": {}, "mails_invoices": False, "terms_days": 30,
+    "reminder_days": [],
     "reminder_fee_minor": {}, "suspends_at_reminder": None, "invoice_prefix": "INV", "credit_note_prefix": "CN",
     "numbers_per_customer": False, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
 }  # fmt: skip

@@ -243,6 +243,9 @@ class InvoicesQuery(ListQuery):
     since: IssuedSince = None
     until: IssuedUntil = None
     state: Annotated[str | None, Choice(Invoice.State.values, "In this state.")] = None
+    overdue: Annotated[
+        bool | None, QueryBoolean("True: only open invoices whose due date has passed; false: only the others.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

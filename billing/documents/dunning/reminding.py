@@ -20,7 +20,7 @@ from billing.models import INVOICE, Customer, Invoice, Mail, PaymentReturn, Remi
 from billing.models.columns import first_of
 from billing.orders.subscriptions import charge_once
 from billing.orders.suspension import resume, suspend
-from billing.reads.documents import overdue, today_of
+from billing.reads.documents import is_overdue, today_of
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
@@ -142,7 +142,7 @@ def _next_step(invoice: Invoice) -> int | None:
 def _overdue() -> Iterator[Invoice]:
     """Yield the overdue invoices, by keyset on the id."""
     last = 0
-    while page := list(Invoice.objects.filter(overdue(), pk__gt=last).order_by("pk")[:PAGE_ROWS]):
+    while page := list(Invoice.objects.filter(is_overdue(), pk__gt=last).order_by("pk")[:PAGE_ROWS]):
         yield from page
         last = page[-1].pk
 

@@ -295,7 +295,7 @@ export const CALLS = {
   /** Record that a mail bounced. */
   recordBounce: {"id": "recordBounce", "method": "POST", "path": "/v1/mail-bounces", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List invoices. */
-  invoices: {"id": "listInvoices", "method": "GET", "path": "/v1/invoices", "query": ["limit", "cursor", "subscription", "customer", "number", "currency", "since", "until", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  invoices: {"id": "listInvoices", "method": "GET", "path": "/v1/invoices", "query": ["limit", "cursor", "subscription", "customer", "number", "currency", "since", "until", "state", "overdue"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read an invoice. */
   invoice: {"id": "readInvoice", "method": "GET", "path": "/v1/invoices/{invoice_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Give a draft a note. */

@@ -5785,9 +5785,9 @@ export interface components {
             vat_status?: components["schemas"]["VatStatusEnum"];
             /**
              * Format: int64
-             * @description Days from the issue to the due date. Default: `30`.
+             * @description Days from the issue to the due date; by default those of the seller.
              */
-            terms_days?: number;
+            terms_days?: number | null;
             /**
              * Format: int64
              * @description Days for which an invoice stays a draft, which each run rates again. Default: `0`.
@@ -6187,6 +6187,11 @@ export interface components {
             cash_rounding_minor?: {
                 [key: string]: number;
             };
+            /**
+             * Format: int64
+             * @description Days from the issue to the due date, for new customers who have no others. Default: `30`.
+             */
+            terms_days?: number;
             /** @description How many days after the due date of an invoice each reminder is due; empty: no reminders. */
             reminder_days?: number[];
             /** @description By currency: what each reminder but the first costs, in minor units. The subscription's next invoice has it. */
@@ -7915,6 +7920,7 @@ export interface components {
             cash_rounding_minor: {
                 [key: string]: number;
             };
+            terms_days: number | null;
             reminder_days: number[];
             reminder_fee_minor: {
                 [key: string]: number;
@@ -30797,6 +30803,8 @@ export interface operations {
                 until?: string;
                 /** @description In this state. */
                 state?: "draft" | "open" | "paid" | "void" | "uncollectible";
+                /** @description True: only open invoices whose due date has passed; false: only the others. */
+                overdue?: boolean;
             };
             header?: never;
             path?: never;

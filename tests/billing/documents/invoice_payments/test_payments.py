@@ -377,3 +377,31 @@ def test_the_check_finds_payments_that_were_changed(finding: str, table: str, ch
 def test_invoices_pay_still_marks_as_paid() -> None:
     invoice = issued()
     assert invoices.pay(invoice.pk).state == "paid"
+
+
+# Due days --------------------------------------------------------------------------------------------
+
+
+def test_a_new_customer_has_the_days_to_pay_of_its_seller() -> None:
+    assert CustomerFactory().terms_days == 30
+    record_seller(SELLER | {"terms_days": 14}, actor="t")
+    assert (CustomerFactory().terms_days, CustomerFactory(terms_days=0).terms_days) == (14, 0)
+    invoice = issued()
+    assert invoice.due_date is not None
+    assert invoice.issue_date is not None
+    assert (invoice.due_date - invoice.issue_date).days == 14
+
+
+def test_overdue_invoices_are_listed_until_they_are_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    invoice, later = issued(customer=CustomerFactory(terms_days=0)), issued()
+    tomorrow = timezone.now() + timedelta(days=1)
+    monkeypatch.setattr("billing.reads.documents.timezone.now", lambda: tomorrow)
+
+    def listed(overdue: bool) -> set[int]:
+        return {one["id"] for one in reads.invoices(overdue=overdue, limit=50)} & {invoice.pk, later.pk}
+
+    assert (listed(True), listed(False)) == ({invoice.pk}, {later.pk})
+    pay(invoice, 4000)
+    assert listed(True) == {invoice.pk}
+    pay(invoice, 6000)
+    assert (listed(True), listed(False)) == (set(), {invoice.pk, later.pk})

@@ -1951,6 +1951,7 @@ class Seller(TypedDict):
     footer: dict[str, str]
     payment_terms: dict[str, str]
     cash_rounding_minor: dict[str, int]
+    terms_days: int | None
     reminder_days: list[int]
     reminder_fee_minor: dict[str, int]
     suspends_at_reminder: int | None

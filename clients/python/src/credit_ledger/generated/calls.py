@@ -1987,7 +1987,7 @@ def create_customer(
     email: str | None = None,
     vat_id: str | None = None,
     vat_status: VatStatusEnum | None = None,
-    terms_days: int | None = None,
+    terms_days: int | Absent | None = ABSENT,
     grace_days: int | None = None,
     seller: str | None = None,
     hold_days: int | None = None,
@@ -2014,7 +2014,7 @@ def create_customer(
             "email": absent_if_none(email),
             "vat_id": absent_if_none(vat_id),
             "vat_status": absent_if_none(vat_status),
-            "terms_days": absent_if_none(terms_days),
+            "terms_days": terms_days,
             "grace_days": absent_if_none(grace_days),
             "seller": absent_if_none(seller),
             "hold_days": absent_if_none(hold_days),
@@ -2584,6 +2584,7 @@ def record_seller(
     footer: RecordSellerFooter | None = None,
     payment_terms: RecordSellerPaymentTerms | None = None,
     cash_rounding_minor: Mapping[str, int] | None = None,
+    terms_days: int | None = None,
     reminder_days: Sequence[int] | None = None,
     reminder_fee_minor: Mapping[str, int] | None = None,
     suspends_at_reminder: int | Absent | None = ABSENT,
@@ -2627,6 +2628,7 @@ def record_seller(
             "footer": absent_if_none(footer),
             "payment_terms": absent_if_none(payment_terms),
             "cash_rounding_minor": absent_if_none(cash_rounding_minor),
+            "terms_days": absent_if_none(terms_days),
             "reminder_days": absent_if_none(reminder_days),
             "reminder_fee_minor": absent_if_none(reminder_fee_minor),
             "suspends_at_reminder": suspends_at_reminder,
@@ -3861,6 +3863,7 @@ def invoices(
     since: str | None = None,
     until: str | None = None,
     state: Literal["draft", "open", "paid", "void", "uncollectible"] | None = None,
+    overdue: bool | None = None,
 ) -> ListCall[Invoice]:
     """List invoices.
 
@@ -3881,6 +3884,7 @@ def invoices(
             "since": absent_if_none(since),
             "until": absent_if_none(until),
             "state": absent_if_none(state),
+            "overdue": absent_if_none(overdue),
         },
     )
 
