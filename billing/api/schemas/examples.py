@@ -48,6 +48,7 @@ PLAN: dict[str, Any] = {
     "maximum": None,
     "tax_behavior": "exclusive",
     "allowance": None,
+    "usage_threshold": None,
 }
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}
 RATING_IN_CREDITS_BODY: dict[str, Any] = {"currency": "EUR", "price": MESSAGES, "quantity": 200, "credits_available": 250}

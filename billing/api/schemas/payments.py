@@ -176,7 +176,7 @@ class PaymentReturnSerializer(ResponseSchema):
     recorded_at = time()
 
 
-class PaymentSerializer(ResponseSchema):
+class InvoicePaymentSerializer(ResponseSchema):
     """Money that came in for an invoice."""
 
     id = whole(attrgetter("row.pk"))

@@ -31,7 +31,7 @@ class Payments(WriteEndpoint):
     location = "/v1/payments/{id}"
     get = list_operation(
         "listPayments", "List payments of invoices", "Newest first.", tag=PAYMENTS, path="/v1/payments",
-        query=schemas.PaymentsQuery, shape=schemas.PaymentSerializer, example=schemas.PAYMENT, rows=reads.payments,
+        query=schemas.PaymentsQuery, shape=schemas.InvoicePaymentSerializer, example=schemas.PAYMENT, rows=reads.payments,
         problems=[NO_CUSTOMER],
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ class Payments(WriteEndpoint):
         "payment is recorded once, also when it is sent with another Idempotency-Key.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(schemas.PAYMENT_BODY, {"a transfer": schemas.PAYMENT_EXAMPLE_BODY}),
-        responses={201: ResponseBody(schemas.PaymentSerializer, schemas.PAYMENT, "The payment.")},
+        responses={201: ResponseBody(schemas.InvoicePaymentSerializer, schemas.PAYMENT, "The payment.")},
         problems=[
             NO_INVOICE, PaymentNotMatched(invoices=[1, 2]), InvalidTransition(invoice=1, state="draft", wanted="paid"),
             AlreadyExists(resource="payment", ref="1"),
@@ -52,7 +52,7 @@ class Payments(WriteEndpoint):
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             made = record_payment.execute(schemas.PAYMENT_BODY.make(fields | {"actor": self.key.actor}))
-            return 201, schemas.PaymentSerializer.body(reads.payment(made.pk))
+            return 201, schemas.InvoicePaymentSerializer.body(reads.payment(made.pk))
 
         return self.once(request, schemas.PAYMENT_BODY, act)
 
@@ -62,11 +62,11 @@ class OnePayment(BillingEndpoint):
 
     @operation(
         "readPayment", "Read a payment of an invoice", tag=PAYMENTS, scope=BILLING_READ, parameters=[PAYMENT_PATH],
-        responses={200: ResponseBody(schemas.PaymentSerializer, schemas.PAYMENT, "The payment.")},
+        responses={200: ResponseBody(schemas.InvoicePaymentSerializer, schemas.PAYMENT, "The payment.")},
         problems=[NO_PAYMENT],
     )  # fmt: skip
     def get(self, request: HttpRequest, payment_id: int) -> Response:
-        return json_response(schemas.PaymentSerializer.body(reads.payment(payment_id)))
+        return json_response(schemas.InvoicePaymentSerializer.body(reads.payment(payment_id)))
 
 
 class PaymentReturns(WriteEndpoint):

@@ -5304,6 +5304,46 @@ export interface components {
              */
             previous: string | null;
         };
+        /** @description Money that came in for an invoice. */
+        InvoicePayment: {
+            id: number;
+            invoice: number;
+            /** @description The number of the invoice. */
+            number: string;
+            customer: string;
+            provider: string;
+            payment: string;
+            currency: string;
+            /** @description In minor units. */
+            amount_minor: number;
+            /** @description What of it paid the invoice. */
+            applied_minor: number;
+            /** @description The rest, which is credit of the customer, by its id. */
+            deposit: number | null;
+            /** @description In minor units. */
+            deposit_minor: number;
+            /** @description In minor units. */
+            returned_minor: number;
+            paid_at: string;
+            reference: string;
+            actor: string;
+            recorded_at: string;
+            returns: components["schemas"]["PaymentReturn"][];
+        };
+        /** @description A page of a list. */
+        InvoicePaymentPage: {
+            results: components["schemas"]["InvoicePayment"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @description Tax of one category. */
         InvoiceTax: {
             category: string;
@@ -6599,32 +6639,6 @@ export interface components {
             credit_type: string;
             unit_value: string;
         };
-        /** @description Money that came in for an invoice. */
-        Payment: {
-            id: number;
-            invoice: number;
-            /** @description The number of the invoice. */
-            number: string;
-            customer: string;
-            provider: string;
-            payment: string;
-            currency: string;
-            /** @description In minor units. */
-            amount_minor: number;
-            /** @description What of it paid the invoice. */
-            applied_minor: number;
-            /** @description The rest, which is credit of the customer, by its id. */
-            deposit: number | null;
-            /** @description In minor units. */
-            deposit_minor: number;
-            /** @description In minor units. */
-            returned_minor: number;
-            paid_at: string;
-            reference: string;
-            actor: string;
-            recorded_at: string;
-            returns: components["schemas"]["PaymentReturn"][];
-        };
         /** @description Money that a provider is asked for. */
         PaymentIntent: {
             id: number;
@@ -6687,20 +6701,6 @@ export interface components {
         /** @description The saved methods of a customer. */
         PaymentMethods: {
             results: components["schemas"]["PaymentMethod"][];
-        };
-        /** @description A page of a list. */
-        PaymentPage: {
-            results: components["schemas"]["Payment"][];
-            /**
-             * Format: uri
-             * @description The URL of that page; null at the end of the list.
-             */
-            next: string | null;
-            /**
-             * Format: uri
-             * @description The URL of that page; null at the end of the list.
-             */
-            previous: string | null;
         };
         /** @description Money of a payment that went back. */
         PaymentReturn: {
@@ -27429,7 +27429,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["PaymentPage"];
+                    "application/json": components["schemas"]["InvoicePaymentPage"];
                 };
             };
             /** @description The request is not well-formed */
@@ -27535,7 +27535,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Payment"];
+                    "application/json": components["schemas"]["InvoicePayment"];
                 };
             };
             /** @description The payment. */
@@ -27550,7 +27550,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Payment"];
+                    "application/json": components["schemas"]["InvoicePayment"];
                 };
             };
             /** @description The request is not well-formed */
@@ -27692,7 +27692,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Payment"];
+                    "application/json": components["schemas"]["InvoicePayment"];
                 };
             };
             /** @description The request is not well-formed */

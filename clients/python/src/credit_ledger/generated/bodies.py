@@ -1086,6 +1086,28 @@ class InvoiceLine(TypedDict):
     rating: dict[str, Any]
 
 
+class InvoicePayment(TypedDict):
+    """Money that came in for an invoice."""
+
+    id: int
+    invoice: int
+    number: str
+    customer: str
+    provider: str
+    payment: str
+    currency: str
+    amount_minor: int
+    applied_minor: int
+    deposit: int | None
+    deposit_minor: int
+    returned_minor: int
+    paid_at: str
+    reference: str
+    actor: str
+    recorded_at: str
+    returns: list[PaymentReturn]
+
+
 class InvoiceTax(TypedDict):
     """Tax of one category."""
 
@@ -1383,28 +1405,6 @@ class PayingCredits(TypedDict):
 
     credit_type: str
     unit_value: str
-
-
-class Payment(TypedDict):
-    """Money that came in for an invoice."""
-
-    id: int
-    invoice: int
-    number: str
-    customer: str
-    provider: str
-    payment: str
-    currency: str
-    amount_minor: int
-    applied_minor: int
-    deposit: int | None
-    deposit_minor: int
-    returned_minor: int
-    paid_at: str
-    reference: str
-    actor: str
-    recorded_at: str
-    returns: list[PaymentReturn]
 
 
 class PaymentIntent(TypedDict):

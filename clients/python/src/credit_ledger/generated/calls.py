@@ -54,6 +54,7 @@ from credit_ledger.generated.bodies import (
     IncomingTransfersBody,
     IntervalEnum,
     Invoice,
+    InvoicePayment,
     InvoiceTransition,
     LanguageEnum,
     Lot,
@@ -73,7 +74,6 @@ from credit_ledger.generated.bodies import (
     Pack,
     PageLink,
     PathList,
-    Payment,
     PaymentIntent,
     PaymentMethods,
     PaymentReturn,
@@ -3276,7 +3276,7 @@ def payments(
     payment: str | None = None,
     since: datetime | str | None = None,
     until: datetime | str | None = None,
-) -> ListCall[Payment]:
+) -> ListCall[InvoicePayment]:
     """List payments of invoices.
 
     Newest first.
@@ -3310,7 +3310,7 @@ def record_payment(
     reference: str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
-) -> Call[Payment]:
+) -> Call[InvoicePayment]:
     """Record the payment of an invoice.
 
     Send this when the money is in. It pays the invoice as far as something is due, in parts if need be; the invoice is paid
@@ -3338,7 +3338,7 @@ def record_payment(
     )
 
 
-def payment(payment_id: int) -> Call[Payment]:
+def payment(payment_id: int) -> Call[InvoicePayment]:
     """Read a payment of an invoice.
 
     Scope: `billing:read`.
