@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from ledger.errors import Answer, LedgerError, LockBusy, Misuse, Refused, Retryable
+from ledger.errors import Answer, Invalid, LedgerError, LockBusy, Misuse, Refused, Retryable
 from ledger.values import Count, ListOf, Members, Text, Value
 
 
@@ -205,12 +205,14 @@ class ProviderRefused(LedgerError):
     why: Annotated[str, Text("What the provider says.", most=500)]
 
 
-class EventRejected(LedgerError):
+class EventRejected(Invalid):
     """The bytes are not an event that the provider signed, or they are too old. Nothing was written."""
 
     code = "event-rejected"
     title = "The event is not signed by the provider"
-    answer = Answer(400, "The event is not signed by the provider, or it is too old.")
+
+    def __init__(self) -> None:
+        super().__init__(pointer="", rule="not-signed", detail="The event is not signed by the provider, or it is too old.")
 
 
 class ReturnExceedsPurchase(Refused):
