@@ -12,6 +12,7 @@ from decimal import Decimal
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
+from uuid import uuid4
 
 import pytest
 from axes.models import AccessAttempt
@@ -20,7 +21,9 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.models import Customer, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp
+from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.subscriptions import Wish, amend_subscription
@@ -247,6 +250,12 @@ def billing_of_everything() -> list[str]:
         holder_id="ada", credit_type="credits", threshold=5, pack_ref="starter", packs=1, customer_id=owner.pk,
         provider="stripe", method="pm_1", cap_period="month", cooldown_seconds=60, declines=2, actor="key:shop",
     )  # fmt: skip
+    line = OneOffLine(description="Work", unit_amount=Decimal(1))
+    paid = issue_one_off_in(customer_ref="C-7", request=NewOneOffInvoice(lines=[line]))
+    record_payment(invoice=paid.pk, payment="transfer 7", amount_minor=100)
+    Mail.objects.create(
+        kind="invoice", invoice_id=paid.pk, customer_id=owner.pk, identity=uuid4(), recipient="ada@example.com", state="bounced"
+    )
     return [trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
 
 
