@@ -34,12 +34,14 @@ PARTS = {
     "payment_method:method": "pm_1",
     "invoice_id:payment_id": "999999",
     "invoice_id:mail_id": "999999",
+    "invoice_id:move_id": "999999",
     "slug:slug": "not-found", "budget:budget": "daily", "credit_type:credit_type": "credits", "sequence:webhook": "1",
     "budget:alert": "low", "budget:recurring_grant": "monthly", "sequence:key_id": "1",
     "uuid:signal": "0f9a3c1e-7d7f-4b43-9a55-2f0a1d7c9e21",
 }  # fmt: skip
 NOT_WRITES = {
-    "/v1/quotes", "/v1/ratings", "/v1/customers/<ref:ref>/preview", "/v1/holders/<holder:holder>/page-links",
+    "/v1/quotes", "/v1/ratings", "/v1/customers/<ref:ref>/preview", "/v1/plans/<ref:ref>/moves/preview",
+    "/v1/holders/<holder:holder>/page-links",
     "/v1/providers/<provider:provider>/events",
 }  # fmt: skip
 """What is posted there is only looked at, or sent by a provider: nothing is there to try."""

@@ -682,7 +682,7 @@ def test_only_amendments_that_change_something_are_offered(client):
         return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change", "next-invoices"}
 
     always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel", "give-coupon"}
-    always |= {"invoice-usage"}
+    always |= {"invoice-usage", "change-phases"}
     assert offered() == always | {"pause"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))
     assert offered() == always | {"go-on"}

@@ -26,6 +26,7 @@ from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issu
 from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
+from billing.orders.phases import Phase
 from billing.orders.subscriptions import Wish, amend_subscription
 from billing.testing import PurchaseFactory
 from ledger import services
@@ -55,8 +56,8 @@ PYTHON_VALUE = re.compile(r"\bNone\b(?! in the last)|\bTrue\b|\bFalse\b|\bDecima
 """What a page shows where somebody forgot to write a value for people."""
 WITHOUT_LINK = {"autocomplete", "billing_plan_examples", "jsi18n", "login", "logout", "password_change_done", "view_on_site"}
 """Views that are called by scripts, or lead somewhere else."""
-WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock"}
-"""Rows without a page of their own, and what only a deployment for tests links to."""
+WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock", "billing_journal"}
+"""Rows without a page of their own, and what only a deployment for tests or a closed month links to."""
 ADDED = {
     "auth_group", "auth_user", "billing_coupon", "billing_customer", "billing_plan", "billing_subscription",
     "ledger_apikey", "ledger_credittype",
@@ -231,7 +232,8 @@ def billing_of_everything() -> list[str]:
     trial = SubscriptionFactory(
         ref="TRIAL-1", customer="C-7", plan="team", started_at=now - day, trial_end=now + 7 * day, ends_at=now + 9 * day
     )
-    paused = SubscriptionFactory(ref="PAUSED-1", customer="C-7", plan="team", started_at=now - day)
+    phases = [Phase(intervals=1, price_override=PriceOverride(percent_off=Decimal(10))), Phase(list_prices=True)]
+    paused = SubscriptionFactory(ref="PAUSED-1", customer="C-7", plan="team", started_at=now - day, phases=phases)
     amend_subscription(ref=paused.ref, effective_at=now, wish=Wish(paused=True))
     owner = Customer.objects.get(ref="C-7")
     deposit_in(customer_id=owner.pk, currency=owner.currency, amount_minor=500, reference="payment 17", actor="key:shop")
