@@ -45,6 +45,16 @@ def credited_minor(invoice_id: int) -> int:
 
 
 @contextmanager
+def without_locks() -> Any:
+    """Credit without the lock of the subscription and that of the invoice's payments."""
+    with (
+        mock.patch.object(invoice_locks, "try_advisory_lock", no_lock),
+        mock.patch.object(invoice_locks, "advisory_lock", no_lock),
+    ):
+        yield
+
+
+@contextmanager
 def both_have_looked() -> Any:
     """Stop each writer of a note until two have read how much of the invoice can be credited."""
     barrier, real = threading.Barrier(2), credit_notes._write
@@ -89,7 +99,7 @@ def test_of_two_credit_notes_at_the_same_time_one_is_busy(committed_db: None, ru
 @pytest.mark.parametrize("is_paid", [False, True])
 def test_without_the_lock_the_database_refuses_the_second(committed_db: None, run_threads: Any, is_paid: bool) -> None:
     invoice_id = invoice_of_ten(is_paid=is_paid)
-    with mock.patch.object(invoice_locks, "try_advisory_lock", no_lock), both_have_looked():
+    with without_locks(), both_have_looked():
         results = run_threads(lambda index: issue_note_of_six(invoice_id), 2)
     assert sorted(type(each).__name__ for each in results) == ["CreditExceedsInvoice", "CreditNote"], results
     [refused] = [each for each in results if isinstance(each, CreditExceedsInvoice)]
@@ -119,7 +129,7 @@ def test_control_without_lock_and_trigger_more_is_credited_than_was_billed(
         return issue_note_of_six(invoice_id)
 
     try:
-        with mock.patch.object(invoice_locks, "try_advisory_lock", no_lock), both_have_looked():
+        with without_locks(), both_have_looked():
             results = run_threads(credit, 2)
         assert [type(each).__name__ for each in results] == ["CreditNote", "CreditNote"], results
         (credited,) = owner.execute(f"SELECT sum(amount_minor) FROM {schema}.billing_creditnote").fetchone() or (0,)
