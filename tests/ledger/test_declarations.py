@@ -16,9 +16,11 @@ from jsonschema import Draft202012Validator
 
 from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
+from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
 from billing.documents import credit_notes, invoices, sellers
 from billing.documents.customer_credit import refunds
+from billing.documents.mailing import outcomes as mail_outcomes
 from billing.documents.one_off import issuing
 from billing.documents.printing.brand import Logo
 from billing.metering import usage
@@ -78,6 +80,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         packs,
         payment_schemas,
         intent_schemas,
+        plan_move_schemas,
+        mail_outcomes,
         refunds,
         issuing,
     )
@@ -89,7 +93,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     records -= {payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange}
-    records -= {payment_schemas.NewPayment, payment_schemas.NewPaymentReturn}
+    records -= {payment_schemas.NewPayment, payment_schemas.NewPaymentReturn, plan_move_schemas.NewPlanMove}
     records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
@@ -114,6 +118,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         intent_schemas.TOP_UP_BODY,
         payment_schemas.PAYMENT_BODY,
         payment_schemas.PAYMENT_RETURN_BODY,
+        plan_move_schemas.PLAN_MOVE_BODY,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
     return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}
@@ -175,7 +180,7 @@ def good(value: Value) -> Any:
         case MapOf():
             return {"seats": good(value.child)}
         case ListOf():
-            return [good(value.child)]
+            return [good(value.child)] * max(value.least, 1)
         case Nested():
             return body(value.shape)
         case PriceValue():

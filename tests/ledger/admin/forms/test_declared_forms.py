@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 
 from billing.admin.order_forms import amendments, coupons, customers, plans, subscriptions
 from billing.admin.order_forms.fields import CurrencyField
+from billing.orders.phases import PhaseList
 from billing.rating.names import Names
 from ledger.admin.forms import operations, rates
 from ledger.admin.forms.credit_amounts import CreditNumberField
@@ -52,7 +53,7 @@ def test_all_forms_about_requests_are_tested():
         "AlertForm", "AmendmentForm", "AnchorForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "ClockForm", "CouponForm",
         "CustomerChangeForm", "CustomerForm", "EndAlertForm", "EndBudgetForm", "EndRecurringGrantForm", "FreezeForm",
         "GiveCouponForm", "GrantForm", "HoldForm", "IncomingTransfersForm",
-        "OverdraftForm", "OverrideForm", "PauseForm", "PlanForm", "RecurringGrantForm",
+        "OverdraftForm", "OverrideForm", "PauseForm", "PhasesForm", "PlanForm", "RecurringGrantForm",
         "PublishForm", "QuantitiesForm", "RefundForm", "ReissueForm", "ReleaseForm", "ReversalForm", "RevokeForm",
         "SubscriptionForm", "TransferForm", "TrialForm", "VoidForm",
     }  # fmt: skip
@@ -76,6 +77,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     if isinstance(value, Choice):
         monkeypatch.setattr(value, "choices", ("other",))
         typed, given, limit = "another", "another", "other"
+    elif isinstance(value, PhaseList):
+        monkeypatch.setattr(declared_at(value.child.shape, "/intervals").value, "most", 3)
+        typed, given, limit = "4: trial\nthen: list prices", [{"intervals": 4, "trial": True}, {"list_prices": True}], 3
     elif isinstance(value, ListOf | MapOf | Names):
         monkeypatch.setattr(value.child, "most", 3)
         typed, given = TYPED_IN[type(value)]
@@ -95,7 +99,9 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
     [error] = errors
     assert str(limit) in error.detail
     # The document.
-    if not isinstance(value, Number | MapOf):
+    if isinstance(value, PhaseList):
+        assert f"'maximum': {limit}" in str(declared_at(value.child.shape, "/intervals").value.openapi())
+    elif not isinstance(value, Number | MapOf):
         assert str(limit) in str(value.openapi())
     # The form shows it, and refuses what is beyond, in the same words.
     # Terms of credits count only together with how many or how much.
@@ -111,7 +117,7 @@ def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(
         assert "must be at most 3" in sent.errors[name][0]
     else:
         shown = field.widget.attrs.get("maxlength", field.widget.attrs.get("max"))
-        assert str(shown) == str(limit) or type(value) in TYPED_IN or isinstance(field, CurrencyField)
+        assert str(shown) == str(limit) or type(value) in (*TYPED_IN, PhaseList) or isinstance(field, CurrencyField)
         assert sent.errors[name] == [sentence(error.detail)]
 
 
