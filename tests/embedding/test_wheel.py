@@ -19,14 +19,17 @@ PACKAGES = ("ledger", "billing")
 
 LOAD = """
 import django, importlib, pkgutil, sys
-SENDERS = {"ledger.signals.sending", "ledger.signals.delivery"}
+MODULES = {
+    "senders": {"ledger.signals.sending", "ledger.signals.delivery"},
+    "stripe": {"billing.payments.providers.stripe_payments"},
+}
 from django.conf import settings
 apps, wanted, parts = (text.split(",") for text in sys.argv[1:])
 settings.configure(INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", *apps], USE_TZ=True)
 django.setup()
 for package in wanted:
     for module in pkgutil.walk_packages([importlib.import_module(package).__path__[0]], f"{package}."):
-        if module.name.split(".")[1] not in parts and not ("senders" in parts and module.name in SENDERS):
+        if module.name.split(".")[1] not in parts and not any(module.name in MODULES.get(part, ()) for part in parts):
             importlib.import_module(module.name)
             print(module.name)
 """
@@ -60,7 +63,16 @@ def test_the_wheels_metadata_has_the_licence_and_the_extras(wheel: Path) -> None
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = Parser().parsestr(archive.read(name).decode())
     assert (metadata["Name"], metadata["License-Expression"], metadata["Requires-Python"]) == ("credit-ledger", "MIT", ">=3.11")
-    assert set(metadata.get_all("Provides-Extra") or ()) == {"api", "admin", "billing", "pdf", "server", "testing", "webhooks"}
+    assert set(metadata.get_all("Provides-Extra") or ()) == {
+        "api",
+        "admin",
+        "billing",
+        "payments",
+        "pdf",
+        "server",
+        "testing",
+        "webhooks",
+    }
 
 
 def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -> None:
@@ -71,7 +83,7 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
     for line in [*project["dependencies"], *(line for extra in extras if extra != "testing" for line in extras[extra])]:
         requirement = Requirement(line)
         if requirement.name == "credit-ledger":
-            assert requirement.extras == {"api", "admin", "billing", "pdf", "webhooks"}
+            assert requirement.extras == {"api", "admin", "billing", "payments", "pdf", "webhooks"}
             continue
         before = declared.setdefault(requirement.name, requirement)
         before.extras |= requirement.extras
@@ -92,10 +104,11 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
         (["api"], "ledger", "ledger", "admin,testing,senders", "ledger.api.urls"),
         (["admin"], f"{UNFOLD},ledger", "ledger", "api,testing,senders", "ledger.admin.holders.page"),
         (["testing"], "ledger", "ledger", "api,admin,senders", "ledger.testing.factories"),
-        (["billing"], "ledger,billing", "billing", "api,admin,testing", "billing.generator.run.generate"),
-        (["billing", "api"], "ledger,billing", "billing", "admin,testing", "billing.api.urls"),
-        (["billing", "admin"], f"{UNFOLD},ledger,billing", "billing", "api,testing", "billing.admin.documents.invoices"),
-        (["billing", "testing"], "ledger,billing", "billing", "api,admin", "billing.testing"),
+        (["billing"], "ledger,billing", "billing", "api,admin,testing,stripe", "billing.generator.run.generate"),
+        (["billing", "payments"], "ledger,billing", "billing", "api,admin,testing", "billing.payments.providers.stripe_payments"),
+        (["billing", "api"], "ledger,billing", "billing", "admin,testing,stripe", "billing.api.urls"),
+        (["billing", "admin"], f"{UNFOLD},ledger,billing", "billing", "api,testing,stripe", "billing.admin.documents.invoices"),
+        (["billing", "testing"], "ledger,billing", "billing", "api,admin,stripe", "billing.testing"),
     ],
 )
 def test_each_part_is_imported_with_its_extra_alone(
@@ -150,6 +163,6 @@ def test_pip_installs_the_wheel_in_an_empty_environment(wheel: Path, tmp_path: P
     installed = set(re.findall(r"^(\S+?)==", run(*pip, "freeze"), re.MULTILINE))
     assert not {"djangorestframework", "django-unfold", "typst"} & {name.lower() for name in installed}
     assert "ledger.services.execute" in load(python, "ledger", "ledger", "api,admin,testing,senders")
-    run(*pip, "install", f"{wheel}[api,admin,billing,pdf,testing,webhooks]")
+    run(*pip, "install", f"{wheel}[api,admin,billing,payments,pdf,testing,webhooks]")
     apps = f"{UNFOLD},ledger,billing"
     assert {"ledger.api.urls", "billing.admin.runs"} <= set(load(python, apps, "ledger,billing").split())

@@ -4,7 +4,7 @@ from django.db import models
 
 from ledger.database.locking import LockName, register
 
-PAYMENT = register(LockName("payment", "shop/payment/{reference}", "adding the credits of a payment"))
+PAYMENT = register(LockName("shop_payment", "shop/payment/{reference}", "adding the credits of a payment"))
 
 
 class Team(models.Model):
