@@ -60,7 +60,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
     before, after = month_before(found.month), month_after(found.month)
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": f"{found.month:%B %Y}",
+        "title": f"Month: {found.month:%B %Y}",
         "month": found,
         "is_over": found.month < this_month,
         "as_of": None if found.as_of == BEGINNING else timestamp(found.as_of),
