@@ -126,7 +126,7 @@ class Order:
         self.keys += sorted(known - set(self.keys))
 
     def begin(self, phases: list[Phase]) -> None:
-        """Phases from the start on, one after the other."""
+        """Phases from the start on, one after the other. The keys of all of them come with the order, by name."""
         order = self.amendments[0]
         start, plan = order.effective_at, order.plan
         for index, phase in enumerate(phases):
@@ -134,17 +134,18 @@ class Order:
             plan = terms.plan or plan
             assert plan is not None
             if index:
-                self.amend(replace(terms, effective_at=start))
+                self.amendments.append(replace(terms, effective_at=start))
             else:
                 other = {"override": terms.override, "sets_override": True} if terms.sets_override else {}
                 self.amendments[0] = replace(order, plan=plan, quantities=order.quantities | terms.quantities, **other)
-                self._learn_keys()
             if phase.periods:
                 every = [end for (_, end), _ in zip(self.periods(plan, self.anchor, start), range(phase.periods), strict=False)]
                 start = every[-1]
             start = phase.ends_at or start
             if phase.is_trial:
                 self.begins = max(self.begins, start)
+        self.keys = []
+        self._learn_keys()
 
     def move(self, sold: list[Plan], to: Plan, instant: datetime) -> None:
         """From an instant on, all time on one of these plans is on another one; not of a subscription that is over by then."""
