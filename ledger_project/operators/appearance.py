@@ -59,7 +59,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Subscriptions", "autorenew", "billing.subscription"),
             _list("Invoices", "description", "billing.invoice"),
             _list("Credit notes", "undo", "billing.creditnote"),
-            _list("Payments", "payments", "billing.invoicepayment"),
+            _list("Invoice payments", "payments", "billing.invoicepayment"),
             _list("Mails", "mail", "billing.mail"),
             _list("Plans", "sell", "billing.plan"),
             _list("Coupons", "percent", "billing.coupon"),

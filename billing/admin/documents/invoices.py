@@ -149,8 +149,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "record_payment",
         "pay",
         "credit",
-        "void",
-        "mark_uncollectible",
+        {"title": "More", "icon": "more_horiz", "items": ["void", "mark_uncollectible"]},
         "delete_draft",
     )
     change_form_outer_before_template = "admin/billing/document.html"
