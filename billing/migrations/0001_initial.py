@@ -1007,6 +1007,7 @@ class Migration(migrations.Migration):
                     ('ended_at', models.DateTimeField(null=True)),
                 ],
                 options={
+                    'verbose_name': 'top-up',
                     'constraints': [models.UniqueConstraint(condition=models.Q(('ended_at', None)), fields=('holder_id', 'credit_type'), name='billing_topup_account'), models.CheckConstraint(condition=models.Q(('threshold__gte', 1), models.Q(models.Q(('packs__gte', 1), ('up_to', None)), models.Q(('packs', None), ('up_to__gte', models.F('threshold'))), _connector='OR'), ('declines__gte', 1)), name='billing_topup_terms')],
                 },
             ),

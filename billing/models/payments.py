@@ -421,6 +421,7 @@ class TopUp(models.Model):
     ended_at = models.DateTimeField(null=True)
 
     class Meta:
+        verbose_name = "top-up"
         constraints = [
             models.UniqueConstraint(
                 name="billing_topup_account", fields=["holder_id", "credit_type"], condition=models.Q(ended_at=None)
