@@ -34,7 +34,7 @@ class ProviderEvents(Endpoint):
         "answered then; it says only that the provider is to be asked about a payment, so that no order of events matters.",
         tag=PAYMENTS, scope="", parameters=[PROVIDER_PATH],
         responses={200: ResponseBody(schemas.ReceivedEventSerializer, {"is_new": True}, "The event is on record.")},
-        problems=[EventRejected()],
+        problems=[EventRejected(), NoSuchPath()],
     )  # fmt: skip
     def post(self, request: HttpRequest, provider: str) -> Response:
         if not is_configured(provider):
