@@ -1,5 +1,6 @@
 """The form that moves subscriptions to the newest version of a plan, with what it would change, and how far moves are."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC
 from typing import Any, ClassVar, Final
@@ -25,6 +26,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 
 MOVES_SHOWN: Final = 20
 SUBSCRIPTIONS_SHOWN: Final = 20
+VERSION: Final = re.compile("[0-9]{1,10}")
 STAYS: Final = {"ended": "has ended", "already-there": "is on it already", "another-plan": "is on another plan then"}
 """Why a subscription stays, in words."""
 
@@ -43,7 +45,7 @@ class PlanMoveForm(OrderForm, RequestForm[NewPlanMove]):
         """Return the versions as numbers."""
         body = super().body()
         if "versions" in body:
-            body["versions"] = [int(text) if text.isascii() and text.isdecimal() else text for text in body["versions"]]
+            body["versions"] = [int(text) if VERSION.fullmatch(text) else text for text in body["versions"]]
         return body
 
 

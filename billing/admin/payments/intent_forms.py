@@ -5,6 +5,7 @@ from dataclasses import replace
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import money_text
+from billing.admin.documents.of_customers.amounts import AmountForm
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import PaymentIntent, ProviderRefund
@@ -16,19 +17,15 @@ from billing.payments.collecting.orders import (
     refundable_minor,
 )
 from ledger.admin.kit.cells import row_url
-from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import Stake
 
 
-class ProviderRefundForm(OrderForm, RequestForm[NewProviderRefund]):
+class ProviderRefundForm(OrderForm, AmountForm[NewProviderRefund]):
     """Money of a payment intent to send back."""
 
     declared = NewProviderRefund
-    shows = {
-        "amount_minor": Shown(label="Amount", help="In minor units; empty: all that was not sent back yet."),
-        "reason": REASON,
-    }
 
 
 def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
@@ -40,10 +37,13 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paymen
         return DryRun(sentences=[f"{intent.provider} is asked to send {amount} back.", *([] if intent.invoice_id else [what])])
 
     return OrderPage(
-        form=ProviderRefundForm,
+        form=ProviderRefundForm.in_currency(
+            intent.currency, "Empty: all that was not sent back yet.", required=False, reason=REASON
+        ),
         collection="payment-intent-refunds",
         about=intent,
         pointer="/amount_minor",
+        stake_of=lambda made: Stake(intent.currency, made.amount_minor),
         write=lambda form: refund_intent.execute(replace(form.request, actor=form.actor)),
         describe=describe,
         done=lambda _, form: ("The refund", f"of {intent}"),

@@ -4,12 +4,15 @@ A reminder is decided under `payment/<invoice>`: what is read as unpaid there st
 fee, mail and suspension are one transaction, so each step happens once, whatever is repeated or killed.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from typing import Any, Final
 from uuid import uuid4
 
+from django.db import Error
 from django.utils import timezone
 
 from billing.documents.dunning.steps import due_step
@@ -24,8 +27,10 @@ from billing.reads.documents import is_overdue, today_of
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
-from ledger.errors import Retryable
+from ledger.errors import LedgerError, Misuse
 from ledger.typesetting.languages import language_of
+
+log = logging.getLogger(__name__)
 
 ACTOR: Final = "billing"
 OVERDUE: Final = "overdue"
@@ -47,27 +52,38 @@ class Reminded:
 def remind_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False) -> Reminded:
     """Remind of each invoice whose next step is due, and resume subscriptions whose invoices are paid; each by a transaction.
 
+    One that fails is counted and left to the next run; the others go on.
+
     Args:
         dry_run: count, and write nothing.
         stop: called before each; True ends the run.
     """
     found = Reminded()
-    for invoice in _overdue():
+    for invoice_id in _due():
         if stop():
             return found
-        if _next_step(invoice) is None:
-            continue
-        try:
-            found.reminded += dry_run or remind(invoice.pk) is not None
-        except Retryable:
-            found.failed += 1
+        with _counted(found, f"invoice {invoice_id}"):
+            found.reminded += dry_run or remind(invoice_id) is not None
     for ref in _paid_up():
         if stop():
             return found
-        found.resumed += 1
-        if not dry_run:
-            resume(ref=ref, actor=ACTOR, reason="what was overdue is paid")
+        with _counted(found, f"subscription {ref}"):
+            if not dry_run:
+                resume(ref=ref, actor=ACTOR, reason="what was overdue is paid")
+            found.resumed += 1
     return found
+
+
+@contextmanager
+def _counted(found: Reminded, what: str) -> Iterator[None]:
+    """Count and log a failure, and go on."""
+    try:
+        yield
+    except Misuse:
+        raise
+    except (LedgerError, Error) as error:
+        found.failed += 1
+        log.warning("%s: %s: %s", what, type(error).__name__, error)
 
 
 def remind(invoice_id: int) -> Reminder | None:
@@ -86,12 +102,12 @@ def remind(invoice_id: int) -> Reminder | None:
             with advisory_lock(name):
                 pass
         invoice = rows.get()
-        step = _next_step(invoice)
+        step = _next_steps([invoice]).get(invoice_id)
         return None if step is None else _write(invoice, step)
 
 
 def _write(invoice: Invoice, step: int) -> Reminder:
-    terms, customer = _terms(invoice), Customer.objects.get(pk=invoice.customer_id)
+    terms, customer = _terms(invoice.seller_id), Customer.objects.get(pk=invoice.customer_id)
     fee_minor = terms.get("reminder_fee_minor", {}).get(invoice.currency, 0)
     charged = step > 1 and fee_minor and invoice.subscription_ref and invoice.currency == customer.currency
     charge = None
@@ -119,31 +135,39 @@ def _write(invoice: Invoice, step: int) -> Reminder:
     return made
 
 
-def _terms(invoice: Invoice) -> dict[str, Any]:
-    """Return what the seller of an invoice has now."""
-    issuer = seller_of(invoice.seller_id)
+def _terms(seller_id: int | None) -> dict[str, Any]:
+    """Return what the seller of a document has now."""
+    issuer = seller_of(seller_id)
     seller = None if issuer is None else current_seller(issuer.ref)
     return {} if seller is None else dict(seller.details)
 
 
-def _next_step(invoice: Invoice) -> int | None:
-    """Return the reminder that is due of an invoice: none if it is paid, not overdue, or its payment was disputed."""
-    days = _terms(invoice).get("reminder_days", [])
-    today: date = today_of(invoice)
-    if not days or invoice.state != Invoice.State.OPEN or not invoice.amount_remaining_minor or invoice.due_date is None:
-        return None
-    disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id=invoice.pk)
-    if disputes.exists():
-        return None
-    reminded = Reminder.objects.filter(invoice_id=invoice.pk).order_by("step").values_list("reminded_on", flat=True)
-    return due_step(days, due_date=invoice.due_date, reminded=list(reminded), today=today)
+def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
+    """Return by invoice the reminder that is due; those that are paid, not overdue or disputed are left out.
+
+    A few queries read what all of them need.
+    """
+    days = {seller_id: _terms(seller_id).get("reminder_days", []) for seller_id in {one.seller_id for one in invoices}}
+    ids = [one.pk for one in invoices if days[one.seller_id] and one.state == Invoice.State.OPEN and one.amount_remaining_minor]
+    disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id__in=ids)
+    left = set(ids) - set(disputes.values_list("invoice_payment__invoice_id", flat=True))
+    reminded: dict[int, list[date]] = {}
+    for invoice_id, day in Reminder.objects.filter(invoice_id__in=left).order_by("step").values_list("invoice_id", "reminded_on"):
+        reminded.setdefault(invoice_id, []).append(day)
+    found = {}
+    for one in invoices:
+        if one.pk in left and one.due_date is not None:
+            steps, done = days[one.seller_id], reminded.get(one.pk, [])
+            if (step := due_step(steps, due_date=one.due_date, reminded=done, today=today_of(one))) is not None:
+                found[one.pk] = step
+    return found
 
 
-def _overdue() -> Iterator[Invoice]:
-    """Yield the overdue invoices, by keyset on the id."""
+def _due() -> Iterator[int]:
+    """Yield the overdue invoices of which a reminder is due, by keyset on the id."""
     last = 0
     while page := list(Invoice.objects.filter(is_overdue(), pk__gt=last).order_by("pk")[:PAGE_ROWS]):
-        yield from page
+        yield from _next_steps(page)
         last = page[-1].pk
 
 

@@ -10,7 +10,7 @@ Note [Once, as far as SMTP allows]
 
 import logging
 import smtplib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -22,12 +22,12 @@ from django.utils import timezone
 from billing.documents.mailing.messages import message_of
 from billing.errors import InvalidTransition
 from billing.models import Mail
+from billing.reads.pages import walked
 from ledger import conf
 from ledger.errors import LedgerError
 
 log = logging.getLogger(__name__)
 
-PAGE_ROWS: Final = 500
 FIRST_WAIT_S: Final = 300
 LONGEST_WAIT_S: Final = 6 * 3600
 MOST_TRIES: Final = 20
@@ -56,7 +56,7 @@ def deliver_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fal
     found = DeliveredMails()
     if not dry_run:
         _note_lost()
-    for mail_id in _due():
+    for mail_id in walked(Mail.objects.filter(state=State.WAITING, due_at__lte=timezone.now())):
         if stop():
             break
         found.due += 1
@@ -66,14 +66,6 @@ def deliver_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fal
         found.sent += state == State.SENT
         found.failed += state not in (State.SENT, None)
     return found
-
-
-def _due() -> Iterator[int]:
-    began, last = timezone.now(), 0
-    rows = Mail.objects.filter(state=State.WAITING, due_at__lte=began).order_by("pk")
-    while page := list(rows.filter(pk__gt=last).values_list("pk", flat=True)[:PAGE_ROWS]):
-        yield from page
-        last = page[-1]
 
 
 def deliver(mail_id: int) -> str | None:
@@ -128,6 +120,8 @@ def _send(mail: Mail, message: EmailMessage) -> str:
         return _end(mail, State.FAILED if error.smtp_code >= 500 else _again(mail), error)
     except (OSError, smtplib.SMTPException) as error:
         return _end(mail, State.UNKNOWN, error)
+    except ValueError as error:  # the message cannot be written, so the server has not got it
+        return _end(mail, State.FAILED, error)
     return _end(mail, State.SENT)
 
 

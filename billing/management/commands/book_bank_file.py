@@ -51,6 +51,8 @@ class Command(CommandWithExamples):
 
     def handle(self, *, file: Path, dry_run: bool, **options: Any) -> None:
         """Book the file, print the summary, and exit with the code that `help` explains."""
+        if len(options["delimiter"]) > 1:
+            raise CommandError("--delimiter takes one character")
         try:
             content = file.read_bytes()
             if options["columns"]:

@@ -10,7 +10,7 @@ from billing.documents.dunning.reminding import remind_due
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 
-DONE, SOME_BUSY = 0, 4
+DONE, SOME_FAILED = 0, 4
 
 
 class Command(CommandWithExamples):
@@ -18,7 +18,7 @@ class Command(CommandWithExamples):
 
     help = (
         "Remind of overdue invoices by the steps of their seller, with a fee and a suspension by choice, and resume "
-        "subscriptions whose overdue invoices are paid. Exit codes: 0 done, 4 some invoices were busy and are tried by the next "
+        "subscriptions whose overdue invoices are paid. Exit codes: 0 done, 4 some were busy or failed and are tried by the next "
         "run, 130 or 143 a signal ended the command after its current invoice."
     )
     examples = (
@@ -36,11 +36,11 @@ class Command(CommandWithExamples):
         """Remind, print the summary, and exit with the code that `help` explains."""
         with collect_end_signals() as received:
             found = remind_due(dry_run=dry_run, stop=lambda: bool(received))
-        code = SIGNALLED + received[0] if received else SOME_BUSY if found.failed else DONE
+        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
         else:
             note = " Nothing was written (dry run)." if dry_run else ""
-            self.stdout.write(f"{found.reminded:,} reminders, {found.resumed:,} resumed, {found.failed:,} busy.{note}")
+            self.stdout.write(f"{found.reminded:,} reminders, {found.resumed:,} resumed, {found.failed:,} busy or failed.{note}")
         if code != DONE:
             sys.exit(code)

@@ -46,6 +46,7 @@ from billing.payments.providers.interface import (
     Provider,
 )
 from billing.payments.purchases.recording import record_purchase, record_return
+from billing.payments.purchases.settling import failure_text, wait_after
 from ledger.database.lock_names import PAYMENT_INTENT, PURCHASE_PAYMENT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import LedgerError, Misuse
@@ -54,8 +55,6 @@ log = logging.getLogger(__name__)
 
 LEASE_S: Final = 60
 """For how long other processes leave an intent to the one that asks about it."""
-FIRST_WAIT_S: Final = 5
-LONGEST_WAIT_S: Final = 3600
 FRESH_S: Final = 5
 """For how long a reader is content with the last answer."""
 Kind = PurchaseReturn.Kind
@@ -193,7 +192,7 @@ def _apply(intent: PaymentIntent, found: Found) -> None:
 
 
 def _due_at(row: Any) -> Any:
-    return timezone.now() + timedelta(seconds=min(FIRST_WAIT_S * 2 ** min(row.tries, 20), LONGEST_WAIT_S))
+    return timezone.now() + wait_after(row.tries)
 
 
 def _pack_of(intent: PaymentIntent) -> Pack:
@@ -338,7 +337,6 @@ def _tried(model: Any, pk: int, act: Callable[[], None]) -> bool:
         log.info("%s %s: %s: %s", model.__name__, pk, type(error).__name__, error)
         with suppress(Error):
             row = model.objects.get(pk=pk)
-            text = f"{getattr(error, 'code', type(error).__name__)}: {str(error).strip()}"[:500]
-            model.objects.filter(pk=pk, due_at__isnull=False).update(due_at=_due_at(row), error=text)
+            model.objects.filter(pk=pk, due_at__isnull=False).update(due_at=_due_at(row), error=failure_text(error))
         return False
     return True

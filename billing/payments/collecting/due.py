@@ -1,16 +1,15 @@
 """Takes further what is due: events, payment intents and refunds; any number of workers at the same time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from django.utils import timezone
 
 from billing.models import PaymentIntent, ProviderEvent, ProviderRefund
 from billing.payments.collecting.advancing import advance, send_refund
 from billing.payments.collecting.events import handle
-
-PAGE_ROWS: Final = 500
+from billing.reads.pages import walked
 
 
 @dataclass(slots=True)
@@ -30,24 +29,15 @@ def advance_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fal
         dry_run: count it, and ask nobody.
         stop: called before each; True ends the run.
     """
-    found = Advanced()
+    found, began = Advanced(), timezone.now()
     steps: tuple[tuple[str, Any, Callable[[int], bool]], ...] = (
         ("events", ProviderEvent, handle), ("intents", PaymentIntent, advance), ("refunds", ProviderRefund, send_refund),
     )  # fmt: skip
     for name, model, step in steps:
-        for pk in _due(model):
+        for pk in walked(model.objects.filter(due_at__lte=began)):
             if stop():
                 return found
             setattr(found, name, getattr(found, name) + 1)
             if not dry_run:
                 found.failed += step(pk)
     return found
-
-
-def _due(model: Any) -> Iterator[int]:
-    began, last = timezone.now(), 0
-    while page := list(
-        model.objects.filter(due_at__lte=began, pk__gt=last).order_by("pk").values_list("pk", flat=True)[:PAGE_ROWS]
-    ):
-        yield from page
-        last = page[-1]

@@ -1,15 +1,13 @@
 """Tries the purchases that have a step to be done; any number of workers at the same time."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from django.utils import timezone
 
 from billing.models import DuePurchase
 from billing.payments.purchases.settling import attempt
-
-PAGE_ROWS: Final = 500
+from billing.reads.pages import walked
 
 
 @dataclass(slots=True)
@@ -29,7 +27,7 @@ def settle_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
         stop: called before each purchase; True ends the run.
     """
     found = SettledPurchases()
-    for purchase_id in _due():
+    for purchase_id in walked(DuePurchase.objects.filter(due_at__lte=timezone.now()), "purchase_id"):
         if stop():
             break
         found.due += 1
@@ -40,12 +38,3 @@ def settle_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: Fals
         else:
             found.failed += 1
     return found
-
-
-def _due() -> Iterator[int]:
-    """Yield the purchases that were due when the run began, the longest due first."""
-    began, last = timezone.now(), 0
-    rows = DuePurchase.objects.filter(due_at__lte=began)
-    while page := list(rows.filter(pk__gt=last).order_by("pk").values_list("pk", "purchase_id")[:PAGE_ROWS]):
-        yield from (purchase_id for _, purchase_id in page)
-        last = page[-1][0]

@@ -42,7 +42,7 @@ def attempt(purchase_id: int, *, wait: bool = True) -> bool:
     except (LedgerError, Error) as error:
         log.info("purchase %s: %s: %s", purchase_id, type(error).__name__, error)
         with suppress(Error):
-            _put_off(purchase_id, f"{getattr(error, 'code', type(error).__name__)}: {str(error).strip()}"[:500])
+            _put_off(purchase_id, failure_text(error))
         return False
     return True
 
@@ -50,10 +50,18 @@ def attempt(purchase_id: int, *, wait: bool = True) -> bool:
 def _put_off(purchase_id: int, why: str) -> None:
     due = DuePurchase.objects.filter(purchase_id=purchase_id).first()
     if due is not None:
-        wait_s = min(FIRST_WAIT_S * 2 ** min(due.tries, 20), LONGEST_WAIT_S)
-        DuePurchase.objects.filter(pk=due.pk).update(
-            tries=F("tries") + 1, due_at=timezone.now() + timedelta(seconds=wait_s), error=why
-        )
+        next_try = timezone.now() + wait_after(due.tries)
+        DuePurchase.objects.filter(pk=due.pk).update(tries=F("tries") + 1, due_at=next_try, error=why)
+
+
+def wait_after(tries: int) -> timedelta:
+    """Return how long a step waits after so many failures: twice as long after each, up to an hour."""
+    return timedelta(seconds=min(FIRST_WAIT_S * 2 ** min(tries, 20), LONGEST_WAIT_S))
+
+
+def failure_text(error: Exception) -> str:
+    """Return why a step failed, as the row of what is due keeps it."""
+    return f"{getattr(error, 'code', type(error).__name__)}: {str(error).strip()}"[:500]
 
 
 def settle(purchase_id: int, *, wait: bool = True) -> None:

@@ -364,6 +364,16 @@ def test_operators_see_the_difference_first_and_then_how_far_the_move_is():
     assert "done" in text_of_response(client.get(page))
 
 
+@pytest.mark.parametrize("versions", ["9" * 5000, "9" * 10, "1, one", "0", "²"])
+def test_versions_that_are_none_are_refused_at_their_field(versions: str) -> None:
+    code, _ = sold()
+    newest = dearer(code)
+    typed = {"effective_at": "2026-01-11T00:00", "versions": versions, "subscriptions": "", "reason": "2026"}
+    shown = send_first_step(operator("billing.view_plan", "billing.add_amendment"), f"{BILLING}/plan/{newest.pk}/move/", typed)
+    assert "versions" in shown.context_data["form"].errors
+    assert not PlanMove.objects.exists()
+
+
 # The rule --------------------------------------------------------------------------------------------
 
 

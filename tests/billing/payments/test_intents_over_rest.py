@@ -14,6 +14,7 @@ from billing.payments.collecting.advancing import advance, send_refund
 from billing.payments.collecting.orders import order_payment
 from billing.payments.providers.configured import check_providers
 from billing.testing import CustomerFactory, PackFactory
+from ledger.models import Approval
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
 from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
@@ -177,7 +178,7 @@ PAGES = "/admin/billing/paymentintent"
 
 def test_the_pages_show_an_intent_and_refund_or_cancel_it(client: Any, stripe: StripeDouble) -> None:
     paid, waiting, failed = charge(OK), checkout("bob"), charge(DECLINED, "eve")
-    values = {"amount_minor": "500", "reason": "Half"}
+    values = {"amount": "5.00", "reason": "Half"}
     assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", values).status_code == 302
     send_refund(ProviderRefund.objects.get().pk)
     shown = text_of_response(client.get(f"{PAGES}/{paid.pk}/change/"))
@@ -192,6 +193,15 @@ def test_the_pages_show_an_intent_and_refund_or_cancel_it(client: Any, stripe: S
     ):  # fmt: skip
         rows = client.get(f"{PAGES}/?{query}").context_data["cl"].result_list
         assert {row.pk for row in rows} == {row.pk for row in found}, query
+
+
+def test_a_refund_above_the_limit_waits_for_a_second_operator(client: Any, stripe: StripeDouble, settings: Any) -> None:
+    settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["EUR=500"]}
+    paid = charge(OK)
+    assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", {"amount": "5.01", "reason": "Half"}).status_code == 302
+    assert (Approval.objects.get().amount, ProviderRefund.objects.count()) == (501, 0)
+    assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", {"amount": "5.00", "reason": "Half"}).status_code == 302
+    assert (Approval.objects.count(), ProviderRefund.objects.get().amount_minor) == (1, 500)
 
 
 def test_only_those_who_may_refund(stripe: StripeDouble) -> None:

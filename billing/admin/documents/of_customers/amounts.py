@@ -30,7 +30,7 @@ class AmountForm(RequestForm[RecordT]):
         return "amount" if pointer == "/amount_minor" else super().field_of(pointer)
 
     @classmethod
-    def in_currency(cls, currency: str, help_text: str, *, required: bool = True, **shows: Shown) -> type[Any]:
+    def in_currency(cls, currency: str, help_text: str, *, required: bool = True, **shows: Shown | forms.Field) -> type[Any]:
         """Return the form for amounts of a currency, with these fields below the amount."""
         decimals = minor_digits(currency)
         amount = PlainDecimalField(

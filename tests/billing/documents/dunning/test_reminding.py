@@ -8,6 +8,8 @@ import pytest
 from django.core import mail as outbox
 from django.core.management import call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models import Q
+from django.test.utils import CaptureQueriesContext
 
 from billing import auditing
 from billing.documents.dunning import reminding
@@ -45,7 +47,7 @@ def today(monkeypatch: pytest.MonkeyPatch) -> Any:
         assert invoice.due_date is not None
         day = invoice.due_date + timedelta(days=days)
         monkeypatch.setattr(reminding, "today_of", lambda invoice: day)
-        monkeypatch.setattr(reminding, "_overdue", lambda: iter(Invoice.objects.filter(state="open", due_date__lt=day)))
+        monkeypatch.setattr(reminding, "is_overdue", lambda: Q(state="open", due_date__lt=day))
 
     return set_to
 
@@ -111,6 +113,37 @@ def test_a_suspended_subscription_is_resumed_when_the_invoice_is_paid(today: Any
     fees = [line["description"] for line in following["lines"] if line["kind"] == "charge"]
     assert fees == [f"Reminder 2 of invoice {invoice.number}", f"Reminder 3 of invoice {invoice.number}"]
     assert_sound()
+
+
+def test_one_that_fails_does_not_stop_the_others(today: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = issued(), issued()
+    today(second, 7)
+    write = reminding._write
+
+    def fails_once(invoice: Invoice, step: int) -> Reminder:
+        if invoice.pk == first.pk:
+            raise Invalid(pointer="", rule="r", detail="d")
+        return write(invoice, step)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(reminding, "_write", fails_once)
+        assert remind_due() == Reminded(reminded=1, failed=1)
+    assert [row.invoice_id for row in Reminder.objects.all()] == [second.pk]
+    assert remind_due() == Reminded(reminded=1)
+    assert_sound()
+
+
+def test_more_overdue_invoices_cost_no_more_queries(today: Any) -> None:
+    invoice, counts = issued(), []
+    for _ in range(2):
+        today(invoice, 7)
+        with CaptureQueriesContext(connection) as sent:
+            found = remind_due(dry_run=True).reminded
+        counts.append((found, len(sent)))
+        for _ in range(3):
+            issued()
+    assert [found for found, _ in counts] == [1, 4]
+    assert counts[0][1] == counts[1][1]
 
 
 @pytest.mark.parametrize("how", ["paid", "void", "uncollectible", "disputed", "no terms"])
@@ -233,7 +266,7 @@ def test_reminders_over_rest_in_the_admin_and_by_the_command(today: Any, api: Ap
     today(invoice, 7)
     shown = StringIO()
     call_command("send_reminders", stdout=shown)
-    assert shown.getvalue() == "1 reminders, 0 resumed, 0 busy.\n"
+    assert shown.getvalue() == "1 reminders, 0 resumed, 0 busy or failed.\n"
     [row] = api.get(f"/v1/reminders?invoice={invoice.pk}").json()["results"]
     assert (row["step"], row["remaining_minor"], row["fee_minor"], row["suspends"]) == (1, 10000, 0, False)
     assert date.fromisoformat(row["reminded_on"]) == invoice.due_date + timedelta(days=7)

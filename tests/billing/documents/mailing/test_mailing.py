@@ -221,6 +221,24 @@ def test_a_connection_that_breaks_before_the_answer_leaves_the_outcome_unknown(
     assert deliver_due() == DeliveredMails(due=1, sent=1)
 
 
+def test_a_message_that_cannot_be_written_has_failed_and_stops_no_other(
+    server: MailServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued()
+    issued()
+    first, make = Mail.objects.order_by("pk")[0].pk, delivery.message_of
+
+    def message_of(mail: Mail) -> Any:
+        message = make(mail)
+        if mail.pk == first:
+            message.subject = "Two\nlines"
+        return message
+
+    monkeypatch.setattr(delivery, "message_of", message_of)
+    assert deliver_due() == DeliveredMails(due=2, sent=1, failed=1)
+    assert ([state for state, *_ in mails()], len(server.taken)) == (["failed", "sent"], 1)
+
+
 def test_a_worker_that_ends_after_the_hand_over_leaves_the_outcome_unknown(
     server: MailServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

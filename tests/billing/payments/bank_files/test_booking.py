@@ -86,4 +86,6 @@ def test_a_file_that_cannot_be_read_books_nothing(tmp_path: Path, columns: list[
         call_command("book_bank_file", str(path), columns=columns)
     with pytest.raises(CommandError):
         call_command("book_bank_file", str(tmp_path / "none.sta"))
+    with pytest.raises(CommandError, match="one character"):
+        call_command("book_bank_file", str(path), columns=["date=date", "amount=amount", "text=text"], delimiter="--")
     assert not InvoicePayment.objects.exists()
