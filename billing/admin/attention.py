@@ -90,13 +90,13 @@ def _payment_intents() -> list[Attention]:
 
 
 def _mails() -> list[Attention]:
-    """Mails of the last days that did not arrive, or of which nobody knows."""
+    """Mails of the last days that did not arrive, or whose outcome is unknown."""
     since = timezone.now() - STOPPED_MAILS_SHOWN
     many, first = _count(Mail.objects.filter(state__in=STOPPED, ended_at__gte=since).order_by("-pk"))
     if first is None:
         return []
     noun = "mail has" if many == "1" else "mails have"
-    text = f"{many} {noun} not arrived, or nobody knows, such as mail {first.pk}: {first.state}."
+    text = f"{many} {noun} not arrived, or have an unknown outcome, such as mail {first.pk}: {first.state}."
     url = row_url(Mail, first.pk) if many == "1" else list_url(Mail, state=first.state)
     return [Attention(tone="warning", text=text, url=url)]
 

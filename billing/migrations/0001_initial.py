@@ -999,7 +999,7 @@ class Migration(migrations.Migration):
                     ('cap_minor', models.BigIntegerField(db_comment='the most that is charged in a period; null: no limit', null=True)),
                     ('cap_period', models.CharField(db_comment='day, week or month, in UTC', max_length=8)),
                     ('cooldown_seconds', models.PositiveIntegerField(db_comment='between the beginnings of two payments')),
-                    ('declines', models.PositiveIntegerField(db_comment='after so many in a row it is paused')),
+                    ('declines', models.PositiveIntegerField(db_comment='the number of declines in a row after which it is paused')),
                     ('actor', models.CharField(max_length=200)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                     ('paused_at', models.DateTimeField(null=True)),

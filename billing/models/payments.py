@@ -413,7 +413,7 @@ class TopUp(models.Model):
     cap_minor = models.BigIntegerField(null=True, db_comment="the most that is charged in a period; null: no limit")
     cap_period = models.CharField(max_length=8, db_comment="day, week or month, in UTC")
     cooldown_seconds = models.PositiveIntegerField(db_comment="between the beginnings of two payments")
-    declines = models.PositiveIntegerField(db_comment="after so many in a row it is paused")
+    declines = models.PositiveIntegerField(db_comment="the number of declines in a row after which it is paused")
     actor = models.CharField(max_length=200)
     recorded_at = models.DateTimeField(db_default=Now())
     paused_at = models.DateTimeField(null=True)

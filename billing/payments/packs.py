@@ -103,6 +103,6 @@ def pack_on_sale(code: str, at: datetime, version: int | None = None) -> Pack:
 
 
 def ensure_quantity(pack: Pack, quantity: int) -> None:
-    """Return if so many packs are an amount of credits and of money, or raise `Invalid`."""
+    """Return if this number of packs is an amount of credits and of money, or raise `Invalid`."""
     if max(pack.credits, pack.bonus) * quantity > MAX_AMOUNT or pack.price_minor * quantity > MAX_MINOR:
         raise Invalid(pointer="/quantity", rule="too-large", detail=f"{quantity} packs of {pack.code!r} are too many")

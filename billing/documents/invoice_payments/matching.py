@@ -10,7 +10,7 @@ from ledger.database.statements import fetch_rows
 
 MAX_NUMBER_CHARACTERS: Final = 96
 FEWEST_DIGITS: Final = 6
-"""The last part of a number has at least so many digits."""
+"""The last part of a number has at least this number of digits."""
 BETWEEN: Final = r"[\s./_–-]{0,3}"
 
 NAMED = """

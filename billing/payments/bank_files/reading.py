@@ -69,7 +69,7 @@ def read_mt940(content: bytes) -> list[BankEntry]:
     """Return the entries of an MT940 file.
 
     Raises:
-        BankFileInvalid: it is none, or an amount or day is wrong.
+        BankFileInvalid: it is not MT940, or an amount or day is wrong.
     Source: SWIFT, MT940 customer statement message.
     """
     import mt940  # optional: the extra `payments`

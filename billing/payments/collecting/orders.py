@@ -170,7 +170,7 @@ def _of_invoice(request: NewPaymentIntent) -> dict[str, object]:
 
 
 def _ensure_not_erased(customer: Customer, request: NewPaymentIntent, pointer: str) -> None:
-    """A checkout asks whoever pays; a saved method of somebody who was erased is neither charged nor kept."""
+    """A checkout asks the person who pays; a saved method of somebody who was erased is neither charged nor kept."""
     if (request.method is not None or request.saves_method) and is_erased(customer):
         raise Invalid(pointer=pointer, rule="erased", detail=f"customer {customer.ref!r} was erased")
 

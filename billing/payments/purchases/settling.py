@@ -55,7 +55,7 @@ def _put_off(purchase_id: int, why: str) -> None:
 
 
 def wait_after(tries: int) -> timedelta:
-    """Return how long a step waits after so many failures: twice as long after each, up to an hour."""
+    """Return how long a step waits after a number of failures: twice as long after each, up to an hour."""
     return timedelta(seconds=min(FIRST_WAIT_S * 2 ** min(tries, 20), LONGEST_WAIT_S))
 
 

@@ -94,7 +94,7 @@ def _candidates() -> Iterator[int]:
 def top_up(top_up_id: int) -> PaymentIntent | None:
     """Start a payment if the account is low and nothing speaks against it; return it. See Note [Payments, then the balance].
 
-    After so many declines as the terms say, pause the top-up instead.
+    After the number of declines in the terms, pause the top-up instead.
 
     Raises:
         LedgerError: nothing was written; the next run tries again.

@@ -48,7 +48,7 @@ def packs_to_buy(terms: Terms, *, available: int, credits_of_pack: int, price_mi
 
 
 def is_paused(terms: Terms, attempts: Sequence[Attempt]) -> bool:
-    """Return whether so many payments in a row were declined that a person has to look.
+    """Return whether the last payments were all declined, as many as the terms say, so that a person has to look.
 
     Args:
         attempts: the newest first.
