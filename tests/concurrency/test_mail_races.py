@@ -4,9 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -25,11 +23,10 @@ from billing.documents.sellers import record_seller
 from billing.models import Mail
 from billing.testing import CustomerFactory
 from tests.billing.documents.issued import SELLER
+from tests.concurrency.meetings import LOCKED, meet
 from tests.conftest import database_url
 from tests.ports import free_port
 
-COMES_WITHIN_S = {True: 1, False: 60}
-"""How long a thread waits for the other at a meeting. With the lock the other cannot come; no result depends on it."""
 KILLED = """
 import os, signal, sys
 import django
@@ -60,23 +57,11 @@ def queued() -> Mail:
     return Mail.objects.get(invoice_id=made.pk)
 
 
-def meet(monkeypatch: pytest.MonkeyPatch, name: str, is_locked: bool) -> None:
-    """Stop two threads at a function until both are there, or, with the lock, one does not come."""
-    barrier, real = threading.Barrier(2), getattr(delivery, name)
-
-    def together(*arguments: Any) -> Any:
-        with suppress(threading.BrokenBarrierError):
-            barrier.wait(COMES_WITHIN_S[is_locked])
-        return real(*arguments)
-
-    monkeypatch.setattr(delivery, name, together)
-
-
 def _taken_without_a_lock(mail_id: int) -> Mail | None:
     return Mail.objects.filter(pk=mail_id, state="waiting").first()
 
 
-@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without it"])
+@LOCKED
 def test_two_workers_send_a_mail_once(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
 ) -> None:
@@ -85,7 +70,7 @@ def test_two_workers_send_a_mail_once(
     if not is_locked:
         monkeypatch.setattr(delivery, "take", _taken_without_a_lock)
         monkeypatch.setattr(delivery, "hand_over", lambda mail: True)
-    meet(monkeypatch, "hand_over", is_locked)
+    meet(monkeypatch, (delivery, "hand_over"), is_locked=is_locked)
     results = run_threads(lambda _: delivery.deliver(mail.pk), 2)
     assert sorted(map(str, results)) == (["None", "sent"] if is_locked else ["sent", "sent"])
     assert len(outbox.outbox) == (1 if is_locked else 2)

@@ -25,7 +25,8 @@ from billing.testing import CustomerFactory, PackFactory
 from ledger.testing import unique
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.payments.stripe_double import OK, SECRET, StripeDouble, serving
-from tests.concurrency.test_purchases import _unlocked, grants, meet
+from tests.concurrency.meetings import LOCKED, meet
+from tests.concurrency.test_purchases import _unlocked, grants
 from tests.conftest import database_url
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -62,14 +63,14 @@ def test_two_processes_that_ask_at_the_same_time_charge_and_grant_once(
     committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = charge()
-    meet(monkeypatch, advancing, "apply")
+    meet(monkeypatch, (advancing, "apply"), is_locked=True)
     run_threads(lambda _: advance(made.pk, now=True), 2)
     made.refresh_from_db()
     assert (made.state, stripe.taken.total(), grants(made.holder_id or "")) == ("succeeded", 1, [1000])
     assert Purchase.objects.filter(provider="stripe", payment=made.payment).count() == 1
 
 
-@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+@LOCKED
 def test_two_refunds_at_the_same_time_ask_back_no_more_than_was_paid(
     committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
 ) -> None:
@@ -77,7 +78,7 @@ def test_two_refunds_at_the_same_time_ask_back_no_more_than_was_paid(
     advance(made.pk)
     if not is_locked:
         monkeypatch.setattr(orders, "locked_transaction", _unlocked)
-    meet(monkeypatch, orders, "refundable_minor")
+    meet(monkeypatch, (orders, "refundable_minor"), is_locked=is_locked, has_read=True)
     results = run_threads(lambda _: refund_intent(intent=made.pk, amount_minor=1500), 2)
     assert {type(each) for each in results} == ({ProviderRefund, RefundExceedsIntent} if is_locked else {ProviderRefund})
     assert ProviderRefund.objects.filter(intent_id=made.pk).count() == (1 if is_locked else 2)
@@ -88,7 +89,7 @@ def test_two_intents_for_one_invoice_at_the_same_time_are_one(
     committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     invoice = issued(CustomerFactory(), "19.90")
-    meet(monkeypatch, orders, "_of_invoice")
+    meet(monkeypatch, (orders, "_of_invoice"), is_locked=False, has_read=True)
     results = run_threads(lambda _: order_payment(invoice=invoice.pk, return_url=URL), 2)
     assert {type(each) for each in results} == {PaymentIntent, InvoiceInCollection}
     assert PaymentIntent.objects.filter(invoice_id=invoice.pk).count() == 1
@@ -100,7 +101,7 @@ def test_control_two_plain_inserts_collide_in_the_index(
     invoice = issued(CustomerFactory(), "19.90")
     insert = PaymentIntent.objects.bulk_create
     monkeypatch.setattr(orders.PaymentIntent.objects, "bulk_create", lambda rows, **_: insert(rows))
-    meet(monkeypatch, orders, "_of_invoice")
+    meet(monkeypatch, (orders, "_of_invoice"), is_locked=False, has_read=True)
     results = run_threads(lambda _: order_payment(invoice=invoice.pk, return_url=URL), 2)
     assert {type(each) for each in results} == {PaymentIntent, IntegrityError}
     assert PaymentIntent.objects.filter(invoice_id=invoice.pk).count() == 1
@@ -156,7 +157,7 @@ def test_a_process_that_is_killed_after_stripe_was_asked_leaves_one_charge_and_i
     assert (made.state, stripe.taken[made.payment], grants(made.holder_id or "")) == ("succeeded", 1, [1000])
 
 
-@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+@LOCKED
 def test_two_workers_top_an_account_up_once(
     committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
 ) -> None:
@@ -164,7 +165,7 @@ def test_two_workers_top_an_account_up_once(
     made = set_top_up(holder_id=holder, threshold=200, pack=PackFactory(bonus=0).code, packs=1, customer=customer.ref, method=OK)
     if not is_locked:
         monkeypatch.setattr(checking, "locked_transaction", _unlocked)
-    meet(monkeypatch, checking, "packs_to_buy")
+    meet(monkeypatch, (checking, "_credits_are_coming"), is_locked=is_locked, has_read=True)
     results = run_threads(lambda _: checking.top_up(made.pk), 2)
     # Without the lock, only the index on open payments is left between the two.
     expected = {PaymentIntent, type(None)} if is_locked else {PaymentIntent, InvoiceInCollection}

@@ -1,8 +1,7 @@
 """Two payments of an invoice, a payment and a void, two returns, and one payment that arrives twice: each at the same time."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from decimal import Decimal
 from typing import Any
 
@@ -25,11 +24,8 @@ from ledger.database.transactions import outermost
 from ledger.errors import HolderBusy
 from ledger.testing import unique
 from tests.billing.factories import at
+from tests.concurrency.meetings import LOCKED, meet
 from tests.concurrency.race_harness import no_lock
-
-COMES_WITHIN_S = {True: 1, False: 60}
-"""How long a thread waits for the other at a meeting. With the lock the other cannot come; no result depends on it."""
-LOCKED = pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
 
 
 def issued(minor: int = 10000) -> Invoice:
@@ -41,32 +37,6 @@ def issued(minor: int = 10000) -> Invoice:
 
 def pay(invoice: Invoice, minor: int, payment: str = "") -> InvoicePayment:
     return record_payment(invoice=invoice.pk, payment=payment or unique("pay"), amount_minor=minor)
-
-
-def meet(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, is_locked: bool) -> None:
-    """Stop two threads at a function until both are there, or, with the lock, one waits for the other elsewhere."""
-    barrier, real = threading.Barrier(2), getattr(module, name)
-
-    def together(*arguments: Any, **named: Any) -> Any:
-        with suppress(threading.BrokenBarrierError):
-            barrier.wait(COMES_WITHIN_S[is_locked])
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(module, name, together)
-
-
-def meet_at(monkeypatch: pytest.MonkeyPatch, places: list[tuple[Any, str]]) -> None:
-    """Stop two threads, each at one of the functions, until both are there."""
-    barrier = threading.Barrier(len(places))
-    for module, name in places:
-        real = getattr(module, name)
-
-        def together(*arguments: Any, real: Any = real, **named: Any) -> Any:
-            with suppress(threading.BrokenBarrierError):
-                barrier.wait(COMES_WITHIN_S[False])
-            return real(*arguments, **named)
-
-        monkeypatch.setattr(module, name, together)
 
 
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +64,7 @@ def test_two_payments_at_the_same_time_pay_no_more_than_is_due(
     invoice = issued()
     if not is_locked:
         without_locks(monkeypatch)
-    meet(monkeypatch, recording, "set_paid_under", is_locked)
+    meet(monkeypatch, (recording, "set_paid_under"), is_locked=is_locked)
     results = run_threads(lambda _: pay(invoice, 8000), 2)
     invoice.refresh_from_db()
     deposits = CreditNote.objects.filter(customer_id=invoice.customer_id).values_list("amount_minor", flat=True)
@@ -115,7 +85,7 @@ def test_a_payment_and_a_void_at_the_same_time(
     if not is_locked:
         without_locks(monkeypatch)
     if not is_locked:
-        meet_at(monkeypatch, [(recording, "set_paid_under"), (invoices, "came_to_nothing")])
+        meet(monkeypatch, (recording, "set_paid_under"), (invoices, "came_to_nothing"), is_locked=False)
     results = run_threads(lambda index: invoices.void(invoice.pk) if index else pay(invoice, 4000), 2)
     invoice.refresh_from_db()
     [paid] = InvoicePayment.objects.filter(invoice_id=invoice.pk) or [None]
@@ -138,9 +108,9 @@ def test_two_returns_at_the_same_time_return_no_more_than_came_in(
     paid = pay(invoice, 10000)
     if not is_locked:
         without_locks(monkeypatch)
-    meet(monkeypatch, returns, "returned_minor", is_locked)
+    meet(monkeypatch, (returns, "returned_minor"), is_locked=is_locked)
     if not is_locked:
-        meet(monkeypatch, returns, "set_paid_under", is_locked)
+        meet(monkeypatch, (returns, "set_paid_under"), is_locked=is_locked)
 
     def send_back(index: int) -> PaymentReturn:
         return record_payment_return(invoice_payment=paid.pk, kind="refund", payment=f"r-{index}", amount_minor=8000)
@@ -165,7 +135,7 @@ def test_one_payment_that_arrives_twice_at_the_same_time_is_recorded_once(
     if not is_locked:
         monkeypatch.setattr(recording, "locked_transaction", _unlocked)
         monkeypatch.setattr(recording, "advisory_lock", no_lock)
-    meet(monkeypatch, recording, "record_under", is_locked)
+    meet(monkeypatch, (recording, "record_under"), is_locked=is_locked)
     results = run_threads(lambda _: pay(invoice, 4000, name), 2)
     invoice.refresh_from_db()
     assert (invoice.amount_paid_minor, InvoicePayment.objects.filter(payment=name).count()) == (4000, 1)

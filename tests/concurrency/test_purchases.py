@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import suppress
 from typing import Any
 from unittest import mock
 
@@ -21,10 +19,9 @@ from billing.payments.purchases.recording import record_purchase, record_return
 from billing.testing import PackFactory, PurchaseFactory
 from ledger.database.transactions import outermost
 from ledger.testing import unique
+from tests.concurrency.meetings import LOCKED, meet
 from tests.conftest import database_url
 
-COMES_WITHIN_S = 1
-"""How long a thread waits for the other at a meeting; with a lock the other cannot come. No result depends on it."""
 KILLED = """
 import os, signal, sys
 import django
@@ -58,24 +55,12 @@ def purchase_without_credits() -> Purchase:
         return record_purchase(pack=PackFactory(bonus=0).code, holder_id=unique("holder"), payment=unique("payment"))
 
 
-def meet(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-    """Stop two threads at a function until both are there, or one waits for the other elsewhere."""
-    barrier, real = threading.Barrier(2), getattr(module, name)
-
-    def together(*arguments: Any, **named: Any) -> Any:
-        with suppress(threading.BrokenBarrierError):
-            barrier.wait(COMES_WITHIN_S)
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(module, name, together)
-
-
 # Races -----------------------------------------------------------------------------------------------
 
 
 def test_two_workers_add_the_credits_once(committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     purchase = purchase_without_credits()
-    meet(monkeypatch, settling, "_add")
+    meet(monkeypatch, (settling, "holder_lock"), is_locked=True)
     results = run_threads(lambda _: settling.settle(purchase.pk), 2)
     assert results == [None, None]
     assert grants(purchase.holder_id) == [1000]
@@ -88,7 +73,7 @@ def test_control_without_the_lock_two_workers_collide_in_the_table(
     purchase = purchase_without_credits()
     monkeypatch.setattr(settling, "locked_transaction", _unlocked)
     monkeypatch.setattr(settling.ledger, "grant_under", _another_grant)
-    meet(monkeypatch, settling, "_add")
+    meet(monkeypatch, (settling, "holder_lock"), is_locked=False)
     results = run_threads(lambda _: settling.settle(purchase.pk), 2)
     assert {type(each) for each in results} == {type(None), IntegrityError}
     assert PurchaseGrant.objects.filter(purchase_id=purchase.pk).count() == 1
@@ -106,7 +91,7 @@ def test_one_payment_that_arrives_twice_at_the_same_time_is_one_purchase(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack, payment = PackFactory(bonus=0).code, unique("payment")
-    meet(monkeypatch, recording, "pack_on_sale")
+    meet(monkeypatch, (recording, "pack_on_sale"), is_locked=True)
     first, second = run_threads(lambda _: record_purchase(pack=pack, holder_id=payment, payment=payment), 2)
     assert first.pk == second.pk
     assert grants(payment) == [1000]
@@ -117,13 +102,13 @@ def test_control_without_the_lock_the_second_payment_collides_in_the_table(
 ) -> None:
     pack, payment = PackFactory(bonus=0).code, unique("payment")
     monkeypatch.setattr(recording, "locked_transaction", _unlocked)
-    meet(monkeypatch, recording, "pack_on_sale")
+    meet(monkeypatch, (recording, "pack_on_sale"), is_locked=False)
     results = run_threads(lambda _: record_purchase(pack=pack, holder_id=payment, payment=payment), 2)
     assert {type(each) for each in results} == {Purchase, IntegrityError}
     assert grants(payment) == [1000]
 
 
-@pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
+@LOCKED
 def test_two_refunds_at_the_same_time_return_no_more_than_was_paid(
     committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool
 ) -> None:
@@ -131,7 +116,7 @@ def test_two_refunds_at_the_same_time_return_no_more_than_was_paid(
     monkeypatch.setattr(recording, "attempt", lambda purchase_id: None)
     if not is_locked:
         monkeypatch.setattr(recording, "locked_transaction", _unlocked)
-    meet(monkeypatch, recording, "left_minor")
+    meet(monkeypatch, (recording, "left_minor"), is_locked=is_locked)
     results = run_threads(
         lambda number: record_return(purchase=purchase.pk, kind="refund", payment=f"r-{number}", amount_minor=1500), 2
     )

@@ -1,7 +1,5 @@
 """Two workers at one reminder, and a payment at the same time: each step happens once, and not for what is paid."""
 
-import threading
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +17,8 @@ from billing.testing import CustomerFactory, SubscriptionFactory
 from ledger.testing import unique
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import at
+from tests.concurrency.meetings import LOCKED, meet
 from tests.concurrency.race_harness import no_lock
-
-COMES_WITHIN_S = {True: 1, False: 60}
-"""How long a thread waits for the other at a meeting. With the lock the other cannot come; no result depends on it."""
-LOCKED = pytest.mark.parametrize("is_locked", [True, False], ids=["with the lock", "control: without the lock"])
 
 
 def overdue(monkeypatch: pytest.MonkeyPatch, *, reminders: int) -> Invoice:
@@ -40,27 +35,13 @@ def overdue(monkeypatch: pytest.MonkeyPatch, *, reminders: int) -> Invoice:
     return invoice
 
 
-def meet(monkeypatch: pytest.MonkeyPatch, is_locked: bool, *places: tuple[Any, str]) -> None:
-    """Stop two threads at these functions until both are there, or, with the lock, one waits for the other elsewhere."""
-    barrier = threading.Barrier(2)
-    for module, name in places:
-        real = getattr(module, name)
-
-        def together(*arguments: Any, real: Any = real, **named: Any) -> Any:
-            with suppress(threading.BrokenBarrierError):
-                barrier.wait(COMES_WITHIN_S[is_locked])
-            return real(*arguments, **named)
-
-        monkeypatch.setattr(module, name, together)
-
-
 @LOCKED
 def test_two_workers_remind_once(committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool) -> None:
     invoice = overdue(monkeypatch, reminders=1)
     if not is_locked:
         monkeypatch.setattr(reminding, "advisory_lock", no_lock)
         monkeypatch.setattr(reminding, "charge_once", lambda **fields: Charge(pk=1))
-    meet(monkeypatch, is_locked, (reminding, "_write"))
+    meet(monkeypatch, (reminding, "_write"), is_locked=is_locked)
     results = run_threads(lambda _: reminding.remind(invoice.pk), 2)
     assert {type(each) for each in results} == {Reminder, type(None) if is_locked else IntegrityError}
     assert Reminder.objects.filter(invoice_id=invoice.pk, step=2).count() == 1
@@ -76,7 +57,7 @@ def test_a_payment_and_a_reminder_at_the_same_time(
     if not is_locked:
         monkeypatch.setattr(reminding, "advisory_lock", no_lock)
     due_minor = invoice.amount_remaining_minor
-    meet(monkeypatch, is_locked, (reminding, "_write"), (recording, "set_paid_under"))
+    meet(monkeypatch, (reminding, "_write"), (recording, "set_paid_under"), is_locked=is_locked)
     paid, reminded = run_threads(
         lambda index: (
             reminding.remind(invoice.pk)
