@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.parse import quote
 
 import psycopg
@@ -37,6 +38,7 @@ from ledger_project.database import connection_urls
 from ledger_project.database.catalogue import record_catalogue
 from ledger_project.serving import postgres
 from ledger_project.serving.bootstrap import SETTINGS_OF_ROLE, provision
+from ledger_project.serving.static_files import StaticFiles
 from ledger_project.serving.web import command
 from tests import asgi_client, nodes
 from tests.distributed.cluster import RunningCluster, StartedCluster
@@ -168,6 +170,22 @@ def pytest_collection_finish() -> None:
     """Leave what was collected, half a million objects, out of all later collections of garbage."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def static_files_once() -> Iterator[None]:
+    """Look for the static files once, and not again for each of Django's test clients, each of which loads the middleware."""
+    files: dict[str, Any] = {}
+    look = StaticFiles.add_files_from_finders
+
+    def look_once(self: StaticFiles) -> None:
+        if not files:
+            look(self)
+            files.update(self.files)
+        self.files.update(files)
+
+    with mock.patch.object(StaticFiles, "add_files_from_finders", look_once):
+        yield
 
 
 @pytest.fixture(scope="session")
