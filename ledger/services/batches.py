@@ -139,12 +139,13 @@ def _refused(requests: Sequence[Request | RejectedOperation], batch_result: Batc
 def _executed(
     requests: Sequence[Request | RejectedOperation], batch_result: BatchResult
 ) -> Iterator[tuple[Request, ResultOrError]]:
+    is_rejected = batch_result.is_rejected
     for request, outcome in zip(requests, batch_result.outcomes, strict=True):
         if isinstance(request, RejectedOperation):
             continue
         if isinstance(outcome.error, Refused):
             yield request, Result(refusal=outcome.error)
-        elif outcome.error is not None or (outcome.entry is not None and not batch_result.is_rejected):
+        elif outcome.error is not None or (outcome.entry is not None and not is_rejected):
             yield request, outcome.error or Result(entry=outcome.entry)
 
 

@@ -157,3 +157,17 @@ def test_a_batch_of_a_hundred_transfers_takes_as_many_statements_as_one_of_ten()
         return len(sent)
 
     assert transfers(10) == transfers(100)
+
+
+def test_the_outcomes_of_a_batch_are_looked_through_once_and_not_for_each_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def is_rejected(self: batches.BatchResult) -> bool:
+        looked.append(len(self.outcomes))
+        return False
+
+    monkeypatch.setattr(batches.BatchResult, "is_rejected", property(is_rejected))
+    request = GrantRequest(holder_id="a", credit_type="credits", amount=1, idempotency_key="k")
+    outcomes = (batches.OperationOutcome(entry=Entry()),) * 50
+    assert len(list(batches._executed([request] * 50, batches.BatchResult(outcomes, "atomic", "r")))) == 50
+    assert looked == [50]
