@@ -35,6 +35,11 @@ CREDIT_TYPE = re.compile(r"[a-z0-9_]{1,32}")
 IDEMPOTENCY_KEY = re.compile(r"[ -~]{1,255}")
 NO_ZONES = frozenset({"localtime", "posixrules", "Factory"})
 """Files of a zone database that are no zones: the zone of the machine, a template, and the lack of a zone."""
+ABBREVIATED_ZONES: Final = {"CET": "Europe/Brussels", "EET": "Europe/Athens", "MET": "Europe/Brussels", "WET": "Europe/Lisbon"}
+"""Zones of the IANA database whose names are abbreviations to PostgreSQL, without summer time, and the city's zone of each.
+
+Source: the file `backward` of the IANA database.
+"""
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 """NUL and lone surrogates, which PostgreSQL's text cannot store."""
 
@@ -426,7 +431,7 @@ class Choice(Value):
 
 
 class Zone(Text):
-    """A time zone of the IANA database."""
+    """A time zone of the IANA database, which Python and PostgreSQL read alike."""
 
     def __init__(self, text: str = "", **options: Any) -> None:
         super().__init__(text, most=64, least=1, **options)
@@ -435,6 +440,9 @@ class Zone(Text):
         name = super().read(value)
         if name not in zones():
             raise InvalidValue("unknown-time-zone", "This must be a zone of the IANA database such as Europe/Berlin.")
+        if name in ABBREVIATED_ZONES:
+            detail = f"{name} is an abbreviation, without summer time in some places; use {ABBREVIATED_ZONES[name]}."
+            raise InvalidValue("abbreviated-time-zone", detail)
         return ZoneInfo(name).key
 
 

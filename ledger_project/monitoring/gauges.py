@@ -7,17 +7,22 @@ import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db import Error, connection, transaction
+from django.db.models import F, OuterRef, Subquery
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 
+from billing.documents.dunning.reminding import count_due
 from billing.metering.partitions import months_ahead
-from billing.models import Run, ScheduledTask
+from billing.models import Invoice, Mail, Reminder, Run, ScheduledTask
+from billing.models.payments import OPEN_INTENT
+from billing.reads.documents import is_overdue
 from ledger.database.cluster import ask_all_nodes
 from ledger.entries.clocks import holders_time
 from ledger.errors import LedgerError
@@ -38,7 +43,7 @@ RUNS_LOOKED_AT = 500
 MOST_COUNTED = 10_000
 OVERDUE = timedelta(hours=1)
 PAGES_A_READING = 5
-"""How many pages of 1,000 accounts each reading checks for overdue expirations."""
+"""How many pages each reading checks: of 1,000 accounts for overdue expirations, of 500 invoices for due reminders."""
 
 OF_BILLING = f"""
 SELECT
@@ -51,6 +56,18 @@ SELECT
         UNION ALL SELECT FROM billing_providerrefund WHERE due_at < statement_timestamp() - interval '1 hour'
         UNION ALL SELECT FROM billing_providerevent WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
     ) AS unasked)
+"""
+MAILS = f"""
+SELECT state, (SELECT count(*) FROM (SELECT FROM billing_mail AS m WHERE m.state = wanted.state LIMIT {MOST_COUNTED}) AS mails),
+    coalesce(extract(epoch FROM statement_timestamp() - (
+        SELECT queued_at FROM billing_mail WHERE state = 'waiting' AND recipient <> '' ORDER BY id LIMIT 1
+    )), 0)
+FROM unnest(%s::text[]) AS wanted (state)
+"""
+OPEN_INTENTS = f"""
+SELECT state, count(*) FROM (
+    SELECT state FROM billing_paymentintent WHERE due_at IS NOT NULL LIMIT {MOST_COUNTED}
+) AS intents GROUP BY state
 """
 WEBHOOKS = f"""
 SELECT count(*) FILTER (WHERE w.disabled_at IS NULL),
@@ -144,9 +161,13 @@ def _anchor() -> Families:
 
 
 def _row(sql: str) -> Any:
+    return _rows(sql)[0]
+
+
+def _rows(sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
     with connection.cursor() as cursor:
-        cursor.execute(sql)
-        return cursor.fetchone()
+        cursor.execute(sql, parameters or None)
+        return cursor.fetchall()
 
 
 def _answers() -> Families:
@@ -189,6 +210,44 @@ def _billing() -> Families:
     yield _gauge("ledger_purchases_overdue", text, overdue)
     text = f"Payments, refunds and events about which no provider was asked for more than an hour, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_payments_overdue", text, unasked)
+
+
+def _overdue_invoices() -> Families:
+    sent = Reminder.objects.filter(invoice_id=OuterRef("pk")).order_by("-step").values("step")[:1]
+    unpaid = F("amount_due_minor") - F("amount_paid_minor")
+    rows = Invoice.objects.filter(is_overdue()).order_by("due_date", "pk")
+    oldest, parameters = rows.values("currency", reminders=Subquery(sent), unpaid=unpaid)[:MOST_COUNTED].query.sql_with_params()
+    labels = ["currency", "reminders"]
+    text = f"Overdue invoices by the number of their reminders; the {MOST_COUNTED:,} that are overdue for longest."
+    number = GaugeMetricFamily("ledger_invoices_overdue", text, labels=labels)
+    text = "What is to be paid of them, in the smallest unit of the currency."
+    amount = GaugeMetricFamily("ledger_invoices_overdue_amount_minor", text, labels=labels)
+    sums = f"SELECT currency, coalesce(reminders, 0), count(*), sum(unpaid) FROM ({oldest}) AS overdue GROUP BY 1, 2"
+    for currency, reminders, many, minor in _rows(sums, parameters):
+        number.add_metric([currency, str(reminders)], many)
+        amount.add_metric([currency, str(reminders)], float(minor))
+    yield from (number, amount)
+
+
+def _mails() -> Families:
+    text = f"Mails by state, each up to {MOST_COUNTED:,}."
+    by_state = GaugeMetricFamily("ledger_mails", text, labels=["state"])
+    oldest_s = 0.0
+    for state, many, age_s in _rows(MAILS, [[state for state in Mail.State.values if state != Mail.State.SENT]]):
+        by_state.add_metric([state], many)
+        oldest_s = float(age_s)
+    yield by_state
+    text = "Age of the oldest mail that waits for the mail server; 0 if no mail waits."
+    yield _gauge("ledger_mail_oldest_waiting_seconds", text, oldest_s)
+
+
+def _payment_intents() -> Families:
+    text = f"Payment intents that are open with their provider, by state, up to {MOST_COUNTED:,}."
+    by_state = GaugeMetricFamily("ledger_payment_intents", text, labels=["state"])
+    found = dict(_rows(OPEN_INTENTS))
+    for state in OPEN_INTENT:
+        by_state.add_metric([state], found.get(state, 0))
+    yield by_state
 
 
 def _signals() -> Families:
@@ -271,44 +330,62 @@ def _partitions() -> Families:
     yield _gauge("ledger_usage_partitions_ahead", text, months_ahead(connection, datetime.now(UTC).date()))
 
 
-class OverdueExpirations:
-    """Counts the accounts whose expirations are overdue: some accounts at each reading, so that it covers the whole ledger in
-    turn.
+class Round:
+    """Counts rows that no single statement can count: some pages at each reading, so that it covers all of them in turn.
 
     The number is that of the last full round, or of the current round if it has found more already.
     """
 
-    def __init__(self) -> None:
-        self._place = BEGINNING
+    def __init__(self, name: str, text: str, count: Callable[[Any], tuple[int, Any]], *, beginning: Any) -> None:
+        """See the class.
+
+        Args:
+            count: counts one page after a place, and returns the place after it; None if it was the last page.
+        """
+        self.__name__, self._text, self._count = name, text, count
+        self._place = self._beginning = beginning
         self._so_far = self._of_last_round = 0
 
     def __call__(self) -> Families:
         self._look_further()
-        text = "Accounts with a lot or hold whose expiry is over an hour ago and not booked."
-        yield _gauge("ledger_unbooked_expirations", text, max(self._so_far, self._of_last_round))
+        yield _gauge(self.__name__, self._text, max(self._so_far, self._of_last_round))
 
     def _look_further(self) -> None:
         for _ in range(PAGES_A_READING):
-            found, following = count_overdue(self._place, late=OVERDUE)
+            found, following = self._count(self._place)
             self._so_far += found
-            self._place = following or BEGINNING
+            self._place = self._beginning if following is None else following
             if following is None:
                 self._of_last_round, self._so_far = self._so_far, 0
                 return
 
 
-_overdue_expirations = OverdueExpirations()
+def overdue_expirations() -> Round:
+    """Return a round through all accounts."""
+    text = "Accounts with a lot or hold whose expiry is over an hour ago and not booked."
+    return Round("ledger_unbooked_expirations", text, partial(count_overdue, late=OVERDUE), beginning=BEGINNING)
+
+
+def due_reminders() -> Round:
+    """Return a round through all overdue invoices."""
+    text = "Overdue invoices whose next reminder is due."
+    return Round("ledger_reminders_due", text, count_due, beginning=0)
+
 
 READS: tuple[Callable[[], Families], ...] = (
     _connections,
     _nodes,
     _lock_waits,
     _billing,
+    _overdue_invoices,
+    _mails,
+    _payment_intents,
     _signals,
     _recurring_grants,
     _runs,
     _tasks,
     _entries,
     _partitions,
-    _overdue_expirations,
+    overdue_expirations(),
+    due_reminders(),
 )

@@ -264,6 +264,7 @@ def cases(value: Value) -> Iterator[Case]:
                 yield from [("eur", "", "pattern"), ("XXX", "", "unknown-currency")]
             if isinstance(value, Zone):
                 yield from [("Mars/Olympus", "", "unknown-time-zone"), ("localtime", "", "unknown-time-zone")]
+                yield "CET", "", "abbreviated-time-zone"
         case Amounts():
             yield from [(5, "", "not-an-object"), ({}, "", "not-an-object"), ({"unit_amount": "1"}, "", "")]
             yield {"key": "seats"}, "/key", "unknown-field"

@@ -166,9 +166,23 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
 def _due() -> Iterator[int]:
     """Yield the overdue invoices of which a reminder is due, by keyset on the id."""
     last = 0
-    while page := list(Invoice.objects.filter(is_overdue(), pk__gt=last).order_by("pk")[:PAGE_ROWS]):
+    while page := _page(last):
         yield from _next_steps(page)
         last = page[-1].pk
+
+
+def _page(after: int) -> list[Invoice]:
+    return list(Invoice.objects.filter(is_overdue(), pk__gt=after).order_by("pk")[:PAGE_ROWS])
+
+
+def count_due(after: int) -> tuple[int, int | None]:
+    """Return how many of the next PAGE_ROWS overdue invoices have a reminder that is due, and the id of the last of them.
+
+    Args:
+        after: the id of the last invoice of the page before; 0 at the beginning.
+    """
+    page = _page(after)
+    return len(_next_steps(page)), page[-1].pk if page else None
 
 
 def _paid_up() -> Iterator[str]:
