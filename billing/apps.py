@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ledger.customer_page.parts import Customer
     from ledger.operators.additions import Attention, Found, Section
+    from ledger.services.coming.sources import Lack, UnderWay
     from ledger.totals.figures import Rows
     from ledger.totals.figures import Section as FigureSection
 
@@ -64,6 +65,7 @@ class BillingConfig(AppConfig):
         from ledger.customer_page import parts
         from ledger.exchange import exports
         from ledger.operators import additions
+        from ledger.services.coming import sources
         from ledger.signals import types as signals
         from ledger.statements.letterheads import register_letterhead
         from ledger.totals.figures import SectionSource, register_sections
@@ -84,6 +86,7 @@ class BillingConfig(AppConfig):
         additions.register_search(_search)
         additions.register_money(_money)
         parts.register(_customer)
+        sources.register(_top_up_under_way)
         register(TRANSITIONS)
         for table in REGISTERED:
             register_table(table)
@@ -123,6 +126,12 @@ def _customer(holder_id: str) -> "Customer | None":
     from billing.customer_page import find
 
     return find(holder_id)
+
+
+def _top_up_under_way(lack: "Lack") -> "UnderWay | None":
+    from billing.payments.topups.under_way import top_up_under_way
+
+    return top_up_under_way(lack)
 
 
 def _attention(request: Any) -> "list[Attention]":

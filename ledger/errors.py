@@ -91,6 +91,8 @@ class Refused(LedgerError):
     """True when the same key got this refusal before."""
     request_id = ""
     """The request that was refused first."""
+    is_recorded = True
+    """False: the request was only tried, so that the refusal is on its way to nobody."""
 
 
 class InsufficientCreditsLot(TypedDict):
@@ -110,6 +112,25 @@ class InsufficientCreditsHold(TypedDict):
     amount: Annotated[int, Credits("What it still sets aside.")]
     state: Annotated[str, Choice(HOLD_STATES, "Whether it still holds them.")]
     expires_at: Annotated[str, Time("When it expires.")]
+
+
+TOP_UP_STATES: Final = ("due", "requested", "waiting", "processing", "granting", "paused")
+
+
+class InsufficientCreditsTopUp(TypedDict):
+    """The automatic top-up of the account that has too few credits, as it stood when the request was refused."""
+
+    id: Annotated[int, EntryNumber("The top-up, by its id.")]
+    state: Annotated[
+        str,
+        Choice(
+            TOP_UP_STATES,
+            "`due`: a payment will be started; `requested`: it was started, and the provider is asked now; `waiting`: it waits "
+            "for the customer; `processing`: the bank has not decided; `granting`: the money is in, and the credits are being "
+            "added; `paused`: after declines, it waits for a person.",
+        ),
+    ]
+    credits: Annotated[int, Credits("How many credits it will add; 0 while it is paused.")]
 
 
 class InsufficientCredits(Refused):
@@ -140,6 +161,13 @@ class InsufficientCredits(Refused):
     earliest_sufficient_at: Annotated[
         str | None,
         Time("The instant from which enough credits will be available if nothing else happens; null for never.", null=True),
+    ] = None
+    top_up: Annotated[
+        InsufficientCreditsTopUp | None,
+        Members(InsufficientCreditsTopUp, "The automatic top-up that is under way; absent without one."),
+    ] = None
+    retry_after_seconds: Annotated[
+        int | None, Count("After how many seconds to ask again, with another key; absent if nobody knows.")
     ] = None
 
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from django.http import HttpRequest
 
-from ledger import services
+from ledger import reads, services
 from ledger.api.etags import expected_sequence
 from ledger.api.kit.authentication import LEDGER_READ, Key
-from ledger.api.kit.endpoint import Endpoint, InThread, QueuedRequest
+from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, QueuedRequest, Reading, Step
 from ledger.api.kit.reading.idempotency import dry_run_key, idempotency_key, shown_key
 from ledger.api.kit.reading.parsing import read, read_body
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
@@ -33,6 +33,7 @@ from ledger.errors import (
     Shortfall,
     UnknownRate,
 )
+from ledger.journal import Result
 from ledger.records import Shape, declared_fields
 from ledger.rules import Entry, Request, ReversalRequest
 from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED
@@ -67,6 +68,8 @@ NOT_ENOUGH = InsufficientCredits(
     ],
     holds=[],
     earliest_sufficient_at="2026-02-01T00:00:00.000000Z",
+    top_up={"id": 7, "state": "requested", "credits": 1000},
+    retry_after_seconds=5,
 )
 
 BUDGET_PROBLEMS = (
@@ -76,7 +79,7 @@ BUDGET_PROBLEMS = (
     BudgetLimit(what="subjects of budgets", limit=200),
 )
 
-SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall")
+SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall", "top_up", "retry_after_seconds")
 """The facts of InsufficientCredits that every key gets which may make the request."""
 
 RATE_PROBLEMS = (
@@ -110,6 +113,8 @@ class Write(Endpoint):
             named["idempotency_key"] = idempotency_key(request)
         if "HTTP_IF_MATCH" in request.META:
             named["expected_sequence"] = expected_sequence(request)
+        if services.may_be_asked(body.declared):
+            named["is_tried"] = True
         fields = read(body, read_body(request))
         if body.entry_numbers and names_no_entry(body, fields):
             raise NotFound
@@ -118,7 +123,25 @@ class Write(Endpoint):
             raise NotFound
         if made.dry_run or not self.queues or isinstance(made, BETWEEN_HOLDERS):
             return lambda: self.respond(partial(self.execute_alone, made), dry_run=made.dry_run)
-        return QueuedRequest(services.GROUP_COMMIT, made, lambda recorded: self.respond(recorded.unwrap))
+        return QueuedRequest(services.GROUP_COMMIT, made, partial(self._respond_or_ask, made))
+
+    def _respond_or_ask(self, request: Request, result: Result) -> Response | Step:
+        """Return the response; if the request was tried and lacks credits, ask first what is under way."""
+        if not services.lacks_credits(result):
+            return self.respond(result.unwrap)
+
+        assert result.refusal is not None
+        facts = result.refusal.facts
+
+        def again(found: services.UnderWay | None) -> Step:
+            return QueuedRequest(services.GROUP_COMMIT, services.decided(request, found), lambda made: self.respond(made.unwrap))
+
+        return Awaited(
+            lambda: Reading(again(services.under_way(request, facts)), is_enough=True),
+            0,
+            reads.feed_marker,
+            otherwise=again(None),
+        )
 
     def execute_alone(self, request: Any) -> Entry:
         """Execute a request in a transaction of its own."""
@@ -153,7 +176,7 @@ def as_shown_to(key: Key, error: LedgerError, *, dry_run: bool) -> LedgerError:
         return error
     if dry_run:
         return Shortfall(shortfall=error.facts["shortfall"])
-    shown = InsufficientCredits(**{name: error.facts[name] for name in SHOWN_TO_ALL})
+    shown = InsufficientCredits(**{name: error.facts[name] for name in SHOWN_TO_ALL if name in error.facts})
     shown.request_id, shown.replayed = error.request_id, error.replayed
     return shown
 

@@ -50,7 +50,9 @@ MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT + MAX_RECEIVED
 MAX_PRIORITY = 32_767
 OVER_CAPTURES = ("refuse", "if_available")
 
-REQUEST_OPTIONS = frozenset({"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run", "drops_due"})
+REQUEST_OPTIONS = frozenset(
+    {"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run", "drops_due", "is_tried", "facts_if_short"}
+)
 """The fields of a request that do not belong to its content: two requests that differ only in these are the same."""
 
 Reason = Annotated[str, Text("Why, for people.", most=MAX_REASON_CHARACTERS)]
@@ -86,6 +88,10 @@ class Request(Record):
     """Execute only if the account's last entry has this sequence; 0 for an account without entries."""
     dry_run: bool = False
     """Return the result without writing anything."""
+    is_tried: bool = False
+    """Without enough credits, write nothing: first it is asked what is under way; see `ledger.services.coming`."""
+    facts_if_short: dict[str, Any] | None = None
+    """Without enough credits, further facts of the refusal."""
 
     def content(self) -> dict[str, Any]:
         """Return the content as plain JSON values. Requests with the same content are the same for every sender."""

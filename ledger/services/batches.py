@@ -22,6 +22,7 @@ from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
 from ledger.rules import Entry, Request
 from ledger.services import earlier_entries
+from ledger.services.coming.sources import start_what_is_due
 from ledger.services.execute import execute, execute_one, log_refusals
 from ledger.services.group_commit import ResultOrError
 from ledger.services.operation_counts import count_operations
@@ -127,6 +128,7 @@ def batch(
     if not (dry_run or batch_result.replayed):
         log_refusals(_refused(requests, batch_result), batch=idempotency_key)
         when_committed(partial(count_operations, list(_executed(requests, batch_result))))
+        start_what_is_due(_refused(requests, batch_result))
     return batch_result
 
 

@@ -17,10 +17,11 @@ from ledger.database.cluster import on_cluster
 from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.database.statements import wait_at_most
 from ledger.database.transactions import in_transaction, when_committed
-from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, Invalid, LedgerError, Refused
+from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, InsufficientCredits, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
 from ledger.services import earlier_entries
+from ledger.services.coming.sources import executed_in_steps, lacks_credits
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
@@ -47,7 +48,7 @@ def execute_once(request: Request) -> Entry:
         OutcomeUnknown: COMMIT was sent without an answer; repeat the request with the same key. Not for a dry run.
         LocksOutOfOrder, UnsafeDatabase: the caller's transaction cannot be joined, as `in_transaction` says; nothing was written.
     """
-    return unwrap(execute_and_log(request))
+    return unwrap(executed_in_steps(request, execute_and_log))
 
 
 def execute_and_log(request: Request) -> ResultOrError:
@@ -152,9 +153,15 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
         account = accounts.account(request.holder_id, request.credit_type)
         check_expectation(account.state, request)
         entries = decide(request, account)
-    except Refused as refusal:
-        if refusal.passes:
-            return refusal
+    except Refused as refused:
+        if refused.passes:
+            return refused
+        refusal = refused
+        if isinstance(refused, InsufficientCredits):
+            if request.is_tried:
+                refused.is_recorded = False
+                return Result(refusal=refused)
+            refusal = InsufficientCredits(**refused.facts, **(request.facts_if_short or {}))
         accounts.refuse(request, refusal)
         return Result(refusal=refusal)
     except (Invalid, IdempotencyKeyReused, AccountMovedOn) as error:
@@ -165,7 +172,9 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
 
 
 def _logged(request: Request, outcome: ResultOrError) -> ResultOrError:
-    """Return the outcome, and log a refusal in a line."""
+    """Return the outcome, and log a refusal in a line, unless the request was only tried."""
+    if lacks_credits(outcome):
+        return outcome
     error = outcome if outcome is None or isinstance(outcome, LedgerError) else outcome.refusal
     if error is not None:
         log_refusals([(request, error)])

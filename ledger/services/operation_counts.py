@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from ledger.errors import LedgerError, Refused
 from ledger.journal import Result
 from ledger.rules import Request
+from ledger.services.coming.sources import lacks_credits
 from ledger.services.group_commit import ResultOrError
 from ledger.telemetry.metrics import (
     GROUP_SIZE,
@@ -36,14 +37,14 @@ def count_group(requests: Sequence[Request], outcomes: Sequence[ResultOrError]) 
 
 
 def count_operations(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
-    """Count the result of each request, except of a dry run and of one that waits for a busy holder."""
+    """Count the result of each request, except of a dry run, of one that waits for a busy holder, and of one only tried."""
     with _guard:
         _count(executed)
 
 
 def _count(executed: Iterable[tuple[Request, ResultOrError]]) -> None:
     for request, outcome in executed:
-        if outcome is None or request.dry_run:
+        if outcome is None or request.dry_run or lacks_credits(outcome):
             continue
         word, refusal = _word(outcome)
         _operations[request.operation, word] += 1

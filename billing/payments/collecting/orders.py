@@ -99,8 +99,8 @@ class NewProviderRefund(Record):
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
 
 
-def _order(request: NewPaymentIntent) -> PaymentIntent:
-    """Record the intent, or raise and write nothing. When it is committed, the provider is asked.
+def _record(request: NewPaymentIntent) -> PaymentIntent:
+    """Record the intent, which is due at once, or raise and write nothing.
 
     Raises:
         Invalid: the pack, version, customer or provider does not exist.
@@ -130,10 +130,21 @@ def _order(request: NewPaymentIntent) -> PaymentIntent:
         made = PaymentIntent.objects.filter(key=key).first()
         if made is None:
             raise _in_collection(request.invoice)
+    return made
+
+
+def _order(request: NewPaymentIntent) -> PaymentIntent:
+    """Record the intent, or raise and write nothing. When it is committed, the provider is asked.
+
+    Raises: as `record_intent`.
+    """
+    with own_or_joined():
+        made = _record(request)
         transaction.on_commit(partial(advance, made.pk), robust=True)
     return made
 
 
+record_intent = UseCase(NewPaymentIntent, _record)
 order_payment = UseCase(NewPaymentIntent, _order)
 
 

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Final
 
 from django.db import Error
-from django.db.models import Q, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from billing.models import Customer, DuePurchase, PaymentIntent, Purchase, PurchaseGrant, TopUp
+from billing.models import Customer, DuePurchase, Pack, PaymentIntent, Purchase, PurchaseGrant, TopUp
 from billing.models.payments import OPEN_INTENT
 from billing.orders.erasure import is_erased
 from billing.payments.collecting.orders import order_payment
@@ -91,21 +91,25 @@ def _candidates() -> Iterator[int]:
         last = page[-1]
 
 
-def top_up(top_up_id: int) -> PaymentIntent | None:
+def top_up(top_up_id: int, *, wait: bool = True, order: Callable[..., PaymentIntent] = order_payment) -> PaymentIntent | None:
     """Start a payment if the account is low and nothing speaks against it; return it. See Note [Payments, then the balance].
 
     After the number of declines in the terms, pause the top-up instead.
+
+    Args:
+        wait: False: raise LockBusy if another process checks the account.
+        order: records the payment.
 
     Raises:
         LedgerError: nothing was written; the next run tries again.
     """
     holder_id = TopUp.objects.values_list("holder_id", flat=True).get(pk=top_up_id)
-    with locked_transaction(TOP_UP(holder_id)):
+    with locked_transaction(TOP_UP(holder_id), wait=wait):
         row = TopUp.objects.get(pk=top_up_id)
         if row.ended_at is not None or row.paused_at is not None:
             return None
         now = timezone.now()
-        terms, attempts = terms_of(row), _attempts(row)
+        terms, attempts = terms_of(row), attempts_of(row)
         if is_paused(terms, attempts) or is_erased(Customer.objects.get(pk=row.customer_id)):
             TopUp.objects.filter(pk=row.pk).update(paused_at=now)
             return None
@@ -115,18 +119,28 @@ def top_up(top_up_id: int) -> PaymentIntent | None:
             available = ledger.available_under(holder, holder_id=holder_id, credit_type=row.credit_type)
         if available >= terms.threshold:
             return None
-        pack = pack_on_sale(row.pack_ref, now)
-        packs = packs_to_buy(
-            terms, available=available, credits_of_pack=pack.credits + pack.bonus, price_minor=pack.price_minor,
-            spent_minor=spent_minor(row, now), most=MAX_PACKS,
-        )  # fmt: skip
+        pack, packs = packs_due(row, available, now)
         if not packs:
             return None
-        return order_payment(
+        return order(
             pack=pack.code, version=pack.version, quantity=packs, holder_id=holder_id,
             customer=Customer.objects.get(pk=row.customer_id).ref, provider=row.provider, method=row.method, top_up=row.pk,
             actor=ACTOR,
         )  # fmt: skip
+
+
+def packs_due(row: TopUp, available: int, now: datetime) -> tuple[Pack, int]:
+    """Return the pack on sale and how many are bought now; 0 if the account has enough, or the cap leaves no room for one.
+
+    Raises:
+        LedgerError: the pack is not on sale.
+    """
+    pack = pack_on_sale(row.pack_ref, now)
+    packs = packs_to_buy(
+        terms_of(row), available=available, credits_of_pack=pack.credits + pack.bonus, price_minor=pack.price_minor,
+        spent_minor=spent_minor(row, now), most=MAX_PACKS,
+    )  # fmt: skip
+    return pack, packs
 
 
 def terms_of(row: TopUp) -> Terms:
@@ -137,7 +151,7 @@ def terms_of(row: TopUp) -> Terms:
     )  # fmt: skip
 
 
-def _attempts(row: TopUp) -> list[Attempt]:
+def attempts_of(row: TopUp) -> list[Attempt]:
     """Return the last payments of the top-up since it was resumed, the newest first; those that were given up do not count."""
     intents = PaymentIntent.objects.filter(top_up_id=row.pk).exclude(state=CANCELED)
     if row.resumed_at is not None:
@@ -149,10 +163,14 @@ def _attempts(row: TopUp) -> list[Attempt]:
 
 
 def _credits_are_coming(row: TopUp) -> bool:
-    """Return whether money for credits of the account is in, and the credits are not added yet."""
+    return coming_purchases(row).exists()
+
+
+def coming_purchases(row: TopUp) -> QuerySet[Purchase]:
+    """Return the purchases of the account whose money is in, and whose credits are not added yet."""
     paid = Purchase.objects.filter(holder_id=row.holder_id, credit_type=row.credit_type)
     coming = DuePurchase.objects.filter(purchase_id__in=paid.values("pk"))
-    return coming.exclude(purchase_id__in=PurchaseGrant.objects.values("purchase_id")).exists()
+    return paid.filter(pk__in=coming.values("purchase_id")).exclude(pk__in=PurchaseGrant.objects.values("purchase_id"))
 
 
 def spent_minor(row: TopUp, now: datetime) -> int:

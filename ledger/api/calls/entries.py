@@ -121,11 +121,8 @@ class AllEntries(Endpoint):
 
     # The feed ----------------------------------------------------------------------------------------
 
-    def _feed(self, request: HttpRequest, query: dict[str, Any], wanted: EntryFilter) -> Awaited | InThread:
-        read = partial(self._read_on, request, query["after"], wanted, query["limit"])
-        if not query["wait"]:
-            return lambda: read().response
-        return Awaited(read, query["wait"], reads.feed_marker)
+    def _feed(self, request: HttpRequest, query: dict[str, Any], wanted: EntryFilter) -> Awaited:
+        return Awaited(partial(self._read_on, request, query["after"], wanted, query["limit"]), query["wait"], reads.feed_marker)
 
     def _read_on(self, request: HttpRequest, after: FeedPosition | str, wanted: EntryFilter, limit: int) -> Reading:
         if after == request_schemas.FEED_END:

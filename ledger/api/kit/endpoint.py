@@ -49,7 +49,8 @@ class QueuedRequest(NamedTuple):
 
     queue: Queue
     request: Any
-    respond: Callable[[Any], Response]
+    respond: Callable[[Any], "Response | Step"]
+    """Makes the response of the outcome, or the next step."""
 
 
 InThread = Callable[[], AnyResponse]
@@ -59,7 +60,8 @@ InThread = Callable[[], AnyResponse]
 class Reading(NamedTuple):
     """What a read of a call that waits found."""
 
-    response: Response
+    response: "Response | Step"
+    """Or the next step."""
     is_enough: bool
     """True: the call ends with this response."""
     is_unsettled: bool = False
@@ -71,9 +73,14 @@ class Awaited(NamedTuple):
 
     read: Callable[[], Reading]
     seconds: float
-    """After this time the call ends with the response of the last read."""
+    """After this time the call ends with the response of the last read; 0: it reads once."""
     marker: Callable[[], str]
     """Reads cheaply what changes when a read may find more; all calls that wait for the same marker share it."""
+    otherwise: "Step | None" = None
+    """The next step if the process has no room for the read or for another call that waits; None: `ServerBusy`."""
+
+
+Step = QueuedRequest | Awaited
 
 
 class Way(Protocol):
@@ -88,7 +95,7 @@ class Way(Protocol):
     async def execute(self, call: "Endpoint", work: InThread) -> AnyResponse:
         """Execute work that waits."""
 
-    async def wait_for(self, call: "Endpoint", awaited: Awaited) -> Response:
+    async def wait_for(self, call: "Endpoint", awaited: Awaited) -> "Response | Step":
         """Read until there is enough or the time is over, and return the last response; or raise `ServerBusy`."""
 
 
@@ -107,8 +114,10 @@ class CallersThread:
         """See `Way`."""
         return work()
 
-    async def wait_for(self, call: "Endpoint", awaited: Awaited) -> Response:
+    async def wait_for(self, call: "Endpoint", awaited: Awaited) -> "Response | Step":
         """See `Way`. The thread sleeps; at most WAITING_THREADS do so at the same time."""
+        if not awaited.seconds:
+            return awaited.read().response
         if not _waiting_threads.acquire(blocking=False):
             raise ServerBusy(retry_after_seconds=1)
         try:
@@ -117,7 +126,7 @@ class CallersThread:
             _waiting_threads.release()
 
 
-def _read_until_enough(awaited: Awaited) -> Response:
+def _read_until_enough(awaited: Awaited) -> "Response | Step":
     deadline = time.monotonic() + awaited.seconds
     marker = awaited.marker()
     reading = awaited.read()
@@ -254,12 +263,21 @@ class Endpoint(APIView):
                 except (MalformedRequest, BodyTooLarge) as error:
                     request.raw_body = error  # other faults are reported first
             result = handler() if self.method in self.in_loop else handler
-            if isinstance(result, QueuedRequest):
+            while isinstance(result, Step):
                 request.raw_body = b""  # what waits, waits without its body
-                return result.respond(await way.outcome(result.queue, result.request))
-            if isinstance(result, Awaited):
-                return await way.wait_for(self, result)
+                if isinstance(result, QueuedRequest):
+                    result = result.respond(await way.outcome(result.queue, result.request))
+                else:
+                    result = await self._awaited(result, way)
             return await way.execute(self, result) if callable(result) else result
+
+    async def _awaited(self, awaited: Awaited, way: Way) -> "Response | Step":
+        try:
+            return await way.wait_for(self, awaited)
+        except ServerBusy:
+            if awaited.otherwise is None:
+                raise
+            return awaited.otherwise
 
     async def _walk_noting_former_words(self, request: Any, path: Mapping[str, Any], way: Way) -> AnyResponse:
         """As `walk`. The response or problem says so if the path, the method or a name that the request has is a former one."""

@@ -315,6 +315,8 @@ class InsufficientCredits(Problem):
     lots: list[dict[str, Any]] | None
     holds: list[dict[str, Any]] | None
     earliest_sufficient_at: str | None
+    top_up: dict[str, Any] | None
+    retry_after_seconds: int | None
     exact_integers: dict[str, str] | None
 
 

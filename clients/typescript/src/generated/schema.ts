@@ -9689,6 +9689,28 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** @description The automatic top-up of the account that has too few credits, as it stood when the request was refused. */
+        InsufficientCreditsTopUp: {
+            /**
+             * Format: int64
+             * @description The top-up, by its id.
+             */
+            id: number;
+            /**
+             * @description `due`: a payment will be started; `requested`: it was started, and the provider is asked now; `waiting`: it waits for the customer; `processing`: the bank has not decided; `granting`: the money is in, and the credits are being added; `paused`: after declines, it waits for a person.
+             * @enum {string}
+             */
+            state: "due" | "requested" | "waiting" | "processing" | "granting" | "paused";
+            /**
+             * Format: int64
+             * @description How many credits it will add; 0 while it is paused.
+             */
+            credits: number;
+            /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
+            exact_integers?: {
+                [key: string]: string;
+            };
+        };
         /** @description The account has fewer credits available than the request needs. A key without `ledger:read` gets no causes and, of a dry run, only the shortfall. */
         InsufficientCredits: {
             /**
@@ -9749,6 +9771,13 @@ export interface components {
              * @description The instant from which enough credits will be available if nothing else happens; null for never.
              */
             earliest_sufficient_at?: string | null;
+            /** @description The automatic top-up that is under way; absent without one. */
+            top_up?: components["schemas"]["InsufficientCreditsTopUp"];
+            /**
+             * Format: int64
+             * @description After how many seconds to ask again, with another key; absent if nobody knows.
+             */
+            retry_after_seconds?: number;
             /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
             exact_integers?: {
                 [key: string]: string;

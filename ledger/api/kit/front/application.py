@@ -22,7 +22,7 @@ from django.conf import settings
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import Resolver404, get_resolver
 
-from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, Reading
+from ledger.api.kit.endpoint import Awaited, Endpoint, InThread, Reading, Step
 from ledger.api.kit.front.interpreter import short_switch_interval
 from ledger.api.kit.front.logins import LoginLimit
 from ledger.api.kit.front.news import News, Waiter
@@ -232,8 +232,10 @@ class Front:
         async with self._a_thread_of(call.kwargs.get("holder")):
             return await self.outcome(self._writes, partial(self._yielding, work))
 
-    async def wait_for(self, call: Endpoint, awaited: Awaited) -> Response:
+    async def wait_for(self, call: Endpoint, awaited: Awaited) -> Response | Step:
         """See `Way`. A call whose client has hung up ends."""
+        if not awaited.seconds:
+            return (await self._read(awaited)).response
         news = self._news.get(awaited.marker)
         if news is None:
             news = self._news[awaited.marker] = News(partial(self.outcome, self._quick_reads, awaited.marker))
@@ -252,8 +254,12 @@ class Front:
     async def _read_for(self, waiter: Waiter, awaited: Awaited) -> Reading:
         """Read once for a call that waits; a change during the read wakes it again."""
         waiter.ready()
-        reading: Reading = await self.outcome(self._reads, partial(copy_context().run, awaited.read))
+        reading = await self._read(awaited)
         waiter.is_unsettled = reading.is_unsettled
+        return reading
+
+    async def _read(self, awaited: Awaited) -> Reading:
+        reading: Reading = await self.outcome(self._reads, partial(copy_context().run, _with_short_switch_interval, awaited.read))
         return reading
 
     @asynccontextmanager

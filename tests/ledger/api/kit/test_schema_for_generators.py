@@ -213,7 +213,7 @@ def test_the_facts_of_every_problem_have_types(document: dict[str, Any]) -> None
         shape = schemas["".join(word.capitalize() for word in slug.split("-"))]
         assert shape["properties"]["type"] == {"type": "string", "enum": [problems.TYPE_BASE + slug]}
         for name in {name for each in error_classes for name in annotations_of(each)}:
-            assert {"type", "oneOf"} & shape["properties"][name].keys(), (slug, name)
+            assert {"type", "oneOf", "$ref"} & shape["properties"][name].keys(), (slug, name)
 
 
 def test_credits_in_a_problem_are_integers_of_64_bits(document: dict[str, Any]) -> None:
@@ -232,6 +232,7 @@ def test_a_lack_of_credits_has_the_facts_that_the_document_has(db: None, documen
     api: ApiClient = make_api("ledger:admin")
     problem = api.post("/v1/holders/ada/spends", {"amount": 8}).json()
     schemas = document["components"]["schemas"]
-    assert set(problem) == set(schemas["InsufficientCredits"]["properties"]) - {EXACT_INTEGERS}
+    of_top_ups = {"top_up", "retry_after_seconds"}
+    assert set(problem) == set(schemas["InsufficientCredits"]["properties"]) - {EXACT_INTEGERS} - of_top_ups
     assert set(problem["lots"][0]) == set(schemas["InsufficientCreditsLot"]["properties"]) - {EXACT_INTEGERS}
     assert set(problem["holds"][0]) == set(schemas["InsufficientCreditsHold"]["properties"]) - {EXACT_INTEGERS}
