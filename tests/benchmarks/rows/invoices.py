@@ -2,12 +2,15 @@
 
 import io
 import os
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
+import psycopg
 from django.core.management import call_command
 from django.db import connection
 
@@ -32,6 +35,8 @@ NO_DIGEST = """
     CREATE OR REPLACE FUNCTION billing_invoice_digest(i billing_invoice) RETURNS bytea
     LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN sha256(''); END $$
 """
+WORKERS = 4
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 STARTED_AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -55,9 +60,36 @@ def run(server: BenchmarkServer) -> list[Result]:
                context=f"{median(found['four']):.0f} invoices/s beside {median(found['series']):.0f}"),
         result("invoices", "generate_invoices, 4 workers, one customer", "a customer each", found["together"], found["four"],
                context=f"{median(found['together']):.0f} invoices/s beside {median(found['four']):.0f}"),
+        _waits(server),
         _busy_skip(server),
         _digests(server),
     ]  # fmt: skip
+
+
+def _waits(server: BenchmarkServer) -> Result:
+    """What share of the time of 4 workers with one series waits for a lock, seen each few milliseconds.
+
+    The row of the series is the only lock that two workers want: so this is the most that blocks of numbers could save.
+    """
+    code = f"bench-{uuid.uuid4().hex[:12]}"
+    _subscriptions(code, SUBSCRIPTIONS)
+    is_done = threading.Event()
+    with server.superuser() as looking, ThreadPoolExecutor(1) as other:
+        waiting = other.submit(_waiting, looking, is_done)
+        _generate(code, workers=WORKERS)
+        is_done.set()
+    return Result(
+        "invoices", "generate_invoices, 4 workers, time that waits for a lock", "all time", mean(waiting.result()) / WORKERS,
+        context=f"looked {len(waiting.result())} times",
+    )  # fmt: skip
+
+
+def _waiting(looking: psycopg.Connection, is_done: threading.Event) -> list[int]:
+    """How many sessions wait for a lock, at each look."""
+    seen = []
+    while not is_done.wait(0.003):
+        seen.extend(count for (count,) in looking.execute(WAITING).fetchall())
+    return seen
 
 
 def _busy_skip(server: BenchmarkServer) -> Result:
@@ -118,17 +150,18 @@ def _rate(*, workers: int, series: int = 1, customers_of: int | None = None) -> 
     """
     code = f"bench-{uuid.uuid4().hex[:12]}"
     _subscriptions(code, SUBSCRIPTIONS, series=series, customers_of=customers_of)
-    output = io.StringIO()
-    took = seconds(
-        lambda: call_command(
-            "generate_invoices", plan=[code], as_of=STARTED_AT, workers=workers, max_periods=1, no_progress=True, stdout=output
-        )
-    )
+    took = seconds(lambda: _generate(code, workers=workers))
     made = Invoice.objects.filter(subscription_ref__startswith=f"{code}-", number__isnull=False).count()
     lines = Line.objects.filter(invoice__subscription_ref__startswith=f"{code}-").count()
     if (made, lines) != (SUBSCRIPTIONS, 2 * SUBSCRIPTIONS):
         raise RuntimeError(f"{SUBSCRIPTIONS} subscriptions came to {made} invoices with {lines} lines")
     return made / took
+
+
+def _generate(code: str, *, workers: int) -> None:
+    call_command(
+        "generate_invoices", plan=[code], as_of=STARTED_AT, workers=workers, max_periods=1, no_progress=True, stdout=io.StringIO()
+    )
 
 
 def _subscriptions(code: str, count: int, *, series: int = 1, customers_of: int | None = None) -> list[str]:
