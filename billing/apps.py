@@ -59,7 +59,7 @@ class BillingConfig(AppConfig):
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.permissions import VIEW_INVOICE
-        from billing.reads.months.month_end import payments, usage
+        from billing.reads.months.month_end import PAYMENT_TIES, USAGE_TIES
         from ledger import conf
         from ledger.audit.chains import register, register_table
         from ledger.customer_page import parts
@@ -74,8 +74,8 @@ class BillingConfig(AppConfig):
         register_check(_check_limits, "billing", conf.CHECKS)
         register_check(_check_providers, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
-        register_ties(payments)
-        register_ties(usage)
+        register_ties(PAYMENT_TIES)
+        register_ties(USAGE_TIES)
         register_sections(SectionSource(VIEW_INVOICE, _document_sections, _document_rows), is_first=True)
         register_sections(SectionSource(VIEW_INVOICE, _revenue_sections, _revenue_rows))
         register_letterhead(letterhead)

@@ -76,6 +76,8 @@ urlpatterns: list[URLPattern] = [
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
     path("books/<book_month:month>", books.OneBook.as_view()),
     path("months/<book_month:month>", months.OneMonth.as_view()),
+    path("months/<book_month:month>/rows", months.MonthRows.as_view()),
+    path("months/<book_month:month>.csv", months.MonthCsv.as_view()),
     path("months/<book_month:month>.pdf", months.MonthPdf.as_view()),
     path("deferred-revenue", books.DeferredRevenue.as_view()),
     path("coupons", catalogue.Coupons.as_view()),

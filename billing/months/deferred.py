@@ -8,14 +8,16 @@ from typing import Any, Final
 
 from billing.books.roll_forward import LINES, Book, book_of, cost_lines_of
 from billing.books.roll_forward import Section as Sold
-from ledger.totals import changes_by_day
-from ledger.totals.credit_figures import entries_on
-from ledger.totals.figures import Column, Figure, Link, Rows, Section, money, month_link, rows_link
-from ledger.totals.months import month_before
+from ledger.totals import CostKey, changes_by_day, costs_by_holder, late_by_month
+from ledger.totals.credit_figures import day_rows, entries_on, holder_rows
+from ledger.totals.figures import Column, Figure, Link, Reference, Row, Rows, Section, money, month_link, rows_link
+from ledger.totals.months import month_after, month_before, starts
 from ledger.units import currency_unit
 
 DEFERRED, EXPIRY = "deferred", "deferred_by_expiry"
 OPENING, CLOSING, REVENUE = "opening", "closing", "revenue"
+LATE: Final = "late_"
+ELSEWHERE: Final = "Counted in other months"
 EARNED: Final = ("recognised", "breakage")
 """The lines that are revenue."""
 TITLES: Final = {
@@ -38,10 +40,10 @@ def sections(month: date) -> list[Section]:
         return []
     columns = [Column(_key(each), f"{each.credit_type}, {each.currency}") for each in book.sections]
     files = [("Journal as CSV", Link("billing_journal", {"month": f"{month:%Y-%m}"}))] if book.is_closed else []
-    lines = [figure for key, title in TITLES.items() for figure in _figures(month, book, key, title)]
+    lines = [figure for key, title in TITLES.items() for figure in _figures(book, key, title)]
     return [
         Section(DEFERRED, "Sold credits in money", columns, lines, files=files),
-        Section(EXPIRY, "Deferred revenue at the end, by expiry", columns, _by_expiry(month, book), first="Expires"),
+        Section(EXPIRY, "Deferred revenue at the end, by expiry", columns, _by_expiry(book), first="Expires"),
     ]
 
 
@@ -57,55 +59,90 @@ def _minor(each: Sold, key: str) -> int:
     return {OPENING: each.opening_minor, CLOSING: each.closing_minor, REVENUE: revenue}[key]
 
 
-def _figures(month: date, book: Book, key: str, title: str) -> list[Figure]:
+def _figures(book: Book, key: str, title: str) -> list[Figure]:
     """Return a figure, and if there is any that of its late entries."""
 
-    def figure(key: str, title: str, minor: Callable[[Sold], int], *, has_rows: bool = True) -> Figure:
-        amounts = []
-        for each in book.sections:
-            link = month_link(month_before(month)) if key == OPENING else rows_link(month, DEFERRED, key, _key(each))
-            amounts.append(money(minor(each), each.currency, link if has_rows else None))
-        return Figure(key, title, amounts, DEFINITIONS.get(key, ""), is_sum=key not in LINES and has_rows)
+    def figure(key: str, title: str, minor: Callable[[Sold], int], **more: Any) -> Figure:
+        return Figure(key, title, [money(minor(each), each.currency) for each in book.sections], **more)
 
-    found = [figure(key, title, partial(_minor, key=key))]
+    found = [figure(key, title, partial(_minor, key=key), definition=DEFINITIONS.get(key, ""), is_sum=key not in LINES)]
     if any(each.late.get(key) for each in book.sections):
-        words = f"{title}, late: of closed months"
-        found.append(figure(f"late_{key}", words, lambda each: each.late.get(key, 0), has_rows=False))
+        found.append(figure(f"{LATE}{key}", f"{title}, late: of closed months", lambda each: each.late.get(key, 0)))
     return found
 
 
-def _by_expiry(month: date, book: Book) -> list[Figure]:
-    links = [rows_link(month, DEFERRED, CLOSING, _key(each)) for each in book.sections]
+def _by_expiry(book: Book) -> list[Figure]:
     left = [{part.expires: part.closing_minor for part in each.by_expiry} for each in book.sections]
     months = sorted({expires for of in left for expires in of}, key=lambda expires: (expires == "never", expires))
     found = []
     for expires in months:
-        parts = zip(book.sections, left, links, strict=True)
-        found.append(Figure(expires, expires, [money(of.get(expires, 0), each.currency, link) for each, of, link in parts]))
-    whole = [money(each.closing_minor, each.currency, link) for each, link in zip(book.sections, links, strict=True)]
+        parts = zip(book.sections, left, strict=True)
+        found.append(Figure(expires, expires, [money(of.get(expires, 0), each.currency) for each, of in parts]))
+    whole = [money(each.closing_minor, each.currency) for each in book.sections]
     return [*found, Figure(CLOSING, "At the end", whole, is_sum=True)]
 
 
+# Rows ------------------------------------------------------------------------------------------------
+
+
 def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
-    """Return the days of a line and of the revenue; of the closing, its months of expiry."""
-    if section != DEFERRED or figure not in (*LINES, CLOSING, REVENUE):
+    """Return the days of a line or of the revenue, the months of late entries, the months of expiry, or the holders of one."""
+    if section not in (DEFERRED, EXPIRY):
         return None
-    each = next((one for one in book_of(month).sections if _key(one) == column), None)
+    book = book_of(month)
+    each = next((one for one in book.sections if _key(one) == column), None)
     if each is None:
         return None
-    title, unit = f"{TITLES[figure]}: {each.credit_type}, {each.currency}", currency_unit(each.currency)
-    if figure == CLOSING:
-        left = [([part.expires], part.closing_minor) for part in each.by_expiry if part.closing_minor]
-        return Rows(title, ["Expires", each.currency], left, unit)
-    lines = EARNED if figure == REVENUE else (figure,)
-    sign = -1 if figure == REVENUE else 1
+    if section == EXPIRY and figure != CLOSING:
+        return _holders(month, book, each, figure)
+    if figure in (OPENING, CLOSING):
+        return _expiries(month, each, figure)
+    if figure.removeprefix(LATE) in LINES and figure.startswith(LATE):
+        return _late(month, each, figure.removeprefix(LATE))
+    return _days(month, book, each, figure) if figure in (*LINES, REVENUE) else None
+
+
+def _title(words: str, each: Sold) -> str:
+    return f"{words}: {each.credit_type}, {each.currency}"
+
+
+def _holders(month: date, book: Book, each: Sold, expires: str) -> Rows | None:
+    """Return the holders of the credits that expire in a month; "never" is a month too."""
+    left = next((part.closing_minor for part in each.by_expiry if part.expires == expires), None)
+    if left is None:
+        return None
+    key = CostKey(each.credit_type, each.currency, "" if expires == "never" else expires)
+    holders = costs_by_holder(book.as_of or starts(month_after(month)), key)
+    title = _title(f"Deferred revenue of credits that expire {expires}", each)
+    return Rows(title, ["Holder", each.currency], holder_rows(holders), currency_unit(each.currency), total=left)
+
+
+def _expiries(month: date, each: Sold, figure: str) -> Rows:
+    of, at = (month_before(month), "opening_minor") if figure == OPENING else (month, "closing_minor")
+    found = [
+        Row((f"{part.expires}",), [Reference(part.expires, rows_link(of, EXPIRY, part.expires, _key(each)))], minor)
+        for part in each.by_expiry
+        if (minor := getattr(part, at))
+    ]
+    return Rows(_title(TITLES[figure], each), ["Expires", each.currency], found, currency_unit(each.currency))
+
+
+def _days(month: date, book: Book, each: Sold, figure: str) -> Rows:
+    lines, sign = (EARNED, -1) if figure == REVENUE else ((figure,), 1)
     days: Counter[date] = Counter()
     for line in lines:
-        for day, minor in changes_by_day(month, each.credit_type, each.currency, cost_lines_of(line)).items():
-            days[day] += sign * minor
-    cells: list[tuple[list[Any], int]] = [
-        ([entries_on(day, each.credit_type)], minor) for day, minor in sorted(days.items()) if minor
-    ]
+        until = book.as_of or starts(month_after(month))
+        changes = changes_by_day(month, each.credit_type, each.currency, cost_lines_of(line), until=until)
+        days.update({day: sign * minor for day, minor in changes.items()})
+    found = day_rows(days, partial(entries_on, credit_type=each.credit_type))
     if figure == REVENUE and (late := -sum(each.late.get(name, 0) for name in EARNED)):
-        cells.append((["late, of closed months"], late))
-    return Rows(title, ["Day (UTC)", each.currency], cells, unit) if cells else None
+        found.append(Row(("late",), ["late, of closed months"], late))
+    unit, total = currency_unit(each.currency), _minor(each, figure)
+    return Rows(_title(TITLES[figure], each), ["Day (UTC)", each.currency], found, unit, total=total)
+
+
+def _late(month: date, each: Sold, line: str) -> Rows:
+    months = late_by_month(month, each.credit_type, each.currency, cost_lines_of(line))
+    found = day_rows(months, lambda of: Reference(f"{of:%Y-%m}", month_link(of)))
+    title, unit = _title(f"{LINES[line]}, late: of closed months", each), currency_unit(each.currency)
+    return Rows(title, ["Month", each.currency], found, unit, total=each.late.get(line, 0), rest=ELSEWHERE)

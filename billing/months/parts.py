@@ -1,10 +1,9 @@
 """What the sections of a month have in common: columns by currency, and references to documents and customers."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import date
 from typing import Any
 
-from ledger.totals.figures import Amount, Column, Figure, Link, Reference, money, rows_link
+from ledger.totals.figures import Amount, Column, Figure, Link, Reference, money
 
 DOCUMENT_PAGES = {"invoice": "billing_invoice_change", "creditnote": "billing_creditnote_change"}
 
@@ -21,34 +20,28 @@ def split(column: str) -> tuple[str, str]:
 
 
 def money_figure(
-    month: date,
-    section: str,
     key: str,
     title: str,
     columns: Sequence[Column],
     minor: Callable[[str, str], int | None],
-    *,
-    opens: bool = True,
     **more: Any,
 ) -> Figure:
     """Return a figure in money.
 
     Args:
         minor: its amount, by currency and part; None: it does not exist there.
-        opens: whether each amount opens its rows.
     """
     amounts: list[Amount | None] = []
     for column in columns:
         currency, part = split(column.key)
         amount = minor(currency, part)
-        link = rows_link(month, section, key, column.key) if opens else None
-        amounts.append(None if amount is None else money(amount, currency, link))
+        amounts.append(None if amount is None else money(amount, currency))
     return Figure(key, title, amounts, **more)
 
 
 def document(kind: str, pk: int, number: str) -> Reference:
     """Return a reference to an invoice or credit note."""
-    return Reference(number, Link(DOCUMENT_PAGES[kind], key=str(pk)))
+    return Reference(number, Link(DOCUMENT_PAGES[kind], key=str(pk)), str(pk))
 
 
 def customer(ref: str) -> Reference:

@@ -5,7 +5,7 @@ from typing import Final
 
 from billing.months.parts import customer, document, money_figure
 from billing.reads.months.documents import Receivable, receivables_of
-from ledger.totals.figures import Column, Figure, Rows, Section
+from ledger.totals.figures import Column, Figure, Row, Rows, Section
 from ledger.units import currency_unit
 
 UNPAID, AGE = "unpaid", "unpaid_by_age"
@@ -40,21 +40,21 @@ def sections(month: date) -> list[Section]:
     columns = [Column(currency, currency) for currency in sorted({row.currency for row in found})]
     if not columns:
         return []
-    lines = [_figure(month, UNPAID, key, title, columns, found) for key, title in LINES.items()]
-    ages = [_figure(month, AGE, key, title, columns, found) for key, (title, *_) in AGES.items()]
-    whole = _figure(month, AGE, "closing", LINES["closing"], columns, found)
+    lines = [_figure(month, key, title, columns, found) for key, title in LINES.items()]
+    ages = [_figure(month, key, title, columns, found) for key, (title, *_) in AGES.items()]
+    whole = _figure(month, "closing", LINES["closing"], columns, found)
     return [
         Section(UNPAID, "Unpaid invoices", columns, lines),
         Section(AGE, "Unpaid at the end, by age", columns, [*ages, whole], first="On the last day"),
     ]
 
 
-def _figure(month: date, section: str, key: str, title: str, columns: list[Column], found: list[Receivable]) -> Figure:
+def _figure(month: date, key: str, title: str, columns: list[Column], found: list[Receivable]) -> Figure:
     def minor(currency: str, part: str) -> int:
         return sum(amount_of(row, key, month) for row in found if row.currency == currency)
 
     definition = DEFINITIONS.get(key, "")
-    return money_figure(month, section, key, title, columns, minor, is_sum=key in ENDS, definition=definition)
+    return money_figure(key, title, columns, minor, is_sum=key in ENDS, definition=definition)
 
 
 def amount_of(row: Receivable, figure: str, month: date) -> int:
@@ -79,11 +79,11 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     if section not in (UNPAID, AGE) or not (figure in AGES or figure in LINES):
         return None
     found = [(row, amount_of(row, figure, month)) for row in receivables_of(month) if row.currency == column]
-    cells = [(_cells(row, month), minor) for row, minor in found if minor]
-    if not cells:
+    shown = [Row((f"{row.due_date}", row.id), _cells(row, month), minor) for row, minor in found if minor]
+    if not shown:
         return None
     title = AGES[figure][0] if figure in AGES else LINES[figure]
-    return Rows(f"{title}, in {column}", [*HEADINGS, column], cells, currency_unit(column))
+    return Rows(f"{title}, in {column}", [*HEADINGS, column], shown, currency_unit(column))
 
 
 def _cells(row: Receivable, month: date) -> list[object]:

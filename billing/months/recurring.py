@@ -9,7 +9,7 @@ from billing.models import Customer
 from billing.months.parts import columns_of, split
 from billing.reads.recurring.history import customer_months, first_day
 from billing.reads.recurring.movement import MOVEMENTS, Cohort, CustomerMonth, Movement, cohorts, movements
-from ledger.totals.figures import Amount, Column, Figure, Link, Reference, Rows, Section, count, money, percent, rows_link
+from ledger.totals.figures import Amount, Column, Figure, Link, Quantity, Reference, Row, Rows, Section, count, money, percent
 from ledger.units import CreditUnit, currency_unit, plain_unit
 
 RECURRING, COHORTS = "recurring", "cohorts"
@@ -45,22 +45,20 @@ def sections(month: date) -> list[Section]:
     of_cohorts = columns_of(moves, COHORT_PARTS)
     note = f"Customers by the first month at whose end they brought something; kept and now are at the end of {month:%B %Y}."
     return [
-        Section(RECURRING, "Recurring revenue (MRR)", columns, _movement(month, columns, moves)),
-        Section(COHORTS, "Cohorts", of_cohorts, _cohorts(month, of_cohorts, found), note, first="First month"),
+        Section(RECURRING, "Recurring revenue (MRR)", columns, _movement(columns, moves)),
+        Section(COHORTS, "Cohorts", of_cohorts, _cohorts(of_cohorts, found), note, first="First month"),
     ]
 
 
-def _movement(month: date, columns: Sequence[Column], moves: dict[str, Movement]) -> list[Figure]:
+def _movement(columns: Sequence[Column], moves: dict[str, Movement]) -> list[Figure]:
     def figure(
         key: str, title: str, minor: Callable[[Movement], int], customers: Callable[[Movement], int], **more: bool
     ) -> Figure:
         amounts: list[Amount | None] = []
         for column in columns:
             currency, part = split(column.key)
-            link = rows_link(month, RECURRING, key, column.key)
             one = moves[currency]
-            of_customers = count(customers(one), CUSTOMERS, link)
-            amounts.append(of_customers if part == CUSTOMERS else money(minor(one), currency, link))
+            amounts.append(count(customers(one), CUSTOMERS) if part == CUSTOMERS else money(minor(one), currency))
         return Figure(key, title, amounts, DEFINITIONS.get(key, ""), **more)
 
     opening = figure("opening", "At the start", lambda one: one.opening_minor, lambda one: one.opening_customers, is_sum=True)
@@ -85,14 +83,13 @@ def _rate(key: str, title: str, columns: Sequence[Column], moves: dict[str, Move
     return Figure(key, title, amounts, DEFINITIONS[key])
 
 
-def _cohorts(month: date, columns: Sequence[Column], found: Sequence[CustomerMonth]) -> list[Figure]:
+def _cohorts(columns: Sequence[Column], found: Sequence[CustomerMonth]) -> list[Figure]:
     by_key: dict[str, dict[str, Cohort]] = {}
     for one in cohorts(found, shown=COHORTS_SHOWN):
         by_key.setdefault(_cohort_key(one.first), {})[one.currency] = one
     keys = sorted(by_key, key=lambda key: (key != EARLIER, key))
     return [
-        Figure(key, "Before" if key == EARLIER else key, [_of_cohort(month, key, column, by_key[key]) for column in columns])
-        for key in keys
+        Figure(key, "Before" if key == EARLIER else key, [_of_cohort(column, by_key[key]) for column in columns]) for key in keys
     ]
 
 
@@ -100,17 +97,17 @@ def _cohort_key(first: int | None) -> str:
     return EARLIER if first is None else f"{first_day(first):%Y-%m}"
 
 
-def _of_cohort(month: date, key: str, column: Column, parts: dict[str, Cohort]) -> Amount | None:
+def _of_cohort(column: Column, parts: dict[str, Cohort]) -> Amount | None:
     currency, part = split(column.key)
-    one, link = parts.get(currency), rows_link(month, COHORTS, key, column.key)
+    one = parts.get(currency)
     if one is None:
         return None
     return {
-        CUSTOMERS: count(one.customers, CUSTOMERS, link),
-        "kept": count(one.kept_customers, CUSTOMERS, link),
+        CUSTOMERS: count(one.customers, CUSTOMERS),
+        "kept": count(one.kept_customers, CUSTOMERS),
         "kept_rate": percent(one.kept_percent),
-        "first": money(one.first_minor, currency, link),
-        "mrr": money(one.now_minor, currency, link),
+        "first": money(one.first_minor, currency),
+        "mrr": money(one.now_minor, currency),
         "mrr_rate": percent(one.minor_percent),
     }[part]
 
@@ -133,8 +130,7 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     unit = currency_unit(currency)
     if not shown:
         return None
-    shown.sort(key=lambda pair: (-abs(pair[1]), pair[0].customer_id))
-    cells = [(_cells(one, names.get(one.customer_id), unit), value) for one, value in shown]
+    cells = [Row((-abs(value), one.customer_id), _cells(one, names.get(one.customer_id), unit), value) for one, value in shown]
     title = {**MOVEMENTS, "opening": "At the start", "closing": "At the end"}.get(figure, f"Cohort {figure}")
     heads, counts = dict((*COHORT_PARTS, *PARTS)), part in (CUSTOMERS, "kept")
     return Rows(
@@ -152,8 +148,8 @@ def _cells(one: CustomerMonth, named: tuple[str, str] | None, unit: CreditUnit) 
         Reference(name, link),
         ref,
         f"{first_day(one.first):%Y-%m}",
-        unit.number(one.before_minor),
-        unit.number(one.now_minor),
+        Quantity(one.before_minor, unit),
+        Quantity(one.now_minor, unit),
     ]
 
 

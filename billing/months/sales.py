@@ -8,7 +8,7 @@ from typing import Final
 from billing.months.parts import columns_of, customer, document, money_figure, split
 from billing.reads.months.documents import KINDS, DocumentRow, SalesRow, documents_of, sales_of
 from billing.reads.months.tax_summary import TaxRow, tax_summary
-from ledger.totals.figures import Column, Figure, Rows, Section, count, rows_link
+from ledger.totals.figures import Column, Figure, Row, Rows, Section, count
 from ledger.units import currency_unit, plain_unit
 
 SALES, TAXES, ALL = "sales", "taxes", "all"
@@ -29,45 +29,43 @@ def sections(month: date) -> list[Section]:
     if not currencies:
         return []
     columns = columns_of(currencies, PARTS)
-    figures = [_sales(month, columns, kind, title, found) for kind, title in KINDS.items()]
-    figures.append(_sales(month, columns, ALL, "Sales", found))
-    figures.append(_number(month, columns, found))
+    figures = [_sales(columns, kind, title, found) for kind, title in KINDS.items()]
+    figures.append(_sales(columns, ALL, "Sales", found))
+    figures.append(_number(columns, found))
     taxes = tax_summary(month)
     tax_columns = columns_of(currencies, TAX_PARTS)
     return [
         Section(SALES, "Sales", columns, figures),
-        Section(TAXES, "Taxes, by country and rate", tax_columns, _taxes(month, tax_columns, taxes), first="Country, rate"),
+        Section(TAXES, "Taxes, by country and rate", tax_columns, _taxes(tax_columns, taxes), first="Country, rate"),
     ]
 
 
-def _sales(month: date, columns: list[Column], kind: str, title: str, found: list[SalesRow]) -> Figure:
+def _sales(columns: list[Column], kind: str, title: str, found: list[SalesRow]) -> Figure:
     sums: Counter[tuple[str, str]] = Counter()
     for row in found:
         if kind in (ALL, row.kind):
             parts = {"net": row.base_minor, "tax": row.tax_minor, "total": row.base_minor + row.tax_minor}
             sums.update({(row.currency, part): minor for part, minor in parts.items()})
     return money_figure(
-        month, SALES, kind, title, columns, lambda currency, part: sums[currency, part], is_sum=kind == ALL,
+        kind, title, columns, lambda currency, part: sums[currency, part], is_sum=kind == ALL,
         definition=DEFINITIONS.get(kind, ""),
     )  # fmt: skip
 
 
-def _number(month: date, columns: list[Column], found: list[SalesRow]) -> Figure:
+def _number(columns: list[Column], found: list[SalesRow]) -> Figure:
     numbers = {row.currency: row.documents for row in found if row.kind == "invoiced"}
     return Figure(
         "invoices",
         "Number of invoices",
         [
-            count(numbers.get(currency, 0), "invoices", rows_link(month, SALES, "invoices", column.key))
-            if part == "total"
-            else None
+            count(numbers.get(currency, 0), "invoices") if part == "total" else None
             for column in columns
             for currency, part in [split(column.key)]
         ],
     )
 
 
-def _taxes(month: date, columns: list[Column], found: list[TaxRow]) -> list[Figure]:
+def _taxes(columns: list[Column], found: list[TaxRow]) -> list[Figure]:
     several = len({row.seller for row in found}) > 1
     sums: Counter[tuple[str, str, str]] = Counter()
     titles: dict[str, str] = {}
@@ -82,9 +80,7 @@ def _taxes(month: date, columns: list[Column], found: list[TaxRow]) -> list[Figu
     def minor(key: str, currency: str, part: str) -> int:
         return sums[key, currency, part]
 
-    return [
-        money_figure(month, TAXES, key, title, columns, partial(minor, key), is_sum=key == ALL) for key, title in titles.items()
-    ]
+    return [money_figure(key, title, columns, partial(minor, key), is_sum=key == ALL) for key, title in titles.items()]
 
 
 def _tax_key(row: TaxRow | DocumentRow) -> str:
@@ -96,8 +92,8 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     currency, part = split(column)
     if part not in dict({SALES: PARTS, TAXES: TAX_PARTS}.get(section, ())):
         return None
-    if figure == "invoices":
-        return _invoices(month, currency)
+    if figure == "invoices" and section == SALES:
+        return _invoices(month, currency) if part == "total" else None
     found = [row for row in documents_of(month) if row.currency == currency]
     if section == TAXES:
         found = [row for row in found if figure in (ALL, _tax_key(row))]
@@ -111,8 +107,13 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
         minor = {"net": row.base_minor, "tax": row.tax_minor, "total": row.total_minor}[part]
         sums[row.kind, row.document, row.id] = sums.get((row.kind, row.document, row.id), 0) + minor
     cells = [
-        ([of[key].day, document(of[key].document, of[key].id, of[key].number), customer(of[key].customer), KINDS[key[0]]], minor)
-        for key, minor in sums.items()
+        Row(
+            (f"{row.day}", row.document, row.id, row.kind),
+            [row.day, document(row.document, row.id, row.number), customer(row.customer), KINDS[row.kind]],
+            minor,
+        )
+        for row, minor in ((of[key], minor) for key, minor in sums.items())
+        if minor
     ]
     title = f"{KINDS.get(figure, 'Sales' if section == SALES else 'Taxes')}: {dict(PARTS)[part]} in {currency}"
     return Rows(title, ["Day", "Document", "Customer", "What", currency], cells, currency_unit(currency))
@@ -120,7 +121,10 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
 
 def _invoices(month: date, currency: str) -> Rows | None:
     found = {row.id: row for row in documents_of(month) if row.kind == "invoiced" and row.currency == currency}
-    cells = [([row.day, document(row.document, row.id, row.number), customer(row.customer)], 1) for row in found.values()]
+    cells = [
+        Row((f"{row.day}", row.id), [row.day, document(row.document, row.id, row.number), customer(row.customer)], 1)
+        for row in found.values()
+    ]
     if not cells:
         return None
     return Rows(f"Invoices issued in {currency}", ["Day", "Document", "Customer", "Number"], cells, plain_unit("invoices"))

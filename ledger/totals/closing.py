@@ -14,6 +14,7 @@ from django.db import connection, transaction
 
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
+from ledger.database.statements import fetch_rows
 from ledger.rules.kinds import left_of
 from ledger.totals.costs import CostRow, rows_of_month, untied
 from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
@@ -23,26 +24,49 @@ from ledger.totals.ties import ties
 
 # A state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its
 # node. An account with nothing but refusals is not counted; its entries are.
+_PARTS: Final = f"""
+    {LAST_BEFORE}
+    CROSS JOIN LATERAL ledger_state_parts(last.sequence, last.balance, last.held, last.lots, last.holds) AS part
+    WHERE first.sequence = 1 AND first.recorded_at < %(until)s
+"""
 STATES: Final = f"""
     SELECT first.credit_type, part.source, part.expires, part.is_held,
         count(*) FILTER (WHERE last.refusal ->> 'after' IS DISTINCT FROM '0'),
         sum(part.entries), sum(part.credits), sum(part.held)
-    {LAST_BEFORE}
-    CROSS JOIN LATERAL ledger_state_parts(last.sequence, last.balance, last.held, last.lots, last.holds) AS part
-    WHERE first.sequence = 1 AND first.recorded_at < %(until)s
+    {_PARTS}
     GROUP BY 1, 2, 3, 4
     ORDER BY first.credit_type, part.expires NULLS LAST, part.source DESC, part.is_held
 """
+# The same for one credit type, by holder: the credits of a source and month of expiry; and what overdrafts owe, below 0.
+BY_HOLDER: Final = f"""
+    SELECT first.holder_id, sum(part.credits)
+    {_PARTS} AND first.credit_type = %(credit_type)s
+        AND part.source = %(source)s AND COALESCE(part.expires, '') = %(expires)s AND part.is_held = %(is_held)s
+    GROUP BY 1 HAVING sum(part.credits) <> 0
+"""
+OWED_BY_HOLDER: Final = f"""
+    SELECT holder_id, owed FROM (
+        SELECT first.holder_id, sum(CASE WHEN part.source IS NULL THEN part.credits ELSE -part.credits END) AS owed
+        {_PARTS} AND first.credit_type = %(credit_type)s AND part.is_held IS NOT TRUE
+        GROUP BY 1
+    ) AS account
+    WHERE owed <> 0
+"""
 
 # The amounts that customers paid for purchased credits, of the grants that say so.
-PAID: Final = """
-    SELECT e.credit_type, e.sale ->> 'currency', sum((e.sale ->> 'paid_minor')::numeric)
+_SOLD: Final = """
+    sum((e.sale ->> 'paid_minor')::numeric)
     FROM ledger_entry AS e
     WHERE e.kind = 'grant'
         AND ledger_slot(e.recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
         AND e.recorded_at >= %(start)s AND e.recorded_at < %(end)s
         AND e.sale IS NOT NULL
-    GROUP BY 1, 2 ORDER BY 1, 2
+"""
+PAID: Final = f"SELECT e.credit_type, e.sale ->> 'currency', {_SOLD} GROUP BY 1, 2 ORDER BY 1, 2"
+PAID_BY_DAY: Final = f"""
+    SELECT (e.recorded_at AT TIME ZONE 'UTC')::date, {_SOLD}
+        AND e.credit_type = %(credit_type)s AND e.sale ->> 'currency' = %(currency)s
+    GROUP BY 1
 """
 
 COUNTED: Final = f"""
@@ -91,6 +115,30 @@ def close_months() -> list[date]:
     while (month := _close_next()) is not None:
         closed.append(month)
     return closed
+
+
+def credits_by_holder(at: datetime, credit_type: str, *, source: str, expires: str, is_held: bool) -> dict[str, int]:
+    """Return the credits of each holder at an instant, of a source and month of expiry ("" for never), held or not.
+
+    It reads every account of the type.
+    """
+    facts = {"until": at, "credit_type": credit_type, "source": source, "expires": expires, "is_held": is_held}
+    return dict(fetch_rows(_of_holder, BY_HOLDER, facts))
+
+
+def owed_by_holder(at: datetime, credit_type: str) -> dict[str, int]:
+    """Return what each holder owes on overdrafts at an instant, below 0. It reads every account of the type."""
+    return dict(fetch_rows(_of_holder, OWED_BY_HOLDER, {"until": at, "credit_type": credit_type}))
+
+
+def _of_holder(holder_id: str, amount: Any) -> tuple[str, int]:
+    return holder_id, int(amount)
+
+
+def paid_by_day(month: date, credit_type: str, currency: str) -> dict[date, int]:
+    """Return what was paid for the purchased credits of a month, by the day of the grant, in minor units."""
+    facts = {"start": starts(month), "end": starts(month_after(month)), "credit_type": credit_type, "currency": currency}
+    return {day: int(minor) for day, minor in fetch_rows(lambda *row: row, PAID_BY_DAY, facts)}
 
 
 def is_closed_up_to(month: date) -> bool:

@@ -45,22 +45,27 @@ CHANGES: Final = f"""
     GROUP BY 1, 2, 3, 4
 """
 
-STATES: Final = f"""
-    SELECT first.credit_type, cost ->> 2, {
-    _EXPIRES.format(
-        "COALESCE((SELECT lot ->> 3 FROM json_array_elements(last.lots) AS lot WHERE lot ->> 0 = cost ->> 0 LIMIT 1), ("
-        "SELECT part ->> 3 FROM json_array_elements(last.holds) AS hold "
-        "CROSS JOIN LATERAL json_array_elements(hold -> 2) AS part WHERE part ->> 0 = cost ->> 0 LIMIT 1))"
-    )
-}, sum((cost ->> 1)::numeric)
+_EXPIRY_OF_COST: Final = _EXPIRES.format(
+    "COALESCE((SELECT lot ->> 3 FROM json_array_elements(last.lots) AS lot WHERE lot ->> 0 = cost ->> 0 LIMIT 1), ("
+    "SELECT part ->> 3 FROM json_array_elements(last.holds) AS hold "
+    "CROSS JOIN LATERAL json_array_elements(hold -> 2) AS part WHERE part ->> 0 = cost ->> 0 LIMIT 1))"
+)
+_COSTS: Final = f"""
+    sum((cost ->> 1)::numeric)
     {LAST_BEFORE}
     CROSS JOIN LATERAL json_array_elements(last.costs) AS cost
     WHERE first.sequence = 1 AND first.recorded_at < %(until)s
-    GROUP BY 1, 2, 3
+"""
+STATES: Final = f"SELECT first.credit_type, cost ->> 2, {_EXPIRY_OF_COST}, {_COSTS} GROUP BY 1, 2, 3"
+BY_HOLDER: Final = f"""
+    SELECT first.holder_id, {_COSTS}
+        AND first.credit_type = %(credit_type)s AND cost ->> 2 = %(currency)s
+        AND COALESCE({_EXPIRY_OF_COST}, '') = %(expires)s
+    GROUP BY 1 HAVING sum((cost ->> 1)::numeric) <> 0
 """
 
-BY_DAY: Final = """
-    SELECT (e.recorded_at AT TIME ZONE 'UTC')::date, sum((change ->> 1)::numeric)
+BY_TIME: Final = """
+    SELECT date_trunc(%(step)s, e.recorded_at AT TIME ZONE 'UTC')::date, sum((change ->> 1)::numeric)
     FROM ledger_entry AS e
     CROSS JOIN LATERAL json_array_elements(e.cost_changes) AS change
     WHERE e.cost_changes IS NOT NULL
@@ -72,6 +77,7 @@ BY_DAY: Final = """
 
 STORED: Final = "SELECT credit_type, costs::text FROM ledger_month_close WHERE month = %s ORDER BY credit_type"
 LAST_CLOSED: Final = "SELECT max(month) FROM ledger_month_close WHERE month < %s"
+STORED_BEFORE: Final = "SELECT month, costs::text FROM ledger_month_close WHERE credit_type = %s AND month < %s"
 ALL_STORED: Final = "SELECT credit_type, costs::text FROM ledger_month_close WHERE month < %s"
 
 
@@ -130,6 +136,13 @@ def costs_at(at: datetime) -> Costs:
         return Counter({CostKey(of, currency, expires or ""): int(minor) for of, currency, expires, minor in cursor.fetchall()})
 
 
+def costs_by_holder(at: datetime, key: CostKey) -> dict[str, int]:
+    """Return what the unused credits of each holder cost at an instant. It reads every account of the type."""
+    with connection.cursor() as cursor:
+        cursor.execute(BY_HOLDER, {"until": at, **key._asdict()})
+        return {holder_id: int(minor) for holder_id, minor in cursor.fetchall()}
+
+
 def month_costs(month: date) -> MonthCosts:
     """Return a month: as it was closed, or as far as its entries are counted.
 
@@ -173,17 +186,49 @@ def rows_of_month(cursor: Any, month: date, until: datetime) -> list[CostRow]:
     return sorted(rows, key=lambda row: (row.key, row.is_late, places[row.line]))
 
 
-def changes_by_day(month: date, credit_type: str, currency: str, lines: Collection[str]) -> dict[date, int]:
+def changes_by_day(
+    month: date, credit_type: str, currency: str, lines: Collection[str], *, until: datetime | None = None
+) -> dict[date, int]:
     """Return what the entries of a month changed of the cost of a credit type in a currency, by day.
 
     Args:
         lines: of COST_LINES.
+        until: entries before this instant; None: all of the month.
     """
-    kinds = [kind.name for kind in KINDS.values() if kind.cost in lines]
-    bounds = {"since": starts(month), "until": starts(month_after(month))}
+    return _by_time("day", starts(month), until or starts(month_after(month)), credit_type, currency, lines)
+
+
+def late_by_month(month: date, credit_type: str, currency: str, lines: Collection[str]) -> dict[date, int]:
+    """Return what entries of earlier months changed that appeared after these were closed, by the month of their time.
+
+    Months after their own count them. It reads all entries that changed a cost.
+    """
+    late = Counter(_by_time("month", BEGINNING, starts(month), credit_type, currency, lines))
     with connection.cursor() as cursor:
-        cursor.execute(BY_DAY, {**bounds, "credit_type": credit_type, "currency": currency, "kinds": kinds})
-        return {day: int(minor) for day, minor in cursor.fetchall()}
+        cursor.execute(STORED_BEFORE, [credit_type, month])
+        for closed, text in cursor.fetchall():
+            stored = _read([(credit_type, text)])
+            late[closed] -= sum(
+                row.minor for row in stored if row.key.currency == currency and row.line in lines and not row.is_late
+            )
+    return {closed: minor for closed, minor in late.items() if minor}
+
+
+def _by_time(
+    step: str, since: datetime, until: datetime, credit_type: str, currency: str, lines: Collection[str]
+) -> dict[date, int]:
+    kinds = [kind.name for kind in KINDS.values() if kind.cost in lines]
+    facts: dict[str, Any] = {
+        "step": step,
+        "since": since,
+        "until": until,
+        "credit_type": credit_type,
+        "currency": currency,
+        "kinds": kinds,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(BY_TIME, facts)
+        return {first: int(minor) for first, minor in cursor.fetchall()}
 
 
 def _without(closing: Costs, changes: Changes) -> Costs:

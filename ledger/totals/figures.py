@@ -3,16 +3,17 @@
 Applications register sections; the ledger's own is in `credit_figures`. All amounts are whole numbers of the smallest unit.
 """
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
+from ledger.database.copies import csv_text
 from ledger.errors import Invalid
-from ledger.rules.texts.credit_units import CreditUnit, currency_unit
+from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.totals.closing import is_closed_up_to
 from ledger.totals.counting import counted_until
 from ledger.totals.months import BEGINNING, month_after, starts
@@ -20,15 +21,23 @@ from ledger.totals.months import BEGINNING, month_after, starts
 LAST_ZONE: Final = timedelta(hours=12)
 """A month ends this much later than in UTC in the last zone, in which a document may still be issued."""
 LAST_YEAR: Final = 2199
+PERCENT: Final = "percent"
+LATE: Final = "Recorded after the month was closed"
+LAST_KEY: Final = "~"
+"""Behind all days and months."""
 
 
 class Amount(NamedTuple):
-    """One number: as programs read it, its unit, and as people read it; `rows` opens what it is the sum of."""
+    """One number: as programs read it, its unit, and as people read it."""
 
     value: int | Decimal
     unit: str
     text: str
-    rows: "Link | None" = None
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether it has rows; a rate is the sum of nothing."""
+        return self.unit != PERCENT
 
 
 class Link(NamedTuple):
@@ -88,31 +97,74 @@ class Section:
 
 
 class Reference(NamedTuple):
-    """A cell of `Rows` that names something with a page."""
+    """A cell of `Rows` that names something with a page; `id` is what the API knows it by, if not by the text."""
 
     text: str
     link: Link
+    id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+class Quantity(NamedTuple):
+    """A cell of `Rows` with an amount beside the one that is summed up."""
+
+    amount: int
+    unit: CreditUnit
+
+
+RowKey = tuple[str | int, ...]
+
+
+class Row(NamedTuple):
+    """One row of a figure.
+
+    Args:
+        key: unique among the rows of the figure; the rows are in its order.
+        cells: texts, days, whole numbers, References, Quantities.
+    """
+
+    key: RowKey
+    cells: Sequence[Any]
+    amount: int
+
+
 class Rows:
-    """The rows of which a figure is the sum.
+    """The rows of which a figure is the sum, in the order of their keys.
 
     Args:
         title: what they are.
         headings: of the cells; the last is that of `amount`.
-        cells: of a row: texts, days, whole numbers, References.
         unit: of the amounts.
+        total: the figure as it was stored, if later entries may be among the rows: a last row takes them off.
+        rest: what that row says.
     """
 
-    title: str
-    headings: Sequence[str]
-    rows: Sequence[tuple[Sequence[Any], int]]
-    unit: CreditUnit
+    def __init__(
+        self,
+        title: str,
+        headings: Sequence[str],
+        rows: Iterable[Row],
+        unit: CreditUnit,
+        *,
+        total: int | None = None,
+        rest: str = LATE,
+    ) -> None:
+        self.title, self.headings, self.unit = title, headings, unit
+        self.rows = sorted(rows, key=lambda row: row.key)
+        if total is not None and (late := total - self.total):
+            key = tuple(LAST_KEY if isinstance(part, str) else 1 for part in self.rows[-1].key) if self.rows else (LAST_KEY,)
+            self.rows.append(Row(key, [rest, *[""] * (len(headings) - 2)], late))
 
     @property
     def total(self) -> int:
-        return sum(amount for _, amount in self.rows)
+        return sum(row.amount for row in self.rows)
+
+    def page(self, limit: int, *, after: RowKey | None = None, before: RowKey | None = None) -> Sequence[Row]:
+        """Return the rows next to a key, which need not exist any more; without a key, the first."""
+        if before is not None:
+            end = bisect_left(self.rows, before, key=lambda row: row.key)
+            return self.rows[max(0, end - limit) : end]
+        start = 0 if after is None else bisect_right(self.rows, after, key=lambda row: row.key)
+        return self.rows[start : start + limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +202,13 @@ class Month:
 
     def as_csv(self) -> str:
         """Return the month as a table with a row for each amount; the same bytes each time once it is final."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\r\n")
-        writer.writerow(["month", "state", "section", "figure", "title", "column", "amount", "unit"])
-        for section in self.sections:
-            for figure, column, amount in amounts_of(section):
-                row = [section.key, figure.key, figure.title, column.key, amount.value, amount.unit]
-                writer.writerow([f"{self.month:%Y-%m}", self.state, *row])
-        return out.getvalue()
+        heading = ["month", "state", "section", "figure", "title", "column", "amount", "unit"]
+        rows = (
+            [f"{self.month:%Y-%m}", self.state, section.key, figure.key, figure.title, column.key, amount.value, amount.unit]
+            for section in self.sections
+            for figure, column, amount in amounts_of(section)
+        )
+        return csv_text(chain([heading], rows))
 
 
 class Placed(NamedTuple):
@@ -196,22 +247,40 @@ def month_figures(month: date, *, may: Callable[[str], bool] = lambda permission
     Raises:
         Invalid: the month lies outside the years 2000 to 2199, or has not begun at the instant up to which entries are counted.
     """
-    as_of = counted_until()
-    if not BEGINNING.date() <= month < date(LAST_YEAR + 1, 1, 1):
-        raise Invalid(pointer="/month", rule="out-of-range", detail=f"must lie in the years 2000 to {LAST_YEAR}")
-    if starts(month) > as_of:
-        raise Invalid(pointer="/month", rule="in-the-future", detail=_how_far(as_of))
+    as_of = _counted_into(month)
     is_final = as_of >= starts(month_after(month)) + LAST_ZONE and is_closed_up_to(month)
     sections = [section for source in _sources if may(source.permission) for section in source.sections(month)]
     return Month(month, is_final, as_of, sections)
 
 
-def rows_of(month: date, section: str, figure: str, column: str, *, may: Callable[[str], bool]) -> Rows | None:
-    """Return the rows of a figure; None if it has none, or the reader may not see it."""
-    for source in _sources:
-        if may(source.permission) and (found := source.rows(month, section, figure, column)) is not None:
+def rows_of(
+    month: date, section: str, figure: str, column: str, *, may: Callable[[str], bool] = lambda permission: True
+) -> Rows | None:
+    """Return the rows of a figure; None if there is no such figure, it is a rate, or the reader may not see it.
+
+    Raises:
+        Invalid: as `month_figures`.
+    """
+    _counted_into(month)
+    seen = [source for source in _sources if may(source.permission)]
+    for source in seen:
+        if (found := source.rows(month, section, figure, column)) is not None:
             return found
+    shown = [each for source in seen for each in source.sections(month) if each.key == section]
+    for placed in (placed for each in shown for placed in amounts_of(each)):
+        if (placed.figure.key, placed.column.key) == (figure, column) and placed.amount.is_sum and not placed.amount.value:
+            return Rows(placed.figure.title, ["Amount"], [], plain_unit(placed.amount.unit))
     return None
+
+
+def _counted_into(month: date) -> datetime:
+    """Return the instant up to which entries are counted, or raise Invalid if the month has not begun by then."""
+    as_of = counted_until()
+    if not BEGINNING.date() <= month < date(LAST_YEAR + 1, 1, 1):
+        raise Invalid(pointer="/month", rule="out-of-range", detail=f"must lie in the years 2000 to {LAST_YEAR}")
+    if starts(month) > as_of:
+        raise Invalid(pointer="/month", rule="in-the-future", detail=_how_far(as_of))
+    return as_of
 
 
 def rows_link(month: date, section: str, figure: str, column: str) -> Link:
@@ -233,21 +302,21 @@ def _how_far(as_of: datetime) -> str:
 # Amounts ---------------------------------------------------------------------------------------------
 
 
-def money(minor: int, currency: str, rows: Link | None = None) -> Amount:
+def money(minor: int, currency: str) -> Amount:
     """Return an amount of money, in minor units."""
-    return Amount(minor, f"{currency} minor units", currency_unit(currency).number(minor), rows)
+    return Amount(minor, f"{currency} minor units", currency_unit(currency).number(minor))
 
 
-def credits_in(unit: CreditUnit, amount: int, rows: Link | None = None) -> Amount:
+def credits_in(unit: CreditUnit, amount: int) -> Amount:
     """Return an amount of credits, in the smallest unit of their type."""
-    return Amount(amount, f"smallest unit of {unit.credit_type}", unit.number(amount), rows)
+    return Amount(amount, f"smallest unit of {unit.credit_type}", unit.number(amount))
 
 
-def count(number: int, unit: str, rows: Link | None = None) -> Amount:
+def count(number: int, unit: str) -> Amount:
     """Return a number of things, such as customers."""
-    return Amount(number, unit, CreditUnit("", unit, unit).number(number), rows)
+    return Amount(number, unit, CreditUnit("", unit, unit).number(number))
 
 
 def percent(value: Decimal | None) -> Amount | None:
     """Return a rate in percent with one decimal; None stays None."""
-    return None if value is None else Amount(value, "percent", f"{value:,.1f} %".replace("-", "−"))
+    return None if value is None else Amount(value, PERCENT, f"{value:,.1f} %".replace("-", "−"))

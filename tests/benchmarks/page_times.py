@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -59,9 +59,10 @@ def _fill(server: BenchmarkServer, *, entries: int, holders: int) -> None:
 # One customer is called Jörg Müller, a hundredth Müller; of 400 other surnames each has as many.
 CUSTOMERS = """
 INSERT INTO billing_customer
-    (ref, name, currency, time_zone, language, address, vat_id, vat_status, terms_days, grace_days, holder_id, credit_type)
+    (ref, name, currency, time_zone, language, address, vat_id, vat_status, terms_days, grace_days,
+        hold_days, holder_id, credit_type)
 SELECT 'CUST-' || n, first_name || ' ' || surname || ' ' || (ARRAY['GmbH', 'Ltd', 'SA', 'Oy'])[1 + n %% 4],
-    'EUR', 'UTC', 'en', '{}', '', 'taxable', 30, 0, '', ''
+    'EUR', 'UTC', 'en', '{}', '', 'taxable', 30, 0, 0, '', ''
 FROM generate_series(1, %s) AS n,
     LATERAL (SELECT CASE WHEN n = 1 THEN 'Jörg' ELSE (ARRAY['Ana', 'Béla', 'Cem', 'Dörte', 'Eva', 'Gül'])[1 + n %% 6] END)
         AS a (first_name),
@@ -147,7 +148,7 @@ def _show_reads_of_all_accounts() -> None:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SET LOCAL statement_timeout = 0")
             began = time.perf_counter()
-            cursor.execute(STATES, {"end": end})
+            cursor.execute(STATES, {"until": end})
             rows = len(cursor.fetchall())
             _tell(f"the state of all accounts {words}: {time.perf_counter() - began:.1f} s, {rows:,} rows")
 
@@ -195,7 +196,8 @@ def _pages() -> dict[str, str]:
         "holders who are low": f"{accounts}?at_most=1000",
         "holders whose credits expire": f"{accounts}?expires_before=2025-02-01",
         "holders with a credit type": f"{accounts}?credit_type=credits",
-        "month-end": f"{reverse('admin:ledger_month_end')}?month={day:%Y-%m}",
+        "month": f"{reverse('admin:ledger_month_end')}?month={day:%Y-%m}",
+        **_rows_of_a_month(day.date().replace(day=1)),
         "current locks": reverse("admin:ledger_locks"),
         "find anything": f"{reverse('admin:search')}?s={newest.reference}",
         "find anything by a rare name": f"{reverse('admin:search')}?s=jorg+mueller",
@@ -206,6 +208,25 @@ def _pages() -> dict[str, str]:
         "customers of no such name": f"{customers}?q=nobody",
         "grant credits": reverse("admin:ledger_account_grant_to_anyone"),
     }
+
+
+def _rows_of_a_month(month: date) -> dict[str, str]:
+    """The rows of figures of a month: days, earlier months, and all holders of what expires."""
+    from urllib.parse import urlencode
+
+    from django.urls import reverse
+
+    from ledger.totals.figures import amounts_of, month_figures, rows_link
+
+    [expiry] = [section for section in month_figures(month).sections if section.key == "credits_by_expiry"]
+    largest = max(amounts_of(expiry)[:-1], key=lambda placed: placed.amount.value)
+    figures = {
+        "rows of a month's figure, by day": ("credits", "spent"),
+        "rows of a month's figure, by earlier month": ("credits", "opening"),
+        "rows of a month's figure, by holder": ("credits_by_expiry", largest.figure.key),
+    }
+    links = {words: rows_link(month, section, figure, largest.column.key) for words, (section, figure) in figures.items()}
+    return {words: f"{reverse('admin:ledger_month_rows')}?{urlencode(link.query)}" for words, link in links.items()}
 
 
 def _tell(line: str) -> None:

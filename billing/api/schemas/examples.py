@@ -1,6 +1,8 @@
 """Bodies for the OpenAPI document: one customer's first months."""
 
-from typing import Any
+from typing import Any, Final
+
+from ledger.api.kit.schema import page_example
 
 CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
@@ -245,6 +247,24 @@ MONTH: dict[str, Any] = {
             ],
         },
     ],
+}  # fmt: skip
+MONTH_CSV: Final = (
+    "month,state,section,figure,title,column,amount,unit\r\n2026-10,final,sales,all,Sales,EUR/net,22000,EUR minor units\r\n"
+)
+MONTH_ROWS: dict[str, Any] = {
+    "title": "Sales: net in EUR", "total": "22000",
+    **page_example(
+        {
+            "cells": [
+                {"heading": "Day", "id": None, "text": "2026-10-03"},
+                {"heading": "Document", "id": "1", "text": "INV-000001"},
+                {"heading": "Customer", "id": None, "text": "CUST-7"},
+                {"heading": "What", "id": None, "text": "Invoices issued"},
+            ],
+            "amount": "7000",
+        },
+        path="/v1/months/2026-10/rows",
+    ),
 }  # fmt: skip
 DEFERRED: dict[str, Any] = {
     "at": "2026-10-15T12:00:00.000000Z",

@@ -1,5 +1,6 @@
 """The responses of billing's calls. Each field is declared once, for the body and for the OpenAPI document."""
 
+from collections.abc import Sequence
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -20,10 +21,11 @@ from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
+from ledger.api.kit.schema import page_of
 from ledger.api.kit.writing.rendering import in_key_order, time_text
 from ledger.api.kit.writing.responses import ResponseSchema, computed, former
 from ledger.records import Field, declared_fields
-from ledger.totals.figures import Placed, amounts_of
+from ledger.totals.figures import Placed, Quantity, Reference, Row, amounts_of
 from ledger.values import Boolean, Integer
 
 # Customers and the catalogue -------------------------------------------------------------------------
@@ -608,6 +610,43 @@ class MonthSectionSerializer(ResponseSchema):
     section = text(attrgetter("key"), help_text="A key that does not change.")
     title = text()
     figures = computed(MonthFigureSerializer(many=True), amounts_of)
+
+
+class MonthCellSerializer(ResponseSchema):
+    """What a row of a figure says."""
+
+    heading = text()
+    id = text(null=True, help_text="The id of an invoice or credit note; null for all else.")
+    text = text(help_text="Days are ISO 8601; amounts have minor units, or the smallest unit of credits.")
+
+
+class MonthRowSerializer(ResponseSchema):
+    """A row of a figure."""
+
+    cells = MonthCellSerializer(many=True)
+    amount = text(help_text="What it adds to the figure, in the figure's unit: an integer.")
+
+
+class MonthRowsSerializer(page_of(MonthRowSerializer)):  # type: ignore[misc]
+    """A page of the rows of a figure."""
+
+    title = serializers.CharField(help_text="What the rows are.")
+    total = serializers.CharField(help_text="The sum of all rows, of this page and the others: the figure.")
+
+
+def month_row_body(headings: Sequence[str], row: Row) -> dict[str, Any]:
+    """Return the body of a row of a figure."""
+    cells = [
+        {"heading": heading, "id": value.id or None if isinstance(value, Reference) else None, "text": _month_cell(value)}
+        for heading, value in zip(headings, row.cells, strict=False)
+    ]
+    return {"cells": cells, "amount": str(row.amount)}
+
+
+def _month_cell(value: Any) -> str:
+    if isinstance(value, Reference):
+        return value.text
+    return str(value.amount if isinstance(value, Quantity) else value)
 
 
 class FinanceMonthSerializer(ResponseSchema):

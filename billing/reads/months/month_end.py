@@ -1,11 +1,10 @@
 """The credits that paid invoices, or usage on them, by the documents and by the ledger's entries of a month."""
 
-from datetime import datetime
+from collections.abc import Collection
 from typing import Final
 
-from django.db import connection
-
-from ledger.totals.ties import Tie
+from billing.models import Invoice
+from ledger.totals.ties import TieSource
 
 # Two steps make the parts before the join: on a cluster, entries are on other nodes than billing.
 
@@ -14,23 +13,22 @@ NAME: Final = "invoices paid with credits"
 # From the entries, found by the key of an invoice's payment; and from the payments, each with its entry by the primary key.
 PAYMENTS: Final = """
     WITH entry AS MATERIALIZED (
-        SELECT credit_type, sum(-amount) AS credits FROM ledger_entry
+        SELECT credit_type, split_part(idempotency_key, '/', 2) AS document, sum(-amount) AS credits FROM ledger_entry
         WHERE kind = 'spend' AND actor = 'billing' AND idempotency_key LIKE 'invoice/%%/pay'
             AND ledger_slot(recorded_at) BETWEEN ledger_slot(%(start)s) AND ledger_slot(%(end)s)
             AND recorded_at >= %(start)s AND recorded_at < %(end)s
-        GROUP BY credit_type
+        GROUP BY 1, 2
     ), payment AS MATERIALIZED (
-        SELECT holder_id, credit_type, spend_sequence AS sequence, credits FROM billing_creditpayment
+        SELECT invoice_id, holder_id, credit_type, spend_sequence AS sequence, credits FROM billing_creditpayment
     ), document AS MATERIALIZED (
-        SELECT payment.credit_type, sum(payment.credits) AS credits
+        SELECT payment.credit_type, payment.invoice_id::text AS document, sum(payment.credits) AS credits
         FROM payment
         JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
         WHERE e.recorded_at >= %(start)s AND e.recorded_at < %(end)s
-        GROUP BY payment.credit_type
+        GROUP BY 1, 2
     )
-    SELECT credit_type, coalesce(document.credits, 0), coalesce(entry.credits, 0)
-    FROM entry FULL JOIN document USING (credit_type)
-    ORDER BY credit_type
+    SELECT credit_type, document, coalesce(document.credits, 0) AS documents, coalesce(entry.credits, 0) AS entries
+    FROM entry FULL JOIN document USING (credit_type, document)
 """
 
 NAME_OF_USAGE: Final = "usage on invoices paid with credits"
@@ -47,14 +45,13 @@ USAGE: Final = """
             AND recorded_at >= %(start)s AND recorded_at < %(end)s
         GROUP BY 1, 2
     ), entry AS (
-        SELECT credit_type, sum(credits) AS credits
+        SELECT credit_type, invoice_id, credits
         FROM entry_of_invoice
         WHERE EXISTS (SELECT FROM billing_invoice AS i WHERE i.id = invoice_id)
-        GROUP BY credit_type
     ), line AS MATERIALIZED (
         SELECT l.rating -> 'covered' ->> 'holder_id' AS holder_id, l.rating -> 'covered' ->> 'credit_type' AS credit_type,
             (l.rating -> 'covered' -> 'entries' ->> 0)::bigint AS sequence,
-            (l.rating -> 'covered' ->> 'credits')::numeric AS credits, i.created_at
+            (l.rating -> 'covered' ->> 'credits')::numeric AS credits, i.created_at, i.id AS invoice_id
         FROM billing_invoice AS i
         JOIN billing_line AS l ON l.invoice_id = i.id
         WHERE i.created_at >= %(start)s - interval '1 day' AND i.created_at < %(end)s + interval '1 day'
@@ -64,28 +61,22 @@ USAGE: Final = """
         FROM line
         JOIN ledger_entry AS e USING (holder_id, credit_type, sequence)
     ), document AS (
-        SELECT line.credit_type, sum(line.credits) AS credits
+        SELECT line.credit_type, line.invoice_id, sum(line.credits) AS credits
         FROM line
         LEFT JOIN named USING (holder_id, credit_type, sequence)
         WHERE coalesce(named.recorded_at, line.created_at) >= %(start)s AND coalesce(named.recorded_at, line.created_at) < %(end)s
-        GROUP BY 1
+        GROUP BY 1, 2
     )
-    SELECT credit_type, coalesce(document.credits, 0), coalesce(entry.credits, 0)
-    FROM entry FULL JOIN document USING (credit_type)
-    ORDER BY credit_type
+    SELECT credit_type, invoice_id::text AS document, coalesce(document.credits, 0) AS documents,
+        coalesce(entry.credits, 0) AS entries
+    FROM entry FULL JOIN document USING (credit_type, invoice_id)
 """
 
 
-def payments(start: datetime, end: datetime) -> list[Tie]:
-    """Return the credits of each type that paid invoices in `[start, end)`, by the documents and by the entries."""
-    with connection.cursor() as cursor:
-        cursor.execute(PAYMENTS, {"start": start, "end": end})
-        return [Tie(NAME, credit_type, int(documents), int(entries)) for credit_type, documents, entries in cursor.fetchall()]
+def _numbers(invoices: Collection[int]) -> dict[int, str]:
+    found = Invoice.objects.filter(pk__in=invoices).values_list("pk", "number")
+    return {pk: number or f"draft {pk}" for pk, number in found}
 
 
-def usage(start: datetime, end: datetime) -> list[Tie]:
-    """Return the credits of each type that paid usage in `[start, end)`, less returned ones, by the lines and by the entries."""
-    with connection.cursor() as cursor:
-        cursor.execute(USAGE, {"start": start, "end": end})
-        rows = cursor.fetchall()
-    return [Tie(NAME_OF_USAGE, credit_type, int(documents), int(entries)) for credit_type, documents, entries in rows]
+PAYMENT_TIES: Final = TieSource(NAME, PAYMENTS, "billing_invoice_change", _numbers)
+USAGE_TIES: Final = TieSource(NAME_OF_USAGE, USAGE, "billing_invoice_change", _numbers)

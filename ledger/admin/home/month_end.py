@@ -1,6 +1,5 @@
 """The page of a month for finance, its files, and the rows that each of its numbers is the sum of."""
 
-from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -21,7 +20,20 @@ from ledger.errors import DocumentTooLong, Invalid
 from ledger.operators import staff_log
 from ledger.operators.permissions import VIEW_DAILYTOTAL
 from ledger.statements.months import month_file_name, month_pdf
-from ledger.totals.figures import Amount, Figure, Link, Month, Reference, Rows, Section, month_figures, rows_of
+from ledger.totals.figures import (
+    Amount,
+    Figure,
+    Link,
+    Month,
+    Quantity,
+    Reference,
+    Row,
+    Rows,
+    Section,
+    month_figures,
+    rows_link,
+    rows_of,
+)
 from ledger.totals.months import BEGINNING, month_after, month_before, month_of
 from ledger.typesetting.typeset import IS_INSTALLED, NOT_INSTALLED
 from ledger.units import CreditUnit
@@ -67,7 +79,7 @@ def page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseBase:
         "before": (f"{own}?month={before:%Y-%m}", f"{before:%B %Y}"),
         "after": (f"{own}?month={after:%Y-%m}", f"{after:%B %Y}") if after <= this_month else None,
         "files": _files(found),
-        "parts": [_part(section) for section in found.sections],
+        "parts": [_part(found.month, section) for section in found.sections],
     }
     return TemplateResponse(request, "admin/ledger/home/month_end.html", context)
 
@@ -116,7 +128,7 @@ FILES: Final = {"csv": _csv, "pdf": _pdf}
 # A section -------------------------------------------------------------------------------------------
 
 
-def _part(section: Section) -> dict[str, Any]:
+def _part(month: date, section: Section) -> dict[str, Any]:
     return {
         "key": section.key,
         "title": section.title,
@@ -124,21 +136,23 @@ def _part(section: Section) -> dict[str, Any]:
         "first": section.first,
         "columns": [column.title for column in section.columns],
         "is_wide": len(section.columns) > MOST_BESIDE,
-        "rows": [_row(section, figure) for figure in section.figures if figure.is_shown],
+        "rows": [_row(month, section, figure) for figure in section.figures if figure.is_shown],
     }
 
 
-def _row(section: Section, figure: Figure) -> dict[str, Any]:
-    titles = [column.title for column in section.columns]
-    cells = [(title, _cell(amount)) for title, amount in zip(titles, figure.amounts, strict=True)]
+def _row(month: date, section: Section, figure: Figure) -> dict[str, Any]:
+    cells = [
+        (column.title, _cell(amount, rows_link(month, section.key, figure.key, column.key)))
+        for column, amount in zip(section.columns, figure.amounts, strict=True)
+    ]
     return {"title": figure.title, "definition": figure.definition, "is_sum": figure.is_sum, "cells": cells}
 
 
-def _cell(amount: Amount | None) -> SafeString | str:
+def _cell(amount: Amount | None, rows: Link) -> SafeString | str:
     if amount is None:
         return ""
     written = digits(amount.text)
-    return written if amount.rows is None or not amount.value else link(_url(amount.rows), written)
+    return link(_url(rows), written) if amount.is_sum and amount.value else written
 
 
 def _url(target: Link) -> str:
@@ -174,7 +188,7 @@ def rows_page(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponseB
         "total": digits(found.unit.number(found.total)),
         "rest": f"{rest:,}" if rest > 0 else "",
         "shown": len(shown),
-        "rows": [_shown_row(found, cells, amount) for cells, amount in shown],
+        "rows": [_shown_row(found, row) for row in shown],
         "back": (f"{reverse('admin:ledger_month_end')}?month={month:%Y-%m}", f"{month:%B %Y}"),
         "file": f"?{urlencode({**request.GET.dict(), 'format': 'csv'})}",
     }
@@ -186,14 +200,16 @@ def _rows(request: HttpRequest, month: date, keys: list[str]) -> Rows | None:
     return rows_of(month, section, figure, column, may=request.user.has_perm)
 
 
-def _shown_row(found: Rows, cells: Iterable[Any], amount: int) -> list[tuple[str, Any]]:
-    written = [*map(_shown, cells), digits(found.unit.number(amount))]
+def _shown_row(found: Rows, row: Row) -> list[tuple[str, Any]]:
+    written = [*map(_shown, row.cells), digits(found.unit.number(row.amount))]
     return list(zip(found.headings, written, strict=True))
 
 
 def _shown(value: Any) -> Any:
     if isinstance(value, Reference):
         return link(_url(value.link), value.text)
+    if isinstance(value, Quantity):
+        return digits(value.unit.number(value.amount))
     return day_words(value) if isinstance(value, date) else value
 
 
@@ -203,10 +219,12 @@ def _file_columns(found: Rows) -> list[tuple[str, Any]]:
     return [*columns, (of_amount, partial(_amount_in_file, found.unit))]
 
 
-def _in_file(place: int, row: tuple[Any, int]) -> Any:
-    value = row[0][place]
+def _in_file(place: int, row: Row) -> Any:
+    value = row.cells[place]
+    if isinstance(value, Quantity):
+        return value.unit.decimal(value.amount)
     return value.text if isinstance(value, Reference) else value
 
 
-def _amount_in_file(unit: CreditUnit, row: tuple[Any, int]) -> Decimal:
-    return unit.decimal(row[1])
+def _amount_in_file(unit: CreditUnit, row: Row) -> Decimal:
+    return unit.decimal(row.amount)

@@ -152,7 +152,9 @@ def operation(
 
 def _response_examples(responses: Mapping[int, ResponseBody]) -> list[OpenApiExample]:
     return [
-        OpenApiExample(f"response {status}", body.example, response_only=True, status_codes=[str(status)])
+        OpenApiExample(
+            f"response {status}", body.example, response_only=True, status_codes=[str(status)], media_type=body.media_type
+        )
         for status, body in responses.items()
         if body.example is not None
     ]

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from billing.documents.sellers import record_seller
 from billing.generator.run import generate
@@ -49,13 +49,18 @@ def tiered(key: str = "storage", **fields: Any) -> dict[str, Any]:
     } | fields  # fmt: skip
 
 
+MONTHLY: Final = Interval(IntervalUnit.MONTH)
+
+
 def subscribed(
-    *prices: dict[str, Any], currency: str = "EUR", quantities: dict[str, Decimal] | None = None, **customer: Any
+    *prices: dict[str, Any],
+    currency: str = "EUR",
+    quantities: dict[str, Decimal] | None = None,
+    interval: Interval = MONTHLY,
+    **customer: Any,
 ) -> Subscription:
     """A subscription from 1 October 2026 in Berlin."""
-    plan = plans.create_plan(
-        code=unique("plan"), name="Team", currency=currency, interval=Interval(IntervalUnit.MONTH), prices=list(prices)
-    )
+    plan = plans.create_plan(code=unique("plan"), name="Team", currency=currency, interval=interval, prices=list(prices))
     details = {
         "name": "Umbrella Analytics SA",
         "address": BUYER_ADDRESS,

@@ -7,7 +7,7 @@ from django.db import connection
 
 from billing.documents import invoices
 from billing.models import Invoice
-from billing.reads.months.month_end import NAME_OF_USAGE, usage
+from billing.reads.months.month_end import NAME_OF_USAGE, USAGE_TIES
 from ledger import services
 from ledger.totals.ties import Tie, ties
 from tests.billing.factories import at, use
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def usage_of_two_hours() -> list[Tie]:
     """The report of what usage took in credits, from an hour ago to in an hour."""
     now = datetime.now(UTC)
-    return usage(now - timedelta(hours=1), now + timedelta(hours=1))
+    return USAGE_TIES.ties(now - timedelta(hours=1), now + timedelta(hours=1))
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_credits_spent_on_usage_tie_to_the_lines_of_the_invoices(billed):
     assert usage_of_two_hours() == [Tie(NAME_OF_USAGE, "credits", 250, 250)]
     now = datetime.now(UTC)
     assert Tie(NAME_OF_USAGE, "credits", 250, 250) in ties(now - timedelta(hours=1), now + timedelta(hours=1))
-    assert usage(now - timedelta(days=2), now - timedelta(days=1)) == []
+    assert USAGE_TIES.ties(now - timedelta(days=2), now - timedelta(days=1)) == []
 
 
 def test_what_a_correction_gives_back_is_on_both_sides(billed):

@@ -4,6 +4,7 @@ import csv
 import io
 from datetime import date
 from decimal import Decimal
+from typing import NamedTuple
 
 import pytest
 from django.db import connection
@@ -12,16 +13,18 @@ from django.urls import reverse
 
 from billing.documents.invoice_payments.recording import record_payment
 from billing.documents.invoice_payments.returns import record_payment_return
+from billing.months.deferred import ELSEWHERE
 from billing.months.receivables import amount_of
 from billing.reads.months.documents import Receivable, receivables_of
 from ledger.errors import Invalid
+from ledger.rules.texts.credit_units import plain_unit
 from ledger.statements.months import month_pdf
-from ledger.totals.figures import Month, amounts_of, month_figures, rows_of
+from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money, month_figures, rows_of
 from tests.billing.documents.issued import add_seller
-from tests.billing.months.history import BEFORE, LAST, NOW, noon, sell, settle, write_months
+from tests.billing.months.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.conftest import ledger_clock
-from tests.ledger.totals.test_totals import at_noon_of
+from tests.ledger.totals.test_totals import TYPE, at_noon_of
 
 __all__ = ["at_noon_of", "ledger_clock"]
 
@@ -41,6 +44,33 @@ def values(month: Month, section: str) -> dict[tuple[str, str], int | Decimal]:
 
 def column(month: Month, section: str, key: str) -> dict[str, int | Decimal]:
     return {figure: value for (figure, of), value in values(month, section).items() if of == key}
+
+
+class Summed(NamedTuple):
+    """How many figures are the sum of their rows, and the rows that take off later entries: section, figure and amount."""
+
+    figures: int
+    late: set[tuple[str, str, int]]
+
+
+def ensure_summed_by_rows(month: date) -> Summed:
+    """Fail unless each figure of a month that is not a rate is the sum of its rows."""
+    summed, late = 0, set()
+    for section in month_figures(month).sections:
+        for figure, of, amount in amounts_of(section):
+            found = rows_of(month, section.key, figure.key, of.key)
+            if not amount.is_sum:
+                assert found is None
+                continue
+            place = f"{month:%Y-%m} {section.key} {figure.key} {of.key}"
+            assert found is not None, place
+            assert found.total == amount.value, place
+            keys = [row.key for row in found.rows]
+            assert keys == sorted(set(keys)), place
+            assert all(len(row.cells) == len(found.headings) - 1 for row in found.rows), place
+            late |= {(section.key, figure.key, row.amount) for row in found.rows if row.cells[0] in (LATE, ELSEWHERE)}
+            summed += 1
+    return Summed(summed, late)
 
 
 def test_two_months_by_hand(made):
@@ -92,19 +122,7 @@ def test_the_age_of_an_invoice_is_counted_on_the_last_day_of_the_month(month, fi
 
 
 def test_every_number_is_the_sum_of_its_rows_and_months_tie(made):
-    opened = 0
-    for month in (BEFORE, LAST, NOW):
-        for section in month_figures(month).sections:
-            for figure, _, amount in amounts_of(section):
-                if not amount.value or amount.rows is None or amount.rows.page != "ledger_month_rows":
-                    continue
-                query = amount.rows.query
-                found = rows_of(month, query["section"], query["figure"], query["column"], may=lambda permission: True)
-                assert found is not None, query
-                if (query["section"], query["figure"]) == (section.key, figure.key):
-                    assert found.total == amount.value, query
-                opened += 1
-    assert opened > 150
+    assert sum(ensure_summed_by_rows(month).figures for month in (BEFORE, LAST, NOW)) > 300
     before, found = month_figures(BEFORE), month_figures(LAST)
     for section in ("unpaid", "credits", "deferred", "recurring"):
         ended, begun = ({of: value for (figure, of), value in values(month, section).items() if figure == end}
@@ -121,6 +139,40 @@ def test_every_number_is_the_sum_of_its_rows_and_months_tie(made):
     for month in (date(1, 1, 1), date(1999, 12, 1), date(2199, 12, 1), date(9999, 12, 1)):
         with pytest.raises(Invalid):
             month_figures(month)
+
+
+def test_rows_of_sellers_yearly_plans_debts_and_late_entries_add_up_too(at_noon_of):
+    write_more(at_noon_of)
+    write_months(at_noon_of)
+    before = month_figures(LAST).as_csv()
+    found = ensure_summed_by_rows(LAST)
+    assert found.figures > 150
+    assert found.late == set()
+    tied = rows_of(LAST, "credits", "invoices paid with credits by entries", TYPE)
+    assert tied is not None
+    assert [(row.cells[1].amount, row.amount) for row in tied.rows] == [(40, 40), (0, 5)]
+    assert tied.rows[1].cells[0] == "no document 777"
+    write_late_entries(at_noon_of)
+    assert month_figures(LAST).as_csv() == before
+    assert ensure_summed_by_rows(LAST).late == {
+        ("deferred", "sold", -9_00), ("deferred", "recognised", 2_00), ("deferred", "revenue", -2_00),
+        ("deferred_by_expiry", "never", -7_00), ("credits_by_expiry", "never purchased", -7),
+    }  # fmt: skip
+    assert ensure_summed_by_rows(NOW).late == set()
+    moved = rows_of(NOW, "deferred", "late_sold", f"{TYPE}/EUR")
+    assert moved is not None
+    [row] = moved.rows
+    assert (row.cells[0].text, row.amount) == (f"{LAST:%Y-%m}", 9_00)
+
+
+def test_rows_are_paged_by_their_keys():
+    rows = Rows("Days", ["Day", "Credits"], [Row((key,), [key], 1) for key in "cabed"], plain_unit("credits"), total=4)
+    assert [row.key for row in rows.rows] == [("a",), ("b",), ("c",), ("d",), ("e",), ("~",)]
+    assert (rows.rows[-1].cells, rows.total) == ([LATE], 4)
+    assert [row.key for row in rows.page(2)] == [("a",), ("b",)]
+    assert [row.key for row in rows.page(2, after=("bb",))] == [("c",), ("d",)]
+    assert [row.key for row in rows.page(2, before=("d",))] == [("b",), ("c",)]
+    assert rows.page(2, before=("a",)) == rows.page(2, after=("~",)) == []
 
 
 def test_a_month_that_is_over_has_the_same_bytes_whatever_comes_later(made, at_noon_of):
@@ -164,7 +216,7 @@ def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
     for words in ("This month is final", "Sales", "Unpaid at the end, by age", "Recurring revenue (MRR)", "261.80", "50.0 %"):
         assert words in page, words
     addresses = {each.split('"')[0].replace("&amp;", "&") for each in page.split('href="')[1:]}
-    links = sorted(each for each in addresses if "month-end/rows" in each or "entrylisting/?" in each)
+    links = sorted(each for each in addresses if "month-end/rows" in each)
     assert len(links) > 60
     for address in links[:: len(links) // 12]:
         assert client.get(address).status_code == 200, address
@@ -238,7 +290,61 @@ def test_the_call_has_the_same_figures_as_the_file_and_sends_the_pdf(made, api):
     assert sent.content == month_pdf(month_figures(LAST))
 
 
+def test_the_call_sends_the_same_csv_as_the_page(made, api):
+    sent = api.get(f"/v1/months/{LAST:%Y-%m}.csv")
+    assert (sent.status_code, sent.headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
+    assert sent.headers["Content-Disposition"] == f'attachment; filename="month-{LAST:%Y-%m}.csv"'
+    assert sent.content == operator().get(PAGE, {"month": f"{LAST:%Y-%m}", "format": "csv"}).content
+    assert api.get(f"/v1/months/{LAST:%Y-%m}.csv", accept="text/*").status_code == 200
+    refused = api.get(f"/v1/months/{LAST:%Y-%m}.csv", accept="application/json")
+    assert (refused.status_code, refused.json()["served"]) == (406, "text/csv")
+    assert api.get(f"/v1/months/{LAST:%Y-%m}", accept="text/csv").status_code == 406
+    head = api.client.generic("HEAD", f"/v1/months/{LAST:%Y-%m}.csv", headers=api._headers({}))
+    assert (head.status_code, head.headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
+
+
+def test_text_that_looks_like_a_formula_is_text_in_the_file():
+    figure = Figure("=1+1", "@SUM(A1)", [money(-5, "EUR")])
+    month = Month(LAST, True, noon(LAST, 1), [Section("taxes", "Taxes", [Column("EUR/net", "EUR net")], [figure])])
+    [row] = csv.DictReader(io.StringIO(month.as_csv(), newline=""))
+    assert (row["figure"], row["title"], row["amount"]) == ("'=1+1", "'@SUM(A1)", "-5")
+
+
+def test_the_call_lists_the_rows_of_a_figure_by_the_page(made, api):
+    address = f"/v1/months/{LAST:%Y-%m}/rows?section=sales&figure=all&column=EUR/total"
+    whole = api.get(address).json()
+    assert (whole["total"], whole["next"], whole["previous"]) == ("26180", None, None)
+    assert sum(int(row["amount"]) for row in whole["results"]) == 261_80
+    numbers = {cell["text"]: cell["id"] for row in whole["results"] for cell in row["cells"] if cell["heading"] == "Document"}
+    assert numbers[made["late"].number] == str(made["late"].pk)
+    paged, following = [], f"{address}&limit=2"
+    while following:
+        page = api.get(following).json()
+        assert page["total"] == "26180"
+        paged += page["results"]
+        before, following = page["previous"], page["next"]
+    assert paged == whole["results"]
+    assert api.get(before).json()["results"] == paged[-4:-2] if len(paged) % 2 == 0 else paged[-3:-1]
+    of_zero = api.get(f"/v1/months/{LAST:%Y-%m}/rows?section=sales&figure=carried&column=EUR/net").json()
+    assert (of_zero["total"], of_zero["results"]) == ("0", [])
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("", 400), ("?section=sales&figure=all", 400), ("?section=sales&figure=all&column=EUR/net&x=1", 400),
+        ("?section=sales&figure=all&column=EUR/net&cursor=x", 400), ("?section=sales&figure=all&column=EUR/net&limit=0", 400),
+        ("?section=sales&figure=%00&column=EUR/net", 400), ("?section=sales&figure=all&column=XXX/net", 404),
+        ("?section=recurring&figure=net_churn&column=EUR/mrr", 404), ("?section=credits&figure=spent&column=nothing", 404),
+        ("?section=credits_by_expiry&figure=2026-13+x&column=tokens", 404), ("?section=x&figure=x&column=x", 404),
+    ],
+)  # fmt: skip
+def test_rows_of_no_figure_are_refused(made, api, query, status):
+    assert api.get(f"/v1/months/{LAST:%Y-%m}/rows{query}").status_code == status
+
+
 @pytest.mark.parametrize("month", ["1999-12", "0001-01", "9999-12", "2026-13", "2199-12"])
 def test_a_month_that_there_is_not_is_not_found(api, month):
-    for path in (f"months/{month}", f"months/{month}.pdf", f"books/{month}"):
+    rows = f"months/{month}/rows?section=sales&figure=all&column=EUR/net"
+    for path in (f"months/{month}", f"months/{month}.pdf", f"months/{month}.csv", rows, f"books/{month}"):
         assert api.get(f"/v1/{path}").status_code == 404, path

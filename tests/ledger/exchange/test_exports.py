@@ -19,8 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from ledger import services
-from ledger.admin.kit.csv_files import cell
-from ledger.database.copies import BYTE_ORDER_MARK, Field, select
+from ledger.database.copies import BYTE_ORDER_MARK, Field, cell, select
 from ledger.errors import InsufficientCredits, Invalid
 from ledger.exchange.exports import export
 from ledger.models import Entry

@@ -1,4 +1,4 @@
-"""Calls about a month for finance: its figures, and the same as a PDF."""
+"""Calls about a month for finance: its figures, the same as CSV and PDF, and the rows that a figure is the sum of."""
 
 from datetime import date
 from functools import partial
@@ -9,19 +9,22 @@ from drf_spectacular.types import OpenApiTypes
 
 from billing.api.calls.books import MONTH_PATH
 from billing.api.endpoints import BOOKS, BillingEndpoint
-from billing.api.schemas import examples, response_schemas
+from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.endpoint import QueuedRequest
+from ledger.api.kit.reading import cursors
+from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import ResponseBody, operation
-from ledger.api.kit.writing.rendering import PDF, Response, json_response, pdf_response
+from ledger.api.kit.writing.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
 from ledger.errors import DocumentTooLong, Invalid
 from ledger.statements.months import month_file_name, month_pdf
-from ledger.totals.figures import Month, month_figures
+from ledger.totals.figures import Month, Rows, month_figures, rows_of
 from ledger.totals.months import month_of
 from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
 
 NO_MONTH = NotFound(resource="month", ref="2026-10")
+NO_FIGURE = NotFound(resource="figure", ref="sales/all/EUR/net")
 
 
 def _read(month: str) -> Month:
@@ -33,6 +36,18 @@ def _read(month: str) -> Month:
         return month_figures(first)
     except Invalid as invalid:
         raise NotFound(resource="month", ref=month) from invalid
+
+
+def _rows(month: str, *, section: str, figure: str, column: str) -> Rows:
+    """Return the rows of a figure, or raise NotFound."""
+    first = month_of(month)
+    try:
+        found = None if first is None else rows_of(first, section, figure, column)
+    except Invalid as invalid:
+        raise NotFound(resource="month", ref=month) from invalid
+    if found is None:
+        raise NotFound(resource="figure", ref=f"{section}/{figure}/{column}")
+    return found
 
 
 class OneMonth(BillingEndpoint):
@@ -49,6 +64,48 @@ class OneMonth(BillingEndpoint):
     )  # fmt: skip
     def get(self, request: HttpRequest, month: str) -> Response:
         return json_response(response_schemas.FinanceMonthSerializer.body(_read(month)))
+
+
+class MonthCsv(BillingEndpoint):
+    """The figures of a month as a table."""
+
+    served: ClassVar[str] = CSV
+
+    @operation(
+        "saveMonth", "Save a month for finance",
+        "The figures of `GET /v1/months/{month}` as CSV (RFC 4180, UTF-8), a row for each; text that looks like a formula has an "
+        "apostrophe before it. Once the month is final, the bytes are the same every time.",
+        tag=BOOKS, scope=BILLING_READ, parameters=[MONTH_PATH],
+        responses={200: ResponseBody(OpenApiTypes.STR, examples.MONTH_CSV, "The month as CSV.", media_type=CSV)},
+        problems=[NO_MONTH],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, month: str) -> Response:
+        found = _read(month)
+        return csv_response(found.as_csv(), file_name=month_file_name(found.month, "csv"))
+
+
+class MonthRows(BillingEndpoint):
+    """The rows of a figure of a month."""
+
+    @operation(
+        "listMonthRows", "List the rows of a figure",
+        "The documents, customers, holders, days or months that a figure of a month is the sum of. The figure is named by "
+        "`section`, `figure` and `column`, as `GET /v1/months/{month}` has them. `total` is the figure. 404 for a rate in "
+        "percent, which is no sum. A figure of 0 may have no rows.",
+        tag=BOOKS, scope=BILLING_READ, parameters=[MONTH_PATH], query=request_schemas.MonthRowsQuery,
+        responses={200: ResponseBody(response_schemas.MonthRowsSerializer, examples.MONTH_ROWS, "A page of the rows.")},
+        problems=[NO_FIGURE],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, month: str) -> Response:
+        query = read_query(request_schemas.MonthRowsQuery, request)
+        page = cursors.requested_page(request, query)
+        found = _rows(month, **query)
+        shown = page.response_body(
+            found.page(page.rows_wanted, **page.ascending()),
+            keyset=lambda row: row.key,
+            body=partial(response_schemas.month_row_body, found.headings),
+        )
+        return json_response({"title": found.title, "total": str(found.total), **shown})
 
 
 class MonthPdf(BillingEndpoint):

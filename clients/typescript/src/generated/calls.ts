@@ -198,6 +198,10 @@ export const CALLS = {
   book: {"id": "readBook", "method": "GET", "path": "/v1/books/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Read a month for finance. */
   month: {"id": "readMonth", "method": "GET", "path": "/v1/months/{month}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** List the rows of a figure. */
+  monthRows: {"id": "listMonthRows", "method": "GET", "path": "/v1/months/{month}/rows", "query": ["limit", "cursor", "section", "figure", "column"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Save a month for finance. */
+  saveMonth: {"id": "saveMonth", "method": "GET", "path": "/v1/months/{month}.csv", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Print a month for finance. */
   monthPdf: {"id": "printMonth", "method": "GET", "path": "/v1/months/{month}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** Read deferred revenue. */

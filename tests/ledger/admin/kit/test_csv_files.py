@@ -8,8 +8,8 @@ from operator import itemgetter
 
 import pytest
 
-from ledger.admin.kit.csv_files import cell, csv_response, written
-from ledger.database.copies import BYTE_ORDER_MARK
+from ledger.admin.kit.csv_files import csv_response
+from ledger.database.copies import BYTE_ORDER_MARK, cell, csv_text
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_numbers_and_times_stay_what_they_are(value, expected):
 
 def test_quotes_commas_and_lines_come_back_as_they_were():
     rows = [['He said "no"', "a,b;c", "two\r\nlines", "Zoë 🦆"]]
-    assert list(csv.reader(io.StringIO(written(rows), newline=""))) == rows
+    assert list(csv.reader(io.StringIO(csv_text(rows), newline=""))) == rows
 
 
 def test_a_page_is_read_when_the_one_before_has_been_sent():

@@ -1197,6 +1197,14 @@ class Mail(TypedDict):
     ended_at: str | None
 
 
+class MonthCell(TypedDict):
+    """What a row of a figure says."""
+
+    heading: str
+    id: str | None
+    text: str
+
+
 class MonthFigure(TypedDict):
     """An amount of a month."""
 
@@ -1205,6 +1213,23 @@ class MonthFigure(TypedDict):
     column: str
     amount: str
     unit: str
+
+
+class MonthRow(TypedDict):
+    """A row of a figure."""
+
+    cells: list[MonthCell]
+    amount: str
+
+
+class MonthRows(TypedDict):
+    """A page of the rows of a figure."""
+
+    results: list[MonthRow]
+    next: str | None
+    previous: str | None
+    title: str
+    total: str
 
 
 class MonthSection(TypedDict):

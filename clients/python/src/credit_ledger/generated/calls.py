@@ -59,6 +59,7 @@ from credit_ledger.generated.bodies import (
     LanguageEnum,
     Lot,
     Mail,
+    MonthRows,
     MovedSubscription,
     MovesPreview,
     NewAllowance,
@@ -2669,6 +2670,45 @@ def month(month: str) -> Call[FinanceMonth]:
     return Call(
         "GET",
         path("/v1/months/{}", month),
+    )
+
+
+def month_rows(
+    month: str, *, section: str, figure: str, column: str, limit: int | None = None, cursor: str | None = None
+) -> Call[MonthRows]:
+    """List the rows of a figure.
+
+    The documents, customers, holders, days or months that a figure of a month is the sum of. The figure is named by
+    `section`, `figure` and `column`, as `GET /v1/months/{month}` has them. `total` is the figure. 404 for a rate in percent,
+    which is no sum. A figure of 0 may have no rows.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}/rows", month),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "section": section,
+            "figure": figure,
+            "column": column,
+        },
+    )
+
+
+def save_month(month: str) -> Call[bytes]:
+    """Save a month for finance.
+
+    The figures of `GET /v1/months/{month}` as CSV (RFC 4180, UTF-8), a row for each; text that looks like a formula has an
+    apostrophe before it. Once the month is final, the bytes are the same every time.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/months/{}.csv", month),
+        is_json=False,
     )
 
 
