@@ -176,6 +176,17 @@ class TopUpEnded(Refused):
     top_up: Annotated[int, Count("The top-up, by its id.")]
 
 
+class TransferTooSmall(Refused):
+    """The transfer is less than the pack costs. It is left for a person, who asks for the rest or sends the money back."""
+
+    code = "transfer-too-small"
+    title = "The transfer is less than the pack costs"
+
+    payment_intent: Annotated[int, Count("The payment intent, by its id.")]
+    asked_minor: Annotated[int, Count("What the pack costs, in minor units.")]
+    received_minor: Annotated[int, Count("What was transferred, in minor units.")]
+
+
 class RefundExceedsIntent(Refused):
     """The refund exceeds what is left of the payment intent's money, or the intent has not succeeded."""
 

@@ -90,6 +90,7 @@ urlpatterns: list[URLPattern] = [
     path("payment-intents", payment_intents.PaymentIntents.as_view()),
     path("payment-intents/<invoice_id:intent_id>", payment_intents.OnePaymentIntent.as_view()),
     path("payment-intents/<invoice_id:intent_id>/cancel", payment_intents.CancelPaymentIntent.as_view()),
+    path("payment-intents/<invoice_id:intent_id>/transfers", payment_intents.PaymentIntentTransfers.as_view()),
     path("payment-intents/<invoice_id:intent_id>/refunds", payment_intents.PaymentIntentRefunds.as_view()),
     path("top-ups", top_ups.TopUps.as_view()),
     path("top-ups/<invoice_id:top_up_id>", top_ups.OneTopUp.as_view()),

@@ -17,10 +17,22 @@ PROVIDER_LAWS: Final = {
     """,
     "payment that succeeded without the payment of its invoice": """
         SELECT format('payment intent %s of invoice %s', i.id, i.invoice_id) FROM billing_paymentintent AS i
-        WHERE i.state = 'succeeded' AND i.invoice_id IS NOT NULL AND NOT EXISTS (
+        WHERE i.state = 'succeeded' AND i.invoice_id IS NOT NULL AND i.provider <> 'manual' AND NOT EXISTS (
             SELECT FROM billing_invoicepayment AS p
             WHERE p.provider = i.provider AND p.payment = i.payment AND p.invoice_id = i.invoice_id
                 AND (p.amount_minor, p.currency) = (i.amount_minor, i.currency))
+    """,
+    # Transfers pay an invoice in parts, and other means may pay the rest; later a return may make it due again.
+    "payment by transfer that succeeded although its invoice was not paid": """
+        SELECT format('payment intent %s of invoice %s', i.id, i.invoice_id)
+        FROM billing_paymentintent AS i LEFT JOIN billing_invoice AS invoice ON invoice.id = i.invoice_id
+        WHERE i.state = 'succeeded' AND i.invoice_id IS NOT NULL AND i.provider = 'manual' AND (
+            (invoice.state IS DISTINCT FROM 'paid' AND NOT EXISTS (
+                SELECT FROM billing_invoicepayment AS p JOIN billing_paymentreturn AS r ON r.invoice_payment_id = p.id
+                WHERE p.invoice_id = i.invoice_id AND r.reopened_minor > 0))
+            OR (i.payment <> '' AND NOT EXISTS (
+                SELECT FROM billing_invoicepayment AS p
+                WHERE p.provider = i.provider AND p.payment = i.payment AND p.invoice_id = i.invoice_id)))
     """,
     "payment of an invoice by a payment that did not succeed": """
         SELECT format('payment intent %s: payment %s', i.id, p.id)

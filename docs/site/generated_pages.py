@@ -111,7 +111,9 @@ def _facts(error_class: type[Any]) -> list[tuple[str, Any]]:
     return [(name, annotation.value) for name, annotation in annotations_of(error_class).items()]
 
 
-def _type(schema: dict[str, Any]) -> str:
+def _type(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return "object"  # members, which the document has as a component
     kind = schema.get("type") or next((_type(part) for part in schema.get("anyOf", schema.get("oneOf", []))), "object")
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 

@@ -12,16 +12,18 @@ from django.conf import settings as django_settings
 from django.db import IntegrityError
 from django.utils import timezone
 
-from billing.errors import InvoiceInCollection, RefundExceedsIntent
+from billing.errors import InvoiceInCollection, PaymentIntentClosed, RefundExceedsIntent
 from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
-from billing.payments.collecting import advancing, events, orders
+from billing.payments.collecting import advancing, events, orders, transfers
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import order_payment, refund_intent
+from billing.payments.collecting.transfers import book_transfer
 from billing.payments.providers.configured import provider
 from billing.payments.purchases.due import settle_due
 from billing.payments.topups import checking
 from billing.payments.topups.declaring import set_top_up
 from billing.testing import CustomerFactory, PackFactory
+from ledger.database.transactions import own_or_joined
 from ledger.testing import unique
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.payments.stripe_double import OK, SECRET, StripeDouble, serving
@@ -171,3 +173,33 @@ def test_two_workers_top_an_account_up_once(
     expected = {PaymentIntent, type(None)} if is_locked else {PaymentIntent, InvoiceInCollection}
     assert {type(each) for each in results} == expected
     assert PaymentIntent.objects.filter(top_up_id=made.pk).count() == 1
+
+
+# Transfers -------------------------------------------------------------------------------------------
+
+
+def waiting_for_a_transfer() -> PaymentIntent:
+    """A recorded order of a pack that is paid by a transfer."""
+    pack, customer = PackFactory(bonus=0).code, CustomerFactory().ref
+    return order_payment(pack=pack, holder_id=unique("holder"), customer=customer, provider="manual")
+
+
+@LOCKED
+def test_two_transfers_for_one_order_at_the_same_time_buy_one_pack(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    made, names = waiting_for_a_transfer(), [unique("transfer"), unique("transfer")]
+    if not is_locked:
+        monkeypatch.setattr(transfers, "locked_transaction", lambda *names: own_or_joined())
+        monkeypatch.setattr(transfers, "apply_under", lambda lock, intent, found: _bought(intent, found))
+    meet(monkeypatch, (transfers, "ensure_buys"), is_locked=is_locked, has_read=True)
+    results = run_threads(lambda number: book_transfer(intent=made.pk, payment=names[number], amount_minor=2000), 2)
+    assert {type(each) for each in results} == ({PaymentIntent, PaymentIntentClosed} if is_locked else {PaymentIntent})
+    assert Purchase.objects.filter(provider="manual", payment__in=names).count() == (1 if is_locked else 2)
+
+
+def _bought(intent: PaymentIntent, found: Any) -> None:
+    """What booking does without its lock."""
+    intent.state, intent.payment = "succeeded", found.payment
+    advancing._collect(intent, found)
+    intent.save(update_fields=["state", "payment", "settled_at"])

@@ -92,7 +92,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, Price}
     records -= {payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
-    records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange}
+    records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}
     records -= {payment_schemas.NewPayment, payment_schemas.NewPaymentReturn, plan_move_schemas.NewPlanMove}
     records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
@@ -115,6 +115,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         payment_schemas.RETURN_BODY,
         intent_schemas.INTENT_BODY,
         intent_schemas.PROVIDER_REFUND_BODY,
+        intent_schemas.TRANSFER_BODY,
         intent_schemas.TOP_UP_BODY,
         payment_schemas.PAYMENT_BODY,
         payment_schemas.PAYMENT_RETURN_BODY,

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import money_text
+from billing.admin.cells import credits_text, money_text
 from billing.admin.documents.of_customers.amounts import AmountForm
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import PaymentIntent, ProviderRefund
+from billing.models import Invoice, PaymentIntent, ProviderRefund
+from billing.payments.collecting.advancing import purchase_of
 from billing.payments.collecting.orders import (
     NewCancellation,
     NewProviderRefund,
@@ -16,7 +17,9 @@ from billing.payments.collecting.orders import (
     refund_intent,
     refundable_minor,
 )
+from billing.payments.collecting.transfers import NewTransfer, book_transfer
 from ledger.admin.kit.cells import row_url
+from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import Stake
@@ -51,6 +54,57 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paymen
         title=f"Refund {intent}",
         button="Send the money back",
         explanation=f"{money_text(refundable_minor(intent), intent.currency)} can be sent back.",
+        back=row_url(PaymentIntent, intent.pk),
+    ).view(model_admin, request)
+
+
+class TransferForm(OrderForm, AmountForm[NewTransfer]):
+    """A transfer that came in for a payment intent."""
+
+    declared = NewTransfer
+    folded = ("paid_at", "reference")
+
+
+def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
+    """Show the form of a transfer, then its effect, then book it."""
+
+    def stake_of(booked: PaymentIntent) -> Stake:
+        purchase = purchase_of(booked)
+        if purchase is None:
+            return Stake(booked.currency, booked.amount_minor)
+        return Stake(purchase.credit_type, purchase.credits + purchase.bonus)
+
+    def describe(booked: PaymentIntent, form: TransferForm) -> DryRun:
+        paid = money_text(form.request.amount_minor, booked.currency)
+        purchase = purchase_of(booked)
+        if purchase is None:
+            assert booked.invoice_id is not None
+            rest = money_text(Invoice.objects.get(pk=booked.invoice_id).amount_remaining_minor, booked.currency)
+            return DryRun(sentences=[f"{paid} pays invoice {booked.invoice_id}; {rest} is still to be paid."])
+        rest = money_text(form.request.amount_minor - booked.amount_minor, booked.currency)
+        credits_ = credits_text(purchase.credits + purchase.bonus, purchase.credit_type)
+        return DryRun(sentences=[f"{paid} buys {credits_} for {purchase.holder_id}; {rest} becomes credit of the customer."])
+
+    return OrderPage(
+        form=TransferForm.in_currency(
+            intent.currency,
+            "What came in.",
+            payment=Shown(label="Transfer", help="The bank's id of the transfer. It is recorded once."),
+            reason=REASON,
+            paid_at=Shown(label="Paid on", help="When the money was in; empty: now."),
+            reference=Shown(help="The text of the transfer."),
+        ),
+        collection="payment-intent-transfers",
+        about=intent,
+        pointer="/payment",
+        stake_of=stake_of,
+        write=lambda form: book_transfer.execute(replace(form.request, actor=form.actor)),
+        describe=describe,
+        done=lambda _, form: ("The transfer", f"for {intent}"),
+        fixed={"intent": intent.pk},
+        title=f"Book a transfer for {intent}",
+        button="Book the transfer",
+        explanation="Book it when the money is in. It buys the pack, or pays the invoice.",
         back=row_url(PaymentIntent, intent.pk),
     ).view(model_admin, request)
 

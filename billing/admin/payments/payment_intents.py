@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
@@ -16,7 +17,8 @@ from billing.payments.collecting import reads
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.reads import IntentRow
 from billing.payments.providers.interface import STATES
-from billing.permissions import REFUND_PAYMENTINTENT
+from billing.permissions import ADD_PURCHASE, PAY_INVOICE, REFUND_PAYMENTINTENT
+from billing.rating.values import MANUAL
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link
@@ -50,7 +52,7 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
     )
     amount = money_column("Amount", "amount_minor")
     returned = money_column("Returned", "returned_minor")
-    how = Column("By", lambda row: "a saved method" if row.method else "a checkout")
+    how = Column("By", lambda row: "a saved method" if row.method else "a transfer" if row.provider == MANUAL else "a checkout")
     problem = Column("Problem", "error")
     recorded = columns.instant("Recorded", "recorded_at")
     settled = columns.instant("Paid", "settled_at")
@@ -69,7 +71,7 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
         "payment", "checkout", "problem", "reference", "recorded", "settled", "actor",
     )  # fmt: skip
     starts = "A provider is asked for the money of a pack or of an invoice: POST /v1/payment-intents."
-    actions_detail = ("refund", "cancel")
+    actions_detail = ("book_transfer", "refund", "cancel")
     fields = (
         ("state_cell", "target", "holder", "customer_cell"),
         ("provider", "payment", "checkout", "reference"),
@@ -108,6 +110,14 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
             "parts": [("Refunds", _refunds_table(row.found)), ("Events", _events_table(row))],
         }
 
+    @operation("Book a transfer", icon="account_balance", permission=PAY_INVOICE, url_path="transfer")
+    def book_transfer(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Book money that the customer transferred."""
+        intent = self.row_of(request, object_id)
+        if intent.pack_id is not None and not request.user.has_perm(ADD_PURCHASE):
+            raise PermissionDenied
+        return intent_forms.transfer_view(self, request, intent)
+
     @operation("Refund", icon="undo", permission=REFUND_PAYMENTINTENT, url_path="refund")
     def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Have the provider send money back."""
@@ -132,6 +142,10 @@ WORDS = {
 def _sentences(found: IntentRow) -> list[Any]:
     row = found.row
     sentences: list[Any] = [WORDS[row.state].format(provider=row.provider, amount=money_text(row.amount_minor, row.currency))]
+    if found.transfer is not None:
+        amount = money_text(found.transfer.amount_minor, row.currency)
+        to = found.transfer.seller.get("iban")
+        sentences.append(f"The customer is to transfer {amount}{f' to {to}' if to else ''}: {found.transfer.reference}.")
     if row.is_canceled and row.state in ("requested", "waiting", "processing"):
         sentences.append("It is to be given up.")
     if row.error:

@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import OfCustomer
 from billing.payments.collecting.orders import NewCancellation, NewPaymentIntent, NewProviderRefund
+from billing.payments.collecting.transfers import NewTransfer
 from billing.payments.providers.interface import STATES
 from billing.payments.topups.declaring import NewTopUp, NewTopUpChange
 from billing.rating.values import Ref
@@ -22,6 +23,7 @@ INTENT_BODY = Shape(NewPaymentIntent, without={"actor", "top_up"})
 CANCELLATION_BODY = Shape(NewCancellation, without={"intent"})
 TOP_UP_BODY = Shape(NewTopUp, without={"actor"})
 TOP_UP_CHANGE_BODY = Shape(NewTopUpChange, without={"top_up"})
+TRANSFER_BODY = Shape(NewTransfer, without={"actor", "intent"})
 PROVIDER_REFUND_BODY = Shape(NewProviderRefund, without={"actor", "intent"})
 
 
@@ -59,13 +61,30 @@ class ProviderRefundSerializer(ResponseSchema):
     recorded_at = time()
 
 
+class TransferOrderSerializer(ResponseSchema):
+    """What the customer is to transfer, and to whom."""
+
+    reference = text(help_text="What the customer writes on the transfer: a creditor reference (ISO 11649).")
+    amount_minor = minor(help_text="What is still to be transferred, in minor units.")
+    currency = text()
+    account_holder = text(lambda source: source.seller.get("name"), null=True, help_text="The seller.")
+    iban = text(lambda source: source.seller.get("iban") or None, null=True)
+    bic = text(lambda source: source.seller.get("bic") or None, null=True)
+    bank = text(lambda source: source.seller.get("bank") or None, null=True)
+    due_date = computed(
+        serializers.DateField(allow_null=True, help_text="The due date of the invoice."),
+        lambda source: source.due_date and source.due_date.isoformat(),
+    )
+
+
 class PaymentIntentSerializer(ResponseSchema):
     """Money that a provider is asked for."""
 
     id = whole(attrgetter("row.pk"))
     state = text(
         attrgetter("row.state"),
-        help_text="requested: recorded here; waiting: the customer must act at `url`; processing: the provider is at work; "
+        help_text="requested: recorded here; waiting: the customer must act at `url`, or transfer what `transfer` says; "
+        "processing: the provider is at work; "
         "succeeded: the money is in; failed: declined; canceled: given up, or not paid in time.",
     )
     provider = text(attrgetter("row.provider"))
@@ -82,6 +101,9 @@ class PaymentIntentSerializer(ResponseSchema):
     url = text(lambda source: source.row.url or None, null=True, help_text="Where the customer pays or confirms.")
     checkout = text(lambda source: source.row.checkout or None, null=True, help_text="The provider's id of the checkout.")
     payment = text(lambda source: source.row.payment or None, null=True, help_text="The provider's id of the payment.")
+    transfer = computed(
+        TransferOrderSerializer(allow_null=True, help_text="Of an open intent of the provider `manual`."), attrgetter("transfer")
+    )
     purchase = whole(null=True, help_text="The purchase that it made.")
     invoice_payment = whole(null=True, help_text="The payment of the invoice that it made.")
     returned_minor = minor(attrgetter("row.returned_minor"), help_text="Refunded or disputed, in minor units.")
@@ -146,6 +168,12 @@ CHECKOUT_EXAMPLE_BODY: dict[str, Any] = {
     "pack": "starter", "holder_id": "customer-42", "return_url": "https://shop.example/credits",
 }  # fmt: skip
 CHARGE_EXAMPLE_BODY: dict[str, Any] = {"invoice": 7, "method": "pm_1Qx7"}
+TRANSFER_ORDER_EXAMPLE_BODY: dict[str, Any] = {
+    "pack": "starter", "holder_id": "customer-42", "customer": "CUST-7", "provider": "manual",
+}  # fmt: skip
+TRANSFER_EXAMPLE_BODY: dict[str, Any] = {
+    "payment": "2026-01-20/17", "amount_minor": 2000, "currency": "EUR", "paid_at": "2026-01-20T00:00:00Z",
+}  # fmt: skip
 PROVIDER_REFUND_EXAMPLE_BODY: dict[str, Any] = {"amount_minor": 500, "reason": "Not as agreed"}
 PROVIDER_REFUND: dict[str, Any] = {
     "id": 1, "payment_intent": 1, "state": "requested", "amount_minor": 500, "refund": None, "reason": "Not as agreed",
@@ -154,9 +182,9 @@ PROVIDER_REFUND: dict[str, Any] = {
 PAYMENT_INTENT: dict[str, Any] = {
     "id": 1, "state": "requested", "provider": "stripe", "pack": "starter", "version": 1, "quantity": 1, "top_up": None,
     "holder_id": "customer-42", "invoice": None, "customer": None, "currency": "EUR", "amount_minor": 2000, "method": None,
-    "url": None, "checkout": None, "payment": None, "purchase": None, "invoice_payment": None, "returned_minor": 0,
-    "refunds": [], "error": None, "next_try_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
-    "recorded_at": "2026-01-14T09:30:00.123456Z",
+    "url": None, "checkout": None, "payment": None, "transfer": None, "purchase": None, "invoice_payment": None,
+    "returned_minor": 0, "refunds": [], "error": None, "next_try_at": "2026-01-14T09:30:00.123456Z",
+    "reference": "", "actor": "key:shop", "recorded_at": "2026-01-14T09:30:00.123456Z",
 }  # fmt: skip
 TOP_UP_EXAMPLE_BODY: dict[str, Any] = {
     "holder_id": "customer-42", "threshold": 200, "pack": "starter", "packs": 1, "customer": "CUST-7", "method": "pm_1Qx7",
@@ -170,5 +198,9 @@ TOP_UP: dict[str, Any] = {
 }  # fmt: skip
 WAITING_INTENT: dict[str, Any] = {
     **PAYMENT_INTENT, "state": "waiting", "checkout": "cs_test_a1", "url": "https://checkout.stripe.com/c/pay/cs_test_a1",
+}  # fmt: skip
+PAID_INTENT: dict[str, Any] = {
+    **PAYMENT_INTENT, "state": "succeeded", "provider": "manual", "customer": "CUST-7", "checkout": "RF74000000000001",
+    "payment": "2026-01-20/17", "purchase": 1, "next_try_at": None,
 }  # fmt: skip
 METHODS: dict[str, Any] = {"results": [{"id": "pm_1Qx7", "provider": "stripe", "text": "Visa …4242, 8/2030"}]}

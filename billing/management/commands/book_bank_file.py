@@ -1,4 +1,4 @@
-"""`manage.py book_bank_file`: book the transfers of a bank's file as payments of the invoices that they name."""
+"""`manage.py book_bank_file`: book the transfers of a bank's file for the invoices and orders that they name."""
 
 import json
 import sys
@@ -22,8 +22,9 @@ class Command(CommandWithExamples):
     """Booking a file again books nothing twice."""
 
     help = (
-        "Book the transfers of a bank's file, MT940 or CSV: each that names one invoice by its number is recorded as a payment "
-        "of it. The others are listed with the reason, for a person to book. A file may be booked again; files may overlap, if "
+        "Book the transfers of a bank's file, MT940 or CSV: each that names one invoice by its number, or one payment intent by "
+        "its reference, is recorded as a payment of the invoice or buys the pack. The "
+        "others are listed with the reason, for a person to book. A file may be booked again; files may overlap, if "
         "they have whole days. Exit codes: 0 done, 1 the file cannot be read and nothing was booked, 3 some are left."
     )
     examples = (
@@ -78,15 +79,15 @@ def _money(amount_minor: int, currency: str) -> str:
 
 def _text(found: BookedFile, dry_run: bool) -> str:
     sums = Counter[str]()
-    for payment in found.booked:
-        sums[payment.currency] += payment.amount_minor
+    for one in found.booked:
+        sums[one.entry.currency] += one.entry.amount_minor
     total = ", ".join(_money(amount, currency) for currency, amount in sorted(sums.items())) or "no money"
     verb = "would be booked" if dry_run else "booked"
     counts = f"{found.known:,} booked before, {found.outgoing:,} outgoing, {len(found.left):,} for a person."
     lines = [f"{len(found.booked):,} {verb}: {total}. {counts}"]
-    for one in found.left:
-        money = _money(one.entry.amount_minor, one.entry.currency)
-        lines.append(f"  {one.entry.day}  {money}  {one.entry.text}: {one.why}. Payment {one.entry.name}")
+    for left in found.left:
+        money = _money(left.entry.amount_minor, left.entry.currency)
+        lines.append(f"  {left.entry.day}  {money}  {left.entry.text}: {left.why}. Payment {left.entry.name}")
     return "\n".join(lines)
 
 
@@ -95,7 +96,11 @@ def _json(found: BookedFile, dry_run: bool) -> str:
         {
             "dry_run": dry_run,
             "booked": [
-                {"invoice": one.invoice_id, "amount_minor": one.amount_minor, "currency": one.currency} for one in found.booked
+                {
+                    "invoice": one.invoice, "payment_intent": one.payment_intent, "amount_minor": one.entry.amount_minor,
+                    "currency": one.entry.currency,
+                }
+                for one in found.booked
             ],
             "known": found.known,
             "outgoing": found.outgoing,

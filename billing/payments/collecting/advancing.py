@@ -33,7 +33,7 @@ from billing.models import (
     PurchaseReturn,
 )
 from billing.models.payments import OPEN_INTENT
-from billing.payments.providers.configured import provider
+from billing.payments.providers.configured import able, provider
 from billing.payments.providers.interface import (
     CANCELED,
     FAILED,
@@ -41,13 +41,16 @@ from billing.payments.providers.interface import (
     REQUESTED,
     SUCCEEDED,
     Found,
+    KeepsMethods,
     MoneyBack,
     Order,
     Provider,
+    SendsMoneyBack,
 )
 from billing.payments.purchases.recording import record_purchase, record_return
 from billing.payments.purchases.settling import failure_text, wait_after
 from ledger.database.lock_names import PAYMENT_INTENT, PURCHASE_PAYMENT
+from ledger.database.locks import Lock
 from ledger.database.transactions import locked_transaction
 from ledger.errors import LedgerError, Misuse
 
@@ -85,7 +88,7 @@ def refresh(intent_id: int) -> None:
 def _advance(intent: PaymentIntent) -> None:
     adapter = provider(intent.provider)
     try:
-        found = _next(intent, adapter, _order_of(intent, adapter))
+        found = _next(intent, adapter, order_of(intent))
     except ProviderRefused as refused:
         if PaymentIntent.objects.filter(pk=intent.pk).exclude(checkout="", payment="").exists():
             raise
@@ -126,11 +129,14 @@ def _confirm(adapter: Provider, order: Order) -> Found:
 def _remember(intent_id: int, found: Found) -> PaymentIntent:
     """Put the provider's ids on record before anything further is asked, and return the intent as it is then."""
     with locked_transaction(PAYMENT_INTENT(str(intent_id))):
-        PaymentIntent.objects.filter(pk=intent_id).update(checkout=found.checkout, payment=found.payment)
+        # A transfer that was booked by now has named its payment.
+        named = PaymentIntent.objects.filter(pk=intent_id, state__in=OPEN_INTENT)
+        named.update(checkout=found.checkout, payment=found.payment)
         return PaymentIntent.objects.get(pk=intent_id)
 
 
-def _order_of(intent: PaymentIntent, adapter: Provider) -> Order:
+def order_of(intent: PaymentIntent) -> Order:
+    """Return what is asked of the provider for an intent."""
     needs_buyer = bool(intent.method or intent.saves_method)
     title = f"Invoice {Invoice.objects.values_list('number', flat=True).get(pk=intent.invoice_id)}" if intent.invoice_id else ""
     return Order(
@@ -138,7 +144,7 @@ def _order_of(intent: PaymentIntent, adapter: Provider) -> Order:
         amount_minor=intent.amount_minor,
         currency=intent.currency,
         title=title or _pack_of(intent).name,
-        buyer=buyer_of(adapter, intent.customer_id) if needs_buyer and intent.customer_id else "",
+        buyer=buyer_of(intent.provider, intent.customer_id) if needs_buyer and intent.customer_id else "",
         method=intent.method,
         is_present=intent.customer_present,
         return_url=intent.return_url,
@@ -148,13 +154,13 @@ def _order_of(intent: PaymentIntent, adapter: Provider) -> Order:
     )
 
 
-def buyer_of(adapter: Provider, customer_id: int) -> str:
+def buyer_of(provider_name: str, customer_id: int) -> str:
     """Return the provider's id of a customer; make a customer with the provider if there is none. Raises: as `Provider.start`."""
-    known = ProviderCustomer.objects.filter(provider=adapter.name, customer_id=customer_id).first()
+    known = ProviderCustomer.objects.filter(provider=provider_name, customer_id=customer_id).first()
     if known is None:
-        ref = adapter.make_buyer(Customer.objects.values_list("ref", flat=True).get(pk=customer_id))
+        ref = able(provider_name, KeepsMethods).make_buyer(Customer.objects.values_list("ref", flat=True).get(pk=customer_id))
         known, _ = ProviderCustomer.objects.get_or_create(
-            provider=adapter.name, customer_id=customer_id, defaults={"provider_id": ref}
+            provider=provider_name, customer_id=customer_id, defaults={"provider_id": ref}
         )
     return known.provider_id
 
@@ -165,10 +171,10 @@ def apply(intent_id: int, found: Found) -> None:
     Raises:
         LedgerError: a purchase, transition or lock refused it; try again.
     """
-    with locked_transaction(PAYMENT_INTENT(str(intent_id))):
+    with locked_transaction(PAYMENT_INTENT(str(intent_id))) as lock:
         intent = PaymentIntent.objects.get(pk=intent_id)
         _lock_payments(intent, found)
-        _apply(intent, found)
+        apply_under(lock, intent, found)
 
 
 def _lock_payments(intent: PaymentIntent, found: Found) -> None:
@@ -179,7 +185,9 @@ def _lock_payments(intent: PaymentIntent, found: Found) -> None:
             return  # they are held until the transaction ends
 
 
-def _apply(intent: PaymentIntent, found: Found) -> None:
+def apply_under(lock: Lock, intent: PaymentIntent, found: Found) -> None:
+    """Apply how an intent stands, which was read under its lock; or raise and write nothing. Raises: as `apply`."""
+    lock.ensure_held(PAYMENT_INTENT(str(intent.pk)))
     intent.checkout, intent.payment = found.checkout or intent.checkout, found.payment or intent.payment
     if intent.state != SUCCEEDED:
         intent.state, intent.url, intent.error = found.state, found.url, found.error[:500]
@@ -202,6 +210,9 @@ def _pack_of(intent: PaymentIntent) -> Pack:
 
 def _collect(intent: PaymentIntent, found: Found) -> None:
     """The money is in: record the purchase, or pay the invoice."""
+    if found.is_recorded:
+        intent.settled_at = timezone.now()
+        return
     if (found.received_minor, found.currency) != (intent.amount_minor, intent.currency):
         intent.state = PROCESSING
         intent.error = f"the provider received {found.received_minor} {found.currency} in minor units"
@@ -219,6 +230,7 @@ def _collect(intent: PaymentIntent, found: Found) -> None:
             provider=intent.provider,
             payment=intent.payment,
             paid_minor=intent.amount_minor,
+            paid_at=found.paid_at,
             reference=intent.reference,
             actor=intent.actor,
         )
@@ -307,13 +319,13 @@ def _send_refund(refund: ProviderRefund) -> None:
     intent = PaymentIntent.objects.get(pk=refund.intent_id)
     adapter = provider(intent.provider)
     try:
-        adapter.refund(intent.payment, refund.amount_minor, intent.currency, refund.key)
+        able(intent.provider, SendsMoneyBack).refund(intent.payment, refund.amount_minor, intent.currency, refund.key)
     except ProviderRefused as refused:
         ProviderRefund.objects.filter(pk=refund.pk).update(state=FAILED, error=refused.facts["why"][:500], due_at=None)
         return
     # It stays due until the provider says that the money went back.
     ProviderRefund.objects.filter(pk=refund.pk, state=REQUESTED).update(state=PROCESSING, due_at=_due_at(refund), error="")
-    apply(intent.pk, adapter.find(_order_of(intent, adapter)))
+    apply(intent.pk, adapter.find(order_of(intent)))
 
 
 # Both ------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from django.utils import timezone
 from billing.errors import ProviderRefused
 from billing.models import PaymentIntent, ProviderEvent
 from billing.payments.collecting.advancing import LEASE_S, advance
-from billing.payments.providers.configured import provider
+from billing.payments.providers.configured import able
+from billing.payments.providers.interface import SendsEvents
 from ledger.database.transactions import own_or_joined
 from ledger.errors import LedgerError
 
@@ -26,7 +27,7 @@ def take_in(provider_name: str, body: bytes, headers: Mapping[str, str]) -> bool
         Invalid: this deployment has no such provider.
         EventRejected: the provider did not sign these bytes, or long ago; nothing was written.
     """
-    event = provider(provider_name).read_event(body, headers)
+    event = able(provider_name, SendsEvents).read_event(body, headers)
     with own_or_joined():
         row, is_new = ProviderEvent.objects.get_or_create(
             provider=provider_name,
@@ -66,7 +67,7 @@ def _intent_of(event: ProviderEvent) -> int | None:
     found = known.filter(wanted).values_list("pk", flat=True).first() if wanted else None
     if found is None and event.payment and not event.key:
         try:
-            key = provider(event.provider).key_of(event.payment)
+            key = able(event.provider, SendsEvents).key_of(event.payment)
         except ProviderRefused:
             return None
         found = known.filter(key=key).values_list("pk", flat=True).first() if key else None

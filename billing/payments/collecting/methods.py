@@ -3,8 +3,8 @@
 from billing.errors import NotFound
 from billing.models import ProviderCustomer
 from billing.orders.customers import customer_of
-from billing.payments.providers.configured import is_configured, provider
-from billing.payments.providers.interface import Method
+from billing.payments.providers.configured import able, is_configured
+from billing.payments.providers.interface import KeepsMethods, Method
 
 
 def methods_of(ref: str) -> list[Method]:
@@ -15,7 +15,12 @@ def methods_of(ref: str) -> list[Method]:
         ProviderUnavailable, ProviderRefused: a provider does not answer, or refuses.
     """
     known = ProviderCustomer.objects.filter(customer_id=customer_of(ref).pk).order_by("pk")
-    return [method for row in known if is_configured(row.provider) for method in provider(row.provider).methods(row.provider_id)]
+    return [
+        method
+        for row in known
+        if is_configured(row.provider)
+        for method in able(row.provider, KeepsMethods).methods(row.provider_id)
+    ]
 
 
 def forget_method(ref: str, method: str, *, dry_run: bool = False) -> list[Method]:
@@ -29,6 +34,6 @@ def forget_method(ref: str, method: str, *, dry_run: bool = False) -> list[Metho
     for each in methods:
         if each.id == method:
             if not dry_run:
-                provider(each.provider).forget_method(method)
+                able(each.provider, KeepsMethods).forget_method(method)
             return [other for other in methods if other is not each]
     raise NotFound(resource="payment method", ref=method)

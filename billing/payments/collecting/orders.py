@@ -16,8 +16,8 @@ from billing.models.payments import OPEN_INTENT
 from billing.orders.erasure import is_erased
 from billing.payments.collecting.advancing import advance, purchase_of, returned_minor_of, send_refund
 from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack_on_sale
-from billing.payments.providers.configured import provider
-from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED
+from billing.payments.providers.configured import able, provider
+from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED, KeepsMethods, SendsMoneyBack
 from billing.rating.limits import MAX_MINOR
 from billing.rating.values import Ref
 from ledger.database.lock_names import PAYMENT_INTENT
@@ -52,8 +52,12 @@ class NewPaymentIntent(Record):
         Integer("Of the pack; by default the one on sale.", least=1, most=MAX_VERSION, null=True),
     ] = None
     quantity: Annotated[int, Integer("How many packs.", least=1, most=MAX_PACKS)] = 1
-    provider: Annotated[str, Text("Who takes the money.", most=32, least=1)] = STRIPE
-    customer: Annotated[str | None, Ref("Who pays a pack; needed for a saved method, and to save one.", null=True)] = None
+    provider: Annotated[
+        str, Text("Who takes the money; `manual`: the customer transfers it to the seller's account.", most=32, least=1)
+    ] = STRIPE
+    customer: Annotated[
+        str | None, Ref("Who pays a pack; needed for a saved method, to save one, and for a transfer.", null=True)
+    ] = None
     method: Annotated[
         str | None,
         Text("The saved method to charge, by the provider's id; without it, a checkout.", most=200, least=1, null=True),
@@ -70,8 +74,6 @@ class NewPaymentIntent(Record):
     actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
 
     def check_whole(self) -> None:
-        if (self.method is None or self.customer_present) and self.return_url is None:
-            raise Invalid(pointer="/return_url", rule="required", detail="the customer comes back to it")
         if self.method is not None and self.saves_method:
             raise Invalid(pointer="/saves_method", rule="not-both", detail="the method is saved already")
         if (self.method is not None or self.saves_method) and self.invoice is None and self.customer is None:
@@ -108,7 +110,7 @@ def _record(request: NewPaymentIntent) -> PaymentIntent:
         NotPayable: the invoice is not open, or nothing is due.
         InvoiceInCollection: an intent for the invoice is open.
     """
-    provider(request.provider)
+    _ensure_possible(request)
     fields = _of_invoice(request) if request.invoice is not None else _of_pack(request)
     key = uuid.uuid4().hex
     new = PaymentIntent(
@@ -146,6 +148,21 @@ def _order(request: NewPaymentIntent) -> PaymentIntent:
 
 record_intent = UseCase(NewPaymentIntent, _record)
 order_payment = UseCase(NewPaymentIntent, _order)
+
+
+def _ensure_possible(request: NewPaymentIntent) -> None:
+    """Return if the provider can take the money in this way, or raise `Invalid`."""
+    if request.method is not None or request.saves_method:
+        able(request.provider, KeepsMethods)
+    if not provider(request.provider).has_page:
+        if request.customer is None and request.invoice is None:
+            detail = "what is transferred beyond the price becomes the customer's credit"
+            raise Invalid(pointer="/customer", rule="required", detail=detail)
+        if request.return_url is not None or request.customer_present:
+            name = "customer_present" if request.customer_present else "return_url"
+            raise Invalid(pointer=f"/{name}", rule="not-used", detail="the provider has no page to which the customer goes")
+    elif (request.method is None or request.customer_present) and request.return_url is None:
+        raise Invalid(pointer="/return_url", rule="required", detail="the customer comes back to it")
 
 
 def _in_collection(invoice_id: int | None) -> InvoiceInCollection:
@@ -223,9 +240,10 @@ def _refund(request: NewProviderRefund) -> ProviderRefund:
 
     Raises:
         NotFound: the intent does not exist.
+        Invalid: its provider sends no money back.
         RefundExceedsIntent: less of its money is here.
     """
-    intent_of(request.intent)
+    able(intent_of(request.intent).provider, SendsMoneyBack, "/intent")
     with locked_transaction(PAYMENT_INTENT(str(request.intent))):
         intent = intent_of(request.intent)
         left = refundable_minor(intent)

@@ -1,12 +1,28 @@
 """Payment intents, for showing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
-from billing.models import Customer, InvoicePayment, Pack, PaymentIntent, ProviderRefund, Purchase
+from billing.documents.sellers import current_seller, seller_of
+from billing.models import Customer, Invoice, InvoicePayment, Pack, PaymentIntent, ProviderRefund, Purchase
 from billing.models.columns import first_of
+from billing.models.payments import OPEN_INTENT
+from billing.payments.providers.manual_transfers import reference_of
+from billing.rating.values import MANUAL
 from billing.reads.pages import page
+
+
+@dataclass(frozen=True, slots=True)
+class TransferOrder:
+    """What the customer of an intent of the provider `manual` is to transfer, and to whom."""
+
+    reference: str
+    amount_minor: int
+    currency: str
+    seller: Mapping[str, str]
+    due_date: date | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +35,7 @@ class IntentRow:
     purchase: int | None
     invoice_payment: int | None
     refunds: Sequence[ProviderRefund]
+    transfer: TransferOrder | None = None
 
     @property
     def pk(self) -> int:
@@ -92,6 +109,22 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
             purchases.get((row.provider, row.payment)),
             payments.get((row.provider, row.payment)),
             refunds.get(row.pk, ()),
+            _transfer_of(row),
         )
         for row in rows
     ]
+
+
+def _transfer_of(row: PaymentIntent) -> TransferOrder | None:
+    """Return what is still to be transferred for an open intent."""
+    if row.provider != MANUAL or row.state not in OPEN_INTENT or row.is_canceled:
+        return None
+    invoice = Invoice.objects.filter(pk=row.invoice_id).first() if row.invoice_id else None
+    if invoice is None:
+        assert row.customer_id is not None
+        seller = current_seller(Customer.objects.values_list("seller", flat=True).get(pk=row.customer_id))
+        amount_minor, due_date = row.amount_minor, None
+    else:
+        seller = seller_of(invoice.seller_id)
+        amount_minor, due_date = invoice.amount_remaining_minor, invoice.due_date
+    return TransferOrder(reference_of(row.pk), amount_minor, row.currency, seller.details if seller else {}, due_date)

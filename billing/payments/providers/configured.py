@@ -1,17 +1,24 @@
-"""The providers that this deployment has, by settings.PAYMENT_PROVIDERS: `{"stripe": {"api_key": …, "event_secret": …}}`."""
+"""The providers that this deployment has, by settings.PAYMENT_PROVIDERS: `{"stripe": {"api_key": …, "event_secret": …}}`.
 
+`manual` needs no settings, so each deployment has it.
+"""
+
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.signals import setting_changed
 from django.dispatch import receiver
 
-from billing.payments.providers.interface import STRIPE, Provider
+from billing.payments.providers.interface import STRIPE, KeepsMethods, Provider, SendsEvents, SendsMoneyBack
+from billing.payments.providers.manual_transfers import ManualProvider
+from billing.rating.values import MANUAL
 from ledger.errors import Invalid
 
+Able = TypeVar("Able", bound=SendsMoneyBack | SendsEvents | KeepsMethods)
 KNOWN: Final = {STRIPE: ("stripe", ("api_key", "event_secret"), ("api_base",))}
 """By name: the package that it needs, and the settings that it must and may have."""
 
@@ -28,13 +35,36 @@ def provider(name: str, pointer: str = "/provider") -> Provider:
     return _made(name)
 
 
-def is_configured(name: str) -> bool:
-    """Return whether this deployment has the provider."""
-    return name in given() and not _complaints(name)
+def able(name: str, ability: Callable[..., Able], pointer: str = "/provider") -> Able:
+    """Return a provider by its name, which can do what an optional part of the interface says.
+
+    Raises:
+        Invalid: this deployment does not have it, or it cannot.
+    """
+    found = provider(name, pointer)
+    # A class is a Callable here because mypy takes no abstract one as a type of Able.
+    if not isinstance(found, cast("type", ability)):
+        raise Invalid(pointer=pointer, rule="not-supported", detail=f"the provider {name} {CANNOT[cast('type', ability)]}")
+    return cast("Able", found)
+
+
+CANNOT: Final[dict[type, str]] = {
+    SendsMoneyBack: "sends no money: send it yourself, and record the return of the purchase or payment",
+    SendsEvents: "sends no events",
+    KeepsMethods: "saves and charges no methods",
+}
+"""What is said of a provider without that part of the interface."""
+
+
+def is_configured(name: str, ability: type = Provider) -> bool:
+    """Return whether this deployment has the provider, and it can do what that part of the interface says."""
+    return (name == MANUAL or (name in given() and not _complaints(name))) and isinstance(_made(name), ability)
 
 
 @cache
 def _made(name: str) -> Provider:
+    if name == MANUAL:
+        return ManualProvider()
     # The package of a provider is optional.
     from billing.payments.providers.stripe_payments import StripeProvider
 

@@ -7,6 +7,7 @@ outcome: a provider executes a request with the same key once.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar, Final
 
 STRIPE: Final = "stripe"
@@ -74,6 +75,10 @@ class Found:
     error: str = ""
     received_minor: int = 0
     currency: str = ""
+    paid_at: datetime | None = None
+    """When the money was in; now by default."""
+    is_recorded: bool = False
+    """The payments are on record here already, so that nothing is recorded for the amount received."""
     refunds: tuple[MoneyBack, ...] = ()
     disputes: tuple[MoneyBack, ...] = ()
 
@@ -99,9 +104,11 @@ class Method:
 
 
 class Provider(ABC):
-    """One provider of payments."""
+    """One provider of payments: what each can do. The classes below have what only some can do."""
 
     name: ClassVar[str]
+    has_page: ClassVar[bool] = True
+    """The customer pays or confirms on a page of the provider, and comes back to `return_url`."""
 
     @abstractmethod
     def start(self, order: Order) -> Found:
@@ -125,9 +132,17 @@ class Provider(ABC):
             ProviderRefused: it is paid, or over.
         """
 
+
+class SendsMoneyBack(ABC):
+    """A provider that sends money back."""
+
     @abstractmethod
     def refund(self, payment: str, amount_minor: int, currency: str, key: str) -> None:
         """Send money of a payment back, once for the key. Raises: as `start`."""
+
+
+class SendsEvents(ABC):
+    """A provider that says by signed events that there is news."""
 
     @abstractmethod
     def read_event(self, body: bytes, headers: Mapping[str, str]) -> SignedEvent:
@@ -140,6 +155,10 @@ class Provider(ABC):
     @abstractmethod
     def key_of(self, payment: str) -> str:
         """Return the key of the order for which a payment was made; empty if it is not one of ours. Raises: as `start`."""
+
+
+class KeepsMethods(ABC):
+    """A provider that keeps methods of customers, and charges them."""
 
     @abstractmethod
     def make_buyer(self, ref: str) -> str:

@@ -25,10 +25,13 @@ from billing.payments.providers.interface import (
     SUCCEEDED,
     WAITING,
     Found,
+    KeepsMethods,
     Method,
     MoneyBack,
     Order,
     Provider,
+    SendsEvents,
+    SendsMoneyBack,
     SignedEvent,
 )
 
@@ -49,7 +52,7 @@ FACTORS: Final = {"ISK": Fraction(100), "UGX": Fraction(100), "MGA": Fraction(1,
 """How many of Stripe's units one minor unit of ISO 4217 is, where they differ. Source: Stripe, Supported currencies."""
 
 
-class StripeProvider(Provider):
+class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
     """Stripe's checkouts, payment intents, refunds and disputes."""
 
     name: ClassVar[str] = STRIPE

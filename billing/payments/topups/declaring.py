@@ -10,8 +10,8 @@ from billing.models import Customer, TopUp
 from billing.models.columns import first_of
 from billing.orders.erasure import is_erased
 from billing.payments.packs import MAX_PACKS, pack_on_sale
-from billing.payments.providers.configured import provider
-from billing.payments.providers.interface import STRIPE
+from billing.payments.providers.configured import able
+from billing.payments.providers.interface import STRIPE, KeepsMethods
 from billing.payments.topups.rules import PERIODS
 from billing.rating.limits import MAX_MINOR
 from billing.rating.values import Ref
@@ -68,7 +68,7 @@ def _set(request: NewTopUp) -> TopUp:
     Raises:
         Invalid: the pack, the customer or the provider does not exist, or the pack has credits of another type.
     """
-    provider(request.provider)
+    able(request.provider, KeepsMethods)
     pack = pack_on_sale(request.pack, timezone.now())
     if pack.credit_type != request.credit_type:
         detail = f"pack {request.pack!r} has {pack.credit_type}, not {request.credit_type}"

@@ -116,7 +116,7 @@ def local(running: LocalStripe, settings: Any) -> Iterator[LocalStripe]:
 def charge(local: LocalStripe, number: str, **fields: Any) -> PaymentIntent:
     """Charge a card that a new customer has saved."""
     customer = CustomerFactory()
-    method = local.card(number, buyer_of(provider("stripe"), customer.pk))
+    method = local.card(number, buyer_of("stripe", customer.pk))
     made = order_payment(pack=PackFactory().code, holder_id="ada", customer=customer.ref, method=method, **fields)
     advance(made.pk)
     made.refresh_from_db()

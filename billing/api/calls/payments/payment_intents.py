@@ -15,10 +15,18 @@ from billing.api.endpoints import (
     list_operation,
 )
 from billing.api.schemas import payment_intents as schemas
-from billing.errors import InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
+from billing.errors import (
+    AlreadyExists,
+    InvoiceInCollection,
+    NotPayable,
+    PaymentIntentClosed,
+    RefundExceedsIntent,
+    TransferTooSmall,
+)
 from billing.payments.collecting import reads
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
+from billing.payments.collecting.transfers import book_transfer
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
@@ -39,10 +47,12 @@ class PaymentIntents(WriteEndpoint):
         "createPaymentIntent", "Ask a provider for money",
         "For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent "
         "is on record from then on, and the provider is asked right after that; the response shows the intent as recorded. "
-        "Read it for the `url` and the state. When the money is in, the pack's purchase or the invoice's payment is recorded.",
+        "Read it for the `url` and the state. With the provider `manual` the customer transfers the money, as `transfer` says. "
+        "When the money is in, the pack's purchase or the invoice's payment is recorded.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
-            schemas.INTENT_BODY, {"a checkout": schemas.CHECKOUT_EXAMPLE_BODY, "a charge": schemas.CHARGE_EXAMPLE_BODY}
+            schemas.INTENT_BODY, {"a checkout": schemas.CHECKOUT_EXAMPLE_BODY, "a charge": schemas.CHARGE_EXAMPLE_BODY,
+             "a transfer": schemas.TRANSFER_ORDER_EXAMPLE_BODY},
         ),
         responses={201: ResponseBody(schemas.PaymentIntentSerializer, schemas.PAYMENT_INTENT, "The intent.")},
         problems=[NO_INVOICE, NotPayable(invoice=7, state="paid"), InvoiceInCollection(invoice=7, payment_intent=1)],
@@ -90,6 +100,32 @@ class CancelPaymentIntent(WriteEndpoint):
             return 200, schemas.PaymentIntentSerializer.body(reads.payment_intent(canceled.pk))
 
         return self.once(request, schemas.CANCELLATION_BODY, act)
+
+
+class PaymentIntentTransfers(WriteEndpoint):
+    """Transfers that came in for a payment intent of the provider `manual`."""
+
+    collection = "payment-intent-transfers"
+
+    @operation(
+        "bookTransfer", "Book a transfer",
+        "For an intent of the provider `manual`, once per `payment`. A transfer of the pack's price or more buys the pack; for "
+        "an invoice it may be a part, and the intent succeeds when the invoice is paid. What is more becomes credit.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INTENT_PATH],
+        takes=RequestBody(schemas.TRANSFER_BODY, {"a transfer": schemas.TRANSFER_EXAMPLE_BODY}),
+        responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.PAID_INTENT, "The intent.")},
+        problems=[
+            NO_INTENT, PaymentIntentClosed(payment_intent=1, state="canceled"), AlreadyExists(resource="payment", ref="1"),
+            TransferTooSmall(payment_intent=1, asked_minor=2000, received_minor=1500),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, intent_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            named = {"intent": intent_id, "actor": self.key.actor}
+            booked = book_transfer.execute(schemas.TRANSFER_BODY.make(fields | named))
+            return 200, schemas.PaymentIntentSerializer.body(reads.payment_intent(booked.pk))
+
+        return self.once(request, schemas.TRANSFER_BODY, act)
 
 
 class PaymentIntentRefunds(WriteEndpoint):

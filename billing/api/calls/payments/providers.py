@@ -12,6 +12,7 @@ from billing.errors import EventRejected, NotFound, ProviderRefused, ProviderUna
 from billing.payments.collecting.events import take_in
 from billing.payments.collecting.methods import forget_method, methods_of
 from billing.payments.providers.configured import is_configured
+from billing.payments.providers.interface import SendsEvents
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.reading.queries import DryRunQuery, read_query
@@ -37,7 +38,7 @@ class ProviderEvents(Endpoint):
         problems=[EventRejected(), NoSuchPath()],
     )  # fmt: skip
     def post(self, request: HttpRequest, provider: str) -> Response:
-        if not is_configured(provider):
+        if not is_configured(provider, SendsEvents):
             raise NoSuchPath
         body: bytes | Exception = request.raw_body  # type: ignore[attr-defined]
         if isinstance(body, Exception):

@@ -691,6 +691,15 @@ class TopUpEnded(Problem):
     top_up: int
 
 
+class TransferTooSmall(Problem):
+    """The transfer is less than the pack costs. It is left for a person, who asks for the rest or sends the money back."""
+
+    SLUG = "transfer-too-small"
+    payment_intent: int
+    asked_minor: int
+    received_minor: int
+
+
 class TransfersRefused(Problem):
     """The holder who would receive the credits refuses transfers."""
 
@@ -825,6 +834,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "test-clocks-off": TestClocksOff,
     "too-many-requests": TooManyRequests,
     "top-up-ended": TopUpEnded,
+    "transfer-too-small": TransferTooSmall,
     "transfers-refused": TransfersRefused,
     "unauthenticated": Unauthenticated,
     "unknown-rate": UnknownRate,

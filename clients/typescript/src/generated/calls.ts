@@ -234,6 +234,8 @@ export const CALLS = {
   paymentIntent: {"id": "readPaymentIntent", "method": "GET", "path": "/v1/payment-intents/{intent_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Cancel a payment intent. */
   cancelPaymentIntent: {"id": "cancelPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/cancel", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Book a transfer. */
+  bookTransfer: {"id": "bookTransfer", "method": "POST", "path": "/v1/payment-intents/{intent_id}/transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Send money back. */
   refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List automatic top-ups. */

@@ -480,6 +480,13 @@ export class TopUpEnded extends Problem {
   readonly top_up = this.fact<number>("top_up");
 }
 
+/** The transfer is less than the pack costs. It is left for a person, who asks for the rest or sends the money back. */
+export class TransferTooSmall extends Problem {
+  readonly payment_intent = this.fact<number>("payment_intent");
+  readonly asked_minor = this.fact<number>("asked_minor");
+  readonly received_minor = this.fact<number>("received_minor");
+}
+
 /** The holder who would receive the credits refuses transfers. */
 export class TransfersRefused extends Problem {
   readonly to = this.fact<string>("to");
@@ -596,6 +603,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "test-clocks-off": TestClocksOff,
   "too-many-requests": TooManyRequests,
   "top-up-ended": TopUpEnded,
+  "transfer-too-small": TransferTooSmall,
   "transfers-refused": TransfersRefused,
   "unauthenticated": Unauthenticated,
   "unknown-rate": UnknownRate,

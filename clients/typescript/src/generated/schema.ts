@@ -2064,7 +2064,7 @@ export interface paths {
         put?: never;
         /**
          * Ask a provider for money
-         * @description For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is on record from then on, and the provider is asked right after that; the response shows the intent as recorded. Read it for the `url` and the state. When the money is in, the pack's purchase or the invoice's payment is recorded.
+         * @description For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is on record from then on, and the provider is asked right after that; the response shows the intent as recorded. Read it for the `url` and the state. With the provider `manual` the customer transfers the money, as `transfer` says. When the money is in, the pack's purchase or the invoice's payment is recorded.
          *
          *     Scope: `billing:write`.
          */
@@ -2113,6 +2113,28 @@ export interface paths {
          *     Scope: `billing:write`.
          */
         post: operations["cancelPaymentIntent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/payment-intents/{intent_id}/transfers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Book a transfer
+         * @description For an intent of the provider `manual`, once per `payment`. A transfer of the pack's price or more buys the pack; for an invoice it may be a part, and the intent succeeds when the invoice is paid. What is more becomes credit.
+         *
+         *     Scope: `billing:write`.
+         */
+        post: operations["bookTransfer"];
         delete?: never;
         options?: never;
         head?: never;
@@ -6063,9 +6085,9 @@ export interface components {
              * @description How many packs. Default: `1`.
              */
             quantity?: number;
-            /** @description Who takes the money. Default: `"stripe"`. */
+            /** @description Who takes the money; `manual`: the customer transfers it to the seller's account. Default: `"stripe"`. */
             provider?: string;
-            /** @description Who pays a pack; needed for a saved method, and to save one. */
+            /** @description Who pays a pack; needed for a saved method, to save one, and for a transfer. */
             customer?: string | null;
             /** @description The saved method to charge, by the provider's id; without it, a checkout. */
             method?: string | null;
@@ -6431,6 +6453,25 @@ export interface components {
              */
             declines?: number;
         };
+        /** @description A transfer that came in for a payment intent of the provider `manual`. */
+        NewTransfer: {
+            /** @description The bank's id of the transfer. It is recorded once. */
+            payment: string;
+            /**
+             * Format: int64
+             * @description What came in, in minor units.
+             */
+            amount_minor: number;
+            /** @description That of the intent, which is the default. */
+            currency?: string | null;
+            /**
+             * Format: date-time
+             * @description When the money was in; now by default.
+             */
+            paid_at?: string | null;
+            /** @description The text of the transfer. A purchase has the reference of its intent. Default: `""`. */
+            reference?: string;
+        };
         /** @description One use of a service. */
         NewUsageEvent: {
             /** @description Permanently unique. */
@@ -6718,7 +6759,7 @@ export interface components {
         /** @description Money that a provider is asked for. */
         PaymentIntent: {
             id: number;
-            /** @description requested: recorded here; waiting: the customer must act at `url`; processing: the provider is at work; succeeded: the money is in; failed: declined; canceled: given up, or not paid in time. */
+            /** @description requested: recorded here; waiting: the customer must act at `url`, or transfer what `transfer` says; processing: the provider is at work; succeeded: the money is in; failed: declined; canceled: given up, or not paid in time. */
             state: string;
             provider: string;
             pack: string | null;
@@ -6739,6 +6780,8 @@ export interface components {
             checkout: string | null;
             /** @description The provider's id of the payment. */
             payment: string | null;
+            /** @description Of an open intent of the provider `manual`. */
+            transfer: components["schemas"]["TransferOrder"] | null;
             /** @description The purchase that it made. */
             purchase: number | null;
             /** @description The payment of the invoice that it made. */
@@ -8410,6 +8453,24 @@ export interface components {
              * @enum {string}
              */
             operation: "transfer";
+        };
+        /** @description What the customer is to transfer, and to whom. */
+        TransferOrder: {
+            /** @description What the customer writes on the transfer: a creditor reference (ISO 11649). */
+            reference: string;
+            /** @description What is still to be transferred, in minor units. */
+            amount_minor: number;
+            currency: string;
+            /** @description The seller. */
+            account_holder: string | null;
+            iban: string | null;
+            bic: string | null;
+            bank: string | null;
+            /**
+             * Format: date
+             * @description The due date of the invoice.
+             */
+            due_date: string | null;
         };
         /** @description The reason for a transition of an invoice. */
         Transition: {
@@ -11038,6 +11099,40 @@ export interface components {
         } & {
             [key: string]: unknown;
         };
+        /** @description The transfer is less than the pack costs. It is left for a person, who asks for the rest or sends the money back. */
+        TransferTooSmall: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            type: "https://credit-ledger.example/problems/transfer-too-small";
+            title: string;
+            status: number;
+            detail: string;
+            request_id: string;
+            /**
+             * @description Whether the request took effect. `unknown`: send the same request with the same key to find out.
+             * @enum {string}
+             */
+            outcome: "not_executed" | "unknown";
+            /**
+             * Format: int64
+             * @description The payment intent, by its id.
+             */
+            payment_intent: number;
+            /**
+             * Format: int64
+             * @description What the pack costs, in minor units.
+             */
+            asked_minor: number;
+            /**
+             * Format: int64
+             * @description What was transferred, in minor units.
+             */
+            received_minor: number;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description The holder who would receive the credits refuses transfers. */
         TransfersRefused: {
             /**
@@ -11427,6 +11522,8 @@ export interface components {
         ReadPaymentIntentProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         CancelPaymentIntentProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["PaymentIntentClosed"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"];
+        /** @description The problems of this call. */
+        BookTransferProblem: components["schemas"]["AlreadyExists"] | components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["PaymentIntentClosed"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["TransferTooSmall"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         RefundPaymentIntentProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["RefundExceedsIntent"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
@@ -26883,6 +26980,160 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["CancelPaymentIntentProblem"];
+                };
+            };
+        };
+    };
+    bookTransfer: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description The id of the payment intent. */
+                intent_id: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTransfer"];
+            };
+        };
+        responses: {
+            /** @description The intent. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PaymentIntent"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BookTransferProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The payment intent is not open */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BookTransferProblem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BookTransferProblem"];
                 };
             };
         };

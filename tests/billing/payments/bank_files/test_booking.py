@@ -61,7 +61,7 @@ def test_each_transfer_that_names_one_invoice_pays_it_once(tmp_path: Path) -> No
 def test_what_a_person_records_with_its_name_is_known_to_the_next_file(tmp_path: Path) -> None:
     invoice = issued(CustomerFactory(), "10")
     [left] = booked(tmp_path / "a.csv", "2026-01-05,12.00,no number,EUR")["left"]
-    record_payment(invoice=invoice.pk, provider="bank", payment=left["payment"], amount_minor=1200)
+    record_payment(invoice=invoice.pk, provider="manual", payment=left["payment"], amount_minor=1200)
     again = booked(tmp_path / "a.csv", "2026-01-05,12.00,no number,EUR")
     assert (again["known"], again["left"]) == (1, [])
 

@@ -1451,6 +1451,7 @@ class PaymentIntent(TypedDict):
     url: str | None
     checkout: str | None
     payment: str | None
+    transfer: TransferOrder | None
     purchase: int | None
     invoice_payment: int | None
     returned_minor: int
@@ -2189,6 +2190,19 @@ class TransferOperation(TypedDict):
     to: str
     amount: int
     operation: Literal["transfer"]
+
+
+class TransferOrder(TypedDict):
+    """What the customer is to transfer, and to whom."""
+
+    reference: str
+    amount_minor: int
+    currency: str
+    account_holder: str | None
+    iban: str | None
+    bic: str | None
+    bank: str | None
+    due_date: str | None
 
 
 class UnitBucket(TypedDict):

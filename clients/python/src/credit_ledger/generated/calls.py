@@ -3091,7 +3091,8 @@ def create_payment_intent(
 
     For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is
     on record from then on, and the provider is asked right after that; the response shows the intent as recorded. Read it for
-    the `url` and the state. When the money is in, the pack's purchase or the invoice's payment is recorded.
+    the `url` and the state. With the provider `manual` the customer transfers the money, as `transfer` says. When the money
+    is in, the pack's purchase or the invoice's payment is recorded.
 
     Scope: `billing:write`.
     """
@@ -3143,6 +3144,40 @@ def cancel_payment_intent(intent_id: int, *, dry_run: bool = False, idempotency_
         "POST",
         path("/v1/payment-intents/{}/cancel", intent_id),
         query={"dry_run": True if dry_run else ABSENT},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def book_transfer(
+    intent_id: int,
+    *,
+    payment: str,
+    amount_minor: int,
+    currency: str | Absent | None = ABSENT,
+    paid_at: datetime | str | Absent | None = ABSENT,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[PaymentIntent]:
+    """Book a transfer.
+
+    For an intent of the provider `manual`, once per `payment`. A transfer of the pack's price or more buys the pack; for an
+    invoice it may be a part, and the intent succeeds when the invoice is paid. What is more becomes credit.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/payment-intents/{}/transfers", intent_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "payment": payment,
+            "amount_minor": amount_minor,
+            "currency": currency,
+            "paid_at": paid_at,
+            "reference": absent_if_none(reference),
+        },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
