@@ -191,14 +191,14 @@ def test_two_transfers_for_one_order_at_the_same_time_buy_one_pack(
     made, names = waiting_for_a_transfer(), [unique("transfer"), unique("transfer")]
     if not is_locked:
         monkeypatch.setattr(transfers, "locked_transaction", lambda *names: own_or_joined())
-        monkeypatch.setattr(transfers, "apply_under", lambda lock, intent, found: _bought(intent, found))
+        monkeypatch.setattr(transfers, "apply_under", lambda lock, intent, found: bought_without_lock(intent, found))
     meet(monkeypatch, (transfers, "ensure_buys"), is_locked=is_locked, has_read=True)
     results = run_threads(lambda number: book_transfer(intent=made.pk, payment=names[number], amount_minor=2000), 2)
     assert {type(each) for each in results} == ({PaymentIntent, PaymentIntentClosed} if is_locked else {PaymentIntent})
     assert Purchase.objects.filter(provider="manual", payment__in=names).count() == (1 if is_locked else 2)
 
 
-def _bought(intent: PaymentIntent, found: Any) -> None:
+def bought_without_lock(intent: PaymentIntent, found: Any) -> None:
     """What booking does without its lock."""
     intent.state, intent.payment = "succeeded", found.payment
     advancing._collect(intent, found)
