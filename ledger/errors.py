@@ -92,7 +92,9 @@ class Refused(LedgerError):
     request_id = ""
     """The request that was refused first."""
     is_recorded = True
-    """False: the request was only tried, so that the refusal is on its way to nobody."""
+    """False: the request was only tried, and nobody gets the refusal."""
+    last_sequence = 0
+    """Of a request that was only tried: the last entry of the account that refused it."""
 
 
 class InsufficientCreditsLot(TypedDict):

@@ -18,7 +18,7 @@ from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, write_response
 from ledger.api.schemas import response_schemas
 from ledger.api.schemas.parameters import BUDGET_PATH, HOLDER_PATH, IF_MATCH_HEADER, RECURRING_PATH, SEQUENCE_PATH
-from ledger.api.schemas.request_schemas import BUDGET, HOLD, RECURRING_GRANT, body_of, names_no_entry
+from ledger.api.schemas.request_schemas import BUDGET, HOLD, RECURRING_GRANT, WaitQuery, body_of, names_no_entry
 from ledger.errors import (
     AccountMovedOn,
     AmountLimit,
@@ -36,7 +36,7 @@ from ledger.errors import (
 from ledger.journal import Result
 from ledger.records import Shape, declared_fields
 from ledger.rules import Entry, Request, ReversalRequest
-from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED
+from ledger.rules.requests import BETWEEN_HOLDERS, MAX_RECEIVED, PricedRequest
 
 NO_SUCH_ENTRY = EntryNotFound(sequence=7, credit_type="credits")
 FROZEN = HolderFrozen(holder_id="customer-42")
@@ -107,7 +107,11 @@ class Write(Endpoint):
             named: the fields that the path gives.
         """
         named |= {"actor": self.key.actor, "request_id": self.request_id}
-        if request.META["QUERY_STRING"] and read_query(DryRunQuery, request)["dry_run"]:
+        declared = WaitQuery if issubclass(body.declared, PricedRequest) else DryRunQuery
+        query = read_query(declared, request) if request.META["QUERY_STRING"] else {}
+        if query.get("wait"):
+            named["wait_s"] = query["wait"]
+        if query.get("dry_run"):
             named |= {"idempotency_key": dry_run_key(request), "dry_run": True}
         else:
             named["idempotency_key"] = idempotency_key(request)
@@ -123,25 +127,34 @@ class Write(Endpoint):
             raise NotFound
         if made.dry_run or not self.queues or isinstance(made, BETWEEN_HOLDERS):
             return lambda: self.respond(partial(self.execute_alone, made), dry_run=made.dry_run)
-        return QueuedRequest(services.GROUP_COMMIT, made, partial(self._respond_or_ask, made))
+        return self._queued(made)
 
-    def _respond_or_ask(self, request: Request, result: Result) -> Response | Step:
-        """Return the response; if the request was tried and lacks credits, ask first what is under way."""
+    def _respond_or_wait(self, wait: services.Wait | None, request: Any, result: Result) -> Response | Step:
+        """Return the response; if the request was tried and lacks credits, ask first what is under way, and wait as it says.
+
+        Args:
+            wait: if the request has waited before.
+        """
         if not services.lacks_credits(result):
             return self.respond(result.unwrap)
+        assert isinstance(result.refusal, InsufficientCredits)
+        waiting = wait or services.Wait(request)
+        waiting.begin(result.refusal)
 
-        assert result.refusal is not None
-        facts = result.refusal.facts
+        def read() -> Reading:
+            following = waiting.look()
+            if following is services.Next.TRY:
+                return Reading(self._queued(request, waiting), is_enough=True)
+            return Reading(self._decided(request, waiting.found), is_enough=following is services.Next.DECIDE)
 
-        def again(found: services.UnderWay | None) -> Step:
-            return QueuedRequest(services.GROUP_COMMIT, services.decided(request, found), lambda made: self.respond(made.unwrap))
+        at_once = Awaited(read, 0, reads.feed_marker, otherwise=self._decided(request, None))
+        return at_once._replace(seconds=waiting.left_s, otherwise=at_once) if waiting.left_s else at_once
 
-        return Awaited(
-            lambda: Reading(again(services.under_way(request, facts)), is_enough=True),
-            0,
-            reads.feed_marker,
-            otherwise=again(None),
-        )
+    def _queued(self, request: Request, wait: services.Wait | None = None) -> QueuedRequest:
+        return QueuedRequest(services.GROUP_COMMIT, request, partial(self._respond_or_wait, wait, request))
+
+    def _decided(self, request: Request, found: services.UnderWay | None) -> QueuedRequest:
+        return self._queued(services.decided(request, found))
 
     def execute_alone(self, request: Any) -> Entry:
         """Execute a request in a transaction of its own."""
@@ -218,6 +231,7 @@ def write(
         problems=[*problems, AccountMovedOn(expected=7, sequence=8)],
         idempotent=True,
         dry_run=True,
+        query=WaitQuery if issubclass(declared, PricedRequest) else None,
         conditions=[IF_MATCH_HEADER],
     )
     def post(self: Write, request: HttpRequest, holder: str, sequence: int = 0, **name: str) -> QueuedRequest | InThread:

@@ -51,7 +51,17 @@ MAX_PRIORITY = 32_767
 OVER_CAPTURES = ("refuse", "if_available")
 
 REQUEST_OPTIONS = frozenset(
-    {"idempotency_key", "actor", "request_id", "expected_sequence", "dry_run", "drops_due", "is_tried", "facts_if_short"}
+    {
+        "idempotency_key",
+        "actor",
+        "request_id",
+        "expected_sequence",
+        "dry_run",
+        "drops_due",
+        "is_tried",
+        "facts_if_short",
+        "wait_s",
+    }
 )
 """The fields of a request that do not belong to its content: two requests that differ only in these are the same."""
 
@@ -216,6 +226,8 @@ class PricedRequest(Request):
     amount: Annotated[int | None, Amount("How many, in the smallest unit.")] = None
     rate: Annotated[str | None, RateCode("Instead of the amount: the rate that it is priced by …")] = None
     quantity: Annotated[int | None, Amount("… and how much of what it prices was used.")] = None
+    wait_s: float = 0
+    """How long to wait at most if credits are missing and a top-up is under way. A dry run does not wait."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ from ledger.services.api_keys import (
     rotate_api_key,
 )
 from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, OperationOutcome, RejectedOperation, batch
-from ledger.services.coming.sources import Lack, UnderWay, decided, lacks_credits, may_be_asked, under_way
+from ledger.services.coming.sources import Lack, UnderWay, decided, lacks_credits, may_be_asked
+from ledger.services.coming.waiting import Next, Wait
 from ledger.services.credits import *  # noqa: F403 - every use-case, by its declaration
 from ledger.services.execute import GROUP_COMMIT, execute_once, execute_under
 from ledger.services.rates import PublishedRate, current_rate, publish_rate, quote

@@ -21,7 +21,8 @@ from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, Insuf
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
 from ledger.services import earlier_entries
-from ledger.services.coming.sources import executed_in_steps, lacks_credits
+from ledger.services.coming.sources import lacks_credits
+from ledger.services.coming.waiting import executed_in_steps
 from ledger.services.group_commit import GroupCommit, ResultOrError
 from ledger.services.operation_counts import count_group, count_operations
 from ledger.services.rates import priced
@@ -159,7 +160,7 @@ def execute_one(accounts: LockedAccounts, request: Request) -> ResultOrError:
         refusal = refused
         if isinstance(refused, InsufficientCredits):
             if request.is_tried:
-                refused.is_recorded = False
+                refused.is_recorded, refused.last_sequence = False, account.state.sequence
                 return Result(refusal=refused)
             refusal = InsufficientCredits(**refused.facts, **(request.facts_if_short or {}))
         accounts.refuse(request, refusal)

@@ -269,6 +269,20 @@ def ensure_fits(given: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WaitQuery(DryRunQuery):
+    """The parameters of a write that can wait for a top-up."""
+
+    wait: Annotated[
+        int,
+        QueryInteger(
+            "If credits are missing and a top-up is under way: how many seconds to wait for it at most. A dry run does not wait.",
+            least=0,
+            most=LONGEST_WAIT_SECONDS,
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class BalancesQuery(Record):
     """Which accounts."""
 

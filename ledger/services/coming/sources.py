@@ -120,14 +120,6 @@ def lacks_credits(result: object) -> bool:
     return isinstance(result, Result) and result.refusal is not None and not result.refusal.is_recorded
 
 
-def executed_in_steps(request: RequestT, execute: Callable[[RequestT], Any]) -> Any:
-    """Return the result of the request, after the two steps if it lacks credits."""
-    result = execute(first := tried(request))
-    if lacks_credits(result):
-        result = execute(decided(first, under_way(first, result.refusal.facts)))
-    return result
-
-
 def _with(request: RequestT, **options: object) -> RequestT:
     changed = copy.copy(request)
     changed.__dict__.update(options)

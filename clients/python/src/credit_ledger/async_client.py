@@ -100,6 +100,7 @@ class AsyncClient(AsyncMethods):
         reason: str | None = None,
         reference: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        wait: int | None = None,
         if_match: int | None = None,
         idempotency_key: str | None = None,
     ) -> "HoldToBe":
@@ -111,7 +112,7 @@ class AsyncClient(AsyncMethods):
         key = idempotency_key or new_key()
         call = calls.place_hold(
             holder, amount=amount, rate=rate, quantity=quantity, expires_at=expires_at, credit_type=credit_type, reason=reason,
-            reference=reference, metadata=metadata, if_match=if_match, idempotency_key=key,
+            reference=reference, metadata=metadata, wait=wait, if_match=if_match, idempotency_key=key,
         )  # fmt: skip
         return HoldToBe(self, call, key)
 

@@ -131,6 +131,7 @@ class Client(Methods):
         reason: str | None = None,
         reference: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        wait: int | None = None,
         if_match: int | None = None,
         idempotency_key: str | None = None,
     ) -> "Hold":
@@ -143,7 +144,7 @@ class Client(Methods):
         entry = self.send(
             calls.place_hold(
                 holder, amount=amount, rate=rate, quantity=quantity, expires_at=expires_at, credit_type=credit_type,
-                reason=reason, reference=reference, metadata=metadata, if_match=if_match, idempotency_key=key,
+                reason=reason, reference=reference, metadata=metadata, wait=wait, if_match=if_match, idempotency_key=key,
             )
         )  # fmt: skip
         return Hold(self, entry, key)

@@ -7,7 +7,7 @@ export const CALLS = {
   /** Grant credits. */
   grant: {"id": "grantCredits", "method": "POST", "path": "/v1/holders/{holder}/grants", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Spend credits. */
-  spend: {"id": "spendCredits", "method": "POST", "path": "/v1/holders/{holder}/spends", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  spend: {"id": "spendCredits", "method": "POST", "path": "/v1/holders/{holder}/spends", "query": ["dry_run", "wait"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Refund a spend. */
   refund: {"id": "refundSpend", "method": "POST", "path": "/v1/holders/{holder}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Revoke a grant. */
@@ -73,7 +73,7 @@ export const CALLS = {
   /** List holds. */
   holds: {"id": "listHolds", "method": "GET", "path": "/v1/holders/{holder}/holds", "query": ["limit", "cursor", "credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Hold credits. */
-  placeHold: {"id": "holdCredits", "method": "POST", "path": "/v1/holders/{holder}/holds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  placeHold: {"id": "holdCredits", "method": "POST", "path": "/v1/holders/{holder}/holds", "query": ["dry_run", "wait"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Capture a hold. */
   capture: {"id": "captureHold", "method": "POST", "path": "/v1/holders/{holder}/holds/{sequence}/captures", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Release a hold. */

@@ -11924,6 +11924,8 @@ export interface operations {
             query?: {
                 /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
                 dry_run?: boolean;
+                /** @description If credits are missing and a top-up is under way: how many seconds to wait for it at most. A dry run does not wait. */
+                wait?: number;
             };
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
@@ -16905,6 +16907,8 @@ export interface operations {
             query?: {
                 /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
                 dry_run?: boolean;
+                /** @description If credits are missing and a top-up is under way: how many seconds to wait for it at most. A dry run does not wait. */
+                wait?: number;
             };
             header?: {
                 /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */

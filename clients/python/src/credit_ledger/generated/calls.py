@@ -191,6 +191,7 @@ def grant(
 def spend(
     holder: str,
     *,
+    wait: int | None = None,
     credit_type: str | None = None,
     reason: str | None = None,
     reference: str | None = None,
@@ -214,7 +215,7 @@ def spend(
     return Call(
         "POST",
         path("/v1/holders/{}/spends", holder),
-        query={"dry_run": True if dry_run else ABSENT},
+        query={"dry_run": True if dry_run else ABSENT, "wait": absent_if_none(wait)},
         body={
             "credit_type": absent_if_none(credit_type),
             "reason": absent_if_none(reason),
@@ -1111,6 +1112,7 @@ def holds(
 def place_hold(
     holder: str,
     *,
+    wait: int | None = None,
     credit_type: str | None = None,
     reason: str | None = None,
     reference: str | None = None,
@@ -1134,7 +1136,7 @@ def place_hold(
     return Call(
         "POST",
         path("/v1/holders/{}/holds", holder),
-        query={"dry_run": True if dry_run else ABSENT},
+        query={"dry_run": True if dry_run else ABSENT, "wait": absent_if_none(wait)},
         body={
             "credit_type": absent_if_none(credit_type),
             "reason": absent_if_none(reason),
