@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from typing import Any
 
 from billing.documents.sellers import current_seller, seller_of
@@ -101,6 +102,7 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
     refunds: dict[int, list[ProviderRefund]] = {}
     for refund in ProviderRefund.objects.filter(intent_id__in=[row.pk for row in rows]).order_by("pk"):
         refunds.setdefault(refund.intent_id, []).append(refund)
+    transfers = _transfers([row for row in rows if row.provider == MANUAL and row.state in OPEN_INTENT and not row.is_canceled])
     return [
         IntentRow(
             row,
@@ -109,22 +111,25 @@ def intent_rows(rows: Sequence[PaymentIntent]) -> list[IntentRow]:
             purchases.get((row.provider, row.payment)),
             payments.get((row.provider, row.payment)),
             refunds.get(row.pk, ()),
-            _transfer_of(row),
+            transfers.get(row.pk),
         )
         for row in rows
     ]
 
 
-def _transfer_of(row: PaymentIntent) -> TransferOrder | None:
-    """Return what is still to be transferred for an open intent."""
-    if row.provider != MANUAL or row.state not in OPEN_INTENT or row.is_canceled:
-        return None
-    invoice = Invoice.objects.filter(pk=row.invoice_id).first() if row.invoice_id else None
-    if invoice is None:
-        assert row.customer_id is not None
-        seller = current_seller(Customer.objects.values_list("seller", flat=True).get(pk=row.customer_id))
-        amount_minor, due_date = row.amount_minor, None
-    else:
-        seller = seller_of(invoice.seller_id)
-        amount_minor, due_date = invoice.amount_remaining_minor, invoice.due_date
-    return TransferOrder(reference_of(row.pk), amount_minor, row.currency, seller.details if seller else {}, due_date)
+def _transfers(rows: Sequence[PaymentIntent]) -> dict[int, TransferOrder]:
+    """Return what is still to be transferred for open intents, by the intent, with a query or two for each seller."""
+    invoices: dict[int | None, Invoice] = dict(Invoice.objects.in_bulk({row.invoice_id for row in rows if row.invoice_id}))
+    sellers = dict(Customer.objects.filter(pk__in={row.customer_id for row in rows}).values_list("pk", "seller"))
+    by_version, by_ref = cache(seller_of), cache(current_seller)
+    found = {}
+    for row in rows:
+        invoice = invoices.get(row.invoice_id)
+        if invoice is None:
+            assert row.customer_id is not None
+            seller, amount_minor, due_date = by_ref(sellers[row.customer_id]), row.amount_minor, None
+        else:
+            seller, amount_minor, due_date = by_version(invoice.seller_id), invoice.amount_remaining_minor, invoice.due_date
+        details = seller.details if seller else {}
+        found[row.pk] = TransferOrder(reference_of(row.pk), amount_minor, row.currency, details, due_date)
+    return found

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from billing import auditing
 from billing.documents.invoice_payments.recording import record_payment
@@ -13,6 +15,7 @@ from billing.errors import AlreadyExists, PaymentIntentClosed, TransferTooSmall
 from billing.models import CreditNote, InvoicePayment, PaymentIntent, ProviderRefund, Purchase, TopUp
 from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
+from billing.payments.collecting.reads import intent_rows
 from billing.payments.collecting.transfers import book_transfer
 from billing.payments.providers.manual_transfers import intents_in, reference_of
 from billing.payments.topups.declaring import set_top_up
@@ -225,3 +228,14 @@ def test_the_admin_books_a_transfer_and_a_large_one_waits_for_a_second_operator(
         client, f"/admin/billing/paymentintent/{large.pk}/transfer/", {"payment": "t-2", "amount": "20", "reason": "x"}
     )
     assert (state(large), Approval.objects.count(), Purchase.objects.count()) == ("waiting", 1, 1)
+
+
+def test_a_list_of_orders_costs_as_many_queries_as_one() -> None:
+    made = [ordered().pk for _ in range(3)]
+    made += [order_payment(invoice=issued(CustomerFactory(), "19.90").pk, provider="manual").pk for _ in range(3)]
+    with CaptureQueriesContext(connection) as of_two:
+        intent_rows(PaymentIntent.objects.filter(pk__in=(made[0], made[-1])))
+    with CaptureQueriesContext(connection) as of_all:
+        found = intent_rows(PaymentIntent.objects.filter(pk__in=made))
+    assert all(row.transfer is not None and row.transfer.reference == reference_of(row.pk) for row in found)
+    assert len(of_all) == len(of_two)
