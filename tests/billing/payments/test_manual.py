@@ -23,7 +23,7 @@ from billing.testing import CustomerFactory, PackFactory
 from ledger.errors import Invalid
 from ledger.models import Approval
 from tests.billing.admin.conftest import client
-from tests.billing.admin.test_order_forms import send_both_steps
+from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.test_one_off_invoices import issued
 from tests.billing.payments.bank_files.test_booking import booked
 from tests.ledger.api.conftest import ApiClient
@@ -239,3 +239,14 @@ def test_a_list_of_orders_costs_as_many_queries_as_one() -> None:
         found = intent_rows(PaymentIntent.objects.filter(pk__in=made))
     assert all(row.transfer is not None and row.transfer.reference == reference_of(row.pk) for row in found)
     assert len(of_all) == len(of_two)
+
+
+def test_the_admin_says_what_the_provider_of_an_intent_cannot_do(client: Any) -> None:
+    manual, other = ordered(), ordered()
+    PaymentIntent.objects.filter(pk=other.pk).update(provider="stripe", due_at=None)
+    pages = "/admin/billing/paymentintent"
+    first = send_first_step(client, f"{pages}/{other.pk}/transfer/", {"payment": "t-1", "amount": "20.00", "reason": "x"})
+    assert "Stripe takes the money" in text_of_response(first)
+    first = send_first_step(client, f"{pages}/{manual.pk}/refund/", {"amount": "1.00", "reason": "x"})
+    assert "sends no money" in text_of_response(first)
+    assert (nothing_booked(), ProviderRefund.objects.count()) == (True, 0)
