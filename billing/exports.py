@@ -27,6 +27,7 @@ from billing.models import (
     PurchaseGrant,
     PurchaseReturn,
     Reminder,
+    ReminderHold,
     ReturnSettlement,
     Subscription,
     TopUp,
@@ -166,6 +167,10 @@ EXPORTS: Final = (
     ),
     _export(
         "reminders", "a reminder of an invoice", Reminder, {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at"
+    ),
+    _export(
+        "reminder-holds", "a hold of the reminders of an invoice or a customer", ReminderHold,
+        {"customer": _THEIRS["customer"]}, order="e.id", dated="recorded_at",
     ),
     _export("mails", "a mail with a document", Mail, {"customer": _THEIRS["customer"]}, order="e.id", dated="queued_at"),
     _export(

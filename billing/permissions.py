@@ -31,6 +31,7 @@ MARK_INVOICE_UNCOLLECTIBLE: Final = Permission(
 DELETE_DRAFT: Final = Permission("billing.delete_draft", OPERATOR, "invoice", "Can delete a draft")
 CREDIT_INVOICE: Final = Permission("billing.credit_invoice", INVOICES, "invoice", "Can credit an invoice")
 ISSUE_INVOICE: Final = Permission("billing.issue_invoice", INVOICES, "invoice", "Can make a one-off invoice")
+HOLD_REMINDERS: Final = Permission("billing.hold_reminders", INVOICES, "invoice", "Can put reminders on hold")
 REFUND_CREDIT: Final = Permission("billing.refund_credit", INVOICES, "creditnote", "Can record that credit was paid out")
 SEND_MAIL_AGAIN: Final = Permission("billing.send_mail_again", INVOICES, "mail", "Can have a mail sent again")
 ADD_AMENDMENT: Final = Permission("billing.add_amendment", OPERATOR)

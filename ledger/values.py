@@ -520,6 +520,11 @@ class Day(Value):
         except ValueError as error:
             raise InvalidValue("not-a-day", "This must be a day such as 2026-01-31.") from error
 
+    def check(self, value: Any) -> date:
+        if type(value) is not date:
+            raise InvalidValue("not-a-day", "This must be a date.")
+        return value
+
     def openapi(self) -> dict[str, Any]:
         return {"type": "string", "format": "date"}
 

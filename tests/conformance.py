@@ -27,7 +27,7 @@ PATHS = {
     "ledger": r"^/(v1(/(holders|entries|balances|batches|rates|quotes|keys?|webhooks|alerts)\b|$)|healthz|readyz)",
     "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|packs|purchases|payment-intents|providers|top-ups|plan-moves)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
-    "documents": r"^/v1/(invoices|payments|reminders|mails?|credit-notes|tax-summary|books|deferred-revenue|months)\b",
+    "documents": r"^/v1/(invoices|payments|reminder(s|-holds)|mails?|credit-notes|tax-summary|books|deferred-revenue|months)\b",
 }
 """The calls that one run is about. Each path of the document is in one of them."""
 

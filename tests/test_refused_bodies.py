@@ -20,7 +20,7 @@ from tests.ledger.test_declarations import SHAPES, body, cases, errors_of, good,
 
 IN_PATH = {
     "holder": "customer-42", "budget": "daily", "sequence": "1", "invoice_id": "1", "purchase_id": "1", "intent_id": "1",
-    "payment_id": "1", "mail_id": "1", "top_up_id": "1", "provider": "stripe", "method": "pm_1",
+    "payment_id": "1", "mail_id": "1", "top_up_id": "1", "hold_id": "1", "provider": "stripe", "method": "pm_1",
     "ref": "SUB-1", "key_id": "1", "webhook": "1",
     "recurring_grant": "monthly", "alert": "low", "move_id": "1",
 }  # fmt: skip

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
@@ -119,6 +119,14 @@ MAIL_PATH = OpenApiParameter(
     description="The id of the mail.",
     examples=[OpenApiExample("mail", 1)],
 )
+HOLD_PATH = OpenApiParameter(
+    "hold_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the hold of reminders.",
+    examples=[OpenApiExample("hold", 1)],
+)
+NO_HOLD = NotFound(resource="hold of reminders", ref=1)
 NO_MAIL = NotFound(resource="mail", ref=1)
 NO_PAYMENT = NotFound(resource="payment", ref=1)
 PLAN_MOVE_PATH = OpenApiParameter(
@@ -268,6 +276,8 @@ def _digest(request: HttpRequest, fields: dict[str, Any]) -> bytes:
     return hashlib.sha256(form.encode()).digest()
 
 
-def _canonical(value: Decimal | datetime) -> str:
-    """Return the same text for the same number or instant."""
-    return f"{value.normalize():f}" if isinstance(value, Decimal) else value.astimezone(UTC).isoformat()
+def _canonical(value: Decimal | date) -> str:
+    """Return the same text for the same number, instant or day."""
+    if isinstance(value, Decimal):
+        return f"{value.normalize():f}"
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else value.isoformat()

@@ -51,6 +51,13 @@ PAYMENT_LAWS: Final = {
         WHERE i.customer_id IS DISTINCT FROM r.customer_id OR r.fee_minor <> coalesce(c.amount_minor, 0)
             OR (c.subscription_id, c.currency) <> (i.subscription_id, i.currency)
     """,
+    "reminder during a hold": """
+        SELECT format('reminder %s of invoice %s', r.step, r.invoice_id)
+        FROM billing_reminder AS r
+        JOIN billing_reminderhold AS h ON h.customer_id = r.customer_id AND (h.invoice_id IS NULL OR h.invoice_id = r.invoice_id)
+        WHERE h.recorded_at < r.recorded_at AND r.recorded_at < coalesce(h.released_at, 'infinity')
+            AND r.reminded_on < coalesce(h.until, 'infinity')
+    """,
     "more of a payment went back than came in": """
         SELECT format('payment %s', p.id)
         FROM billing_invoicepayment AS p JOIN billing_paymentreturn AS r ON r.invoice_payment_id = p.id

@@ -377,7 +377,7 @@ class Migration(migrations.Migration):
                     ('digest', models.BinaryField(db_comment='SHA-256, chained within the series: docs/explanation/billing.md', null=True)),
                 ],
                 options={
-                    'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid, and record payments'), ('void_invoice', 'Can void an invoice'), ('mark_invoice_uncollectible', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice'), ('issue_invoice', 'Can make a one-off invoice')],
+                    'permissions': [('finalize_invoice', 'Can finalise a draft'), ('pay_invoice', 'Can mark an invoice as paid, and record payments'), ('void_invoice', 'Can void an invoice'), ('mark_invoice_uncollectible', 'Can mark an invoice as uncollectible'), ('delete_draft', 'Can delete a draft'), ('credit_invoice', 'Can credit an invoice'), ('issue_invoice', 'Can make a one-off invoice'), ('hold_reminders', 'Can put reminders on hold')],
                     'indexes': [models.Index(fields=['subscription', '-id'], name='billing_invoice_subscription'), models.Index(fields=['customer', '-id'], name='billing_invoice_customer'), models.Index(fields=['state', '-id'], name='billing_invoice_state'), models.Index(condition=models.Q(('issue_date__isnull', False)), fields=['issue_date', 'id'], name='billing_invoice_issued'), models.Index(condition=models.Q(('amount_due_minor__gt', 0), ('state', 'open')), fields=['due_date', 'id'], name='billing_invoice_due'), models.Index(condition=models.Q(('grace_ends_at__isnull', False), ('state', 'draft')), fields=['subscription', 'grace_ends_at'], name='billing_invoice_in_grace')],
                     'constraints': [models.UniqueConstraint(fields=('series', 'series_value'), name='billing_invoice_series'), models.CheckConstraint(condition=models.Q(models.Q(('digest', None), ('number', None), ('series_value', None), ('state', 'draft')), models.Q(models.Q(('state', 'draft'), _negated=True), ('digest__isnull', False), ('number__isnull', False), ('series_value__isnull', False)), _connector='OR'), name='billing_invoice_numbered'), models.CheckConstraint(condition=models.Q(('total_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('subtotal_minor'), '-', models.F('discount_minor')), '+', models.F('tax_minor'))), ('amount_due_minor', django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(django.db.models.expressions.CombinedExpression(models.F('total_minor'), '-', models.F('credit_notes_minor')), '-', models.F('credits_applied_minor')), '+', models.F('rounding_minor'))), ('amount_due_minor__gte', 0), ('credits_applied_minor__gte', 0), ('total_minor__gte', 0)), name='billing_invoice_adds_up'), models.CheckConstraint(condition=models.Q(('amount_paid_minor__gte', 0), ('amount_paid_minor__lte', models.F('amount_due_minor')), models.Q(models.Q(('state', 'paid'), _negated=True), ('amount_paid_minor', models.F('amount_due_minor')), _connector='OR'), models.Q(('state__in', ['open', 'paid', 'uncollectible']), ('amount_paid_minor', 0), _connector='OR')), name='billing_invoice_paid'), models.CheckConstraint(condition=years('as_of'), name='billing_invoice_years')],
                 },
@@ -699,6 +699,25 @@ class Migration(migrations.Migration):
                 options={
                     'indexes': [models.Index(fields=['customer', '-id'], name='billing_reminder_customer')],
                     'constraints': [models.UniqueConstraint(fields=('invoice_id', 'step'), name='billing_reminder_once'), models.CheckConstraint(condition=models.Q(models.Q(('charge_id', None), ('fee_minor', 0)), models.Q(('charge_id__isnull', False), ('fee_minor__gt', 0)), _connector='OR'), name='billing_reminder_fee'), models.CheckConstraint(condition=models.Q(('remaining_minor__gte', 1), ('step__gte', 1)), name='billing_reminder_step')],
+                    'default_permissions': (),
+                },
+            ),
+            migrations.CreateModel(
+                name='ReminderHold',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('invoice_id', models.BigIntegerField(db_comment='null: all invoices of the customer', null=True)),
+                    ('customer', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
+                    ('until', models.DateField(db_comment='the first day of the customer with reminders; null: until it is released', null=True)),
+                    ('reason', models.CharField(max_length=500)),
+                    ('actor', models.CharField(max_length=200)),
+                    ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                    ('released_at', models.DateTimeField(null=True)),
+                    ('released_by', models.CharField(blank=True, default='', max_length=200)),
+                    ('release_reason', models.CharField(blank=True, default='', max_length=500)),
+                ],
+                options={
+                    'indexes': [models.Index(fields=['customer', '-id'], name='billing_reminderhold_customer'), models.Index(condition=models.Q(('invoice_id__isnull', False)), fields=['invoice_id', '-id'], name='billing_reminderhold_invoice')],
                     'default_permissions': (),
                 },
             ),

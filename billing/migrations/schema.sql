@@ -959,6 +959,7 @@ CALL ledger_have_registered('billing_returnsettlement', '{id}');
 CALL ledger_have_registered('billing_invoicepayment', '{id}');
 CALL ledger_have_registered('billing_paymentreturn', '{id}');
 CALL ledger_have_registered('billing_reminder', '{id}');
+CALL ledger_have_registered('billing_reminderhold', '{id}', '{released_at,released_by,release_reason}');
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
 CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
 CALL ledger_have_registered('billing_seller', '{id}');

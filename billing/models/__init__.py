@@ -21,6 +21,7 @@ from billing.models.invoices import (
     Mail,
     NumberSeries,
     Reminder,
+    ReminderHold,
     Seller,
     Transition,
 )

@@ -200,6 +200,32 @@ class Reminder(models.Model):
         indexes = [models.Index(fields=["customer", "-id"], name="billing_reminder_customer")]
 
 
+class ReminderHold(models.Model):
+    """Nobody is reminded of an invoice, or of any invoice of a customer, while it lasts."""
+
+    invoice_id = models.BigIntegerField(null=True, db_comment="null: all invoices of the customer")
+    customer = reference("Customer", db_index=False)
+    until = models.DateField(null=True, db_comment="the first day of the customer with reminders; null: until it is released")
+    reason = models.CharField(max_length=500)
+    actor = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+    released_at = models.DateTimeField(null=True)
+    released_by = models.CharField(max_length=200, blank=True, default="")
+    release_reason = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["customer", "-id"], name="billing_reminderhold_customer"),
+            models.Index(
+                fields=["invoice_id", "-id"], name="billing_reminderhold_invoice", condition=models.Q(invoice_id__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"hold {self.pk} of reminders"
+
+
 class Mail(models.Model):
     """A document that is mailed to its customer, once. Work in progress, and its outcome."""
 

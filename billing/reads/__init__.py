@@ -27,6 +27,8 @@ from billing.reads.documents import (
     mails,
     note_left_minor,
     open_credit_of,
+    reminder_hold,
+    reminder_holds,
     reminders,
     transitions,
 )

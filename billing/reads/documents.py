@@ -23,6 +23,7 @@ from billing.models import (
     Line,
     Mail,
     Reminder,
+    ReminderHold,
     Subscription,
     Transition,
 )
@@ -185,6 +186,32 @@ def reminders(
     if customer is not None:
         rows = rows.filter(customer_id=first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
     return page(rows, before=before, after=after, limit=limit)
+
+
+def reminder_holds(
+    *,
+    invoice: int | None = None,
+    customer: str | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[ReminderHold]:
+    """Return holds of reminders, the newest first, also those that have ended. Args: as in `invoices`.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    rows = ReminderHold.objects.select_related("customer")
+    if invoice is not None:
+        rows = rows.filter(invoice_id=invoice)
+    if customer is not None:
+        rows = rows.filter(customer_id=first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
+    return page(rows, before=before, after=after, limit=limit)
+
+
+def reminder_hold(hold_id: int) -> ReminderHold:
+    """Return a hold of reminders. Raises: NotFound."""
+    return first_of(ReminderHold.objects.select_related("customer").filter(pk=hold_id), "hold of reminders", hold_id)
 
 
 # Credit notes ----------------------------------------------------------------------------------------

@@ -110,7 +110,10 @@ CUSTOMER_INVOICES: Final = LockName(
 PAYMENT: Final = LockName(
     "payment",
     "payment/{invoice}",
-    "payments of an invoice, their returns and reminders; voiding it, crediting it and marking it as uncollectible",
+    "payments of an invoice, their returns, reminders and holds of them; voiding it, crediting it, marking it as uncollectible",
+)
+REMINDER_HOLD: Final = LockName(
+    "reminder_hold", "reminder_hold/{customer}", "reminding a customer, and putting all reminders of a customer on hold"
 )
 SUSPENSION: Final = LockName("suspension", "suspension/{subscription}", "suspending and resuming the billing of a subscription")
 CUSTOMER_ACCOUNT: Final = LockName(

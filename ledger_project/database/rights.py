@@ -88,6 +88,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_invoicepayment": APPEND,
     "billing_paymentreturn": APPEND,
     "billing_reminder": APPEND,
+    "billing_reminderhold": (*APPEND, columns("released_at", "released_by", "release_reason")),
     "billing_duepurchase": CHANGE_AND_DELETE,
     # What providers are asked for; what was asked never changes.
     "billing_paymentintent": (

@@ -56,6 +56,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_invoicepayment": "append_only registered told",
         "billing_paymentreturn": "append_only registered told",
         "billing_reminder": "append_only registered told",
+        "billing_reminderhold": "registered",
         "billing_plan": "frozen registered",
         "billing_price": "digested frozen registered",
         "billing_coupon": "digested frozen registered",

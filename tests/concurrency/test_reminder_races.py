@@ -1,12 +1,15 @@
 """Two workers at one reminder, and a payment at the same time: each step happens once, and not for what is paid."""
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import IntegrityError
 
+from billing import auditing
 from billing.documents.dunning import reminding
+from billing.documents.dunning.holds import hold_reminders
 from billing.documents.invoice_payments import recording
 from billing.documents.invoice_payments.recording import record_payment
 from billing.documents.sellers import record_seller
@@ -17,7 +20,7 @@ from billing.testing import CustomerFactory, SubscriptionFactory
 from ledger.testing import unique
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import at
-from tests.concurrency.meetings import LOCKED, meet
+from tests.concurrency.meetings import COMES_WITHIN_S, LOCKED, meet
 from tests.concurrency.race_harness import no_lock
 
 
@@ -73,3 +76,50 @@ def test_a_payment_and_a_reminder_at_the_same_time(
         assert reminded is None or reminded.recorded_at <= paid.recorded_at
     else:
         assert reminded is not None
+
+
+@LOCKED
+@pytest.mark.parametrize("of", ["invoice", "customer"])
+def test_a_hold_and_a_reminder_at_the_same_time(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool, of: str
+) -> None:
+    """Without the lock, the reminder is decided before the hold and written after it."""
+    invoice = overdue(monkeypatch, reminders=0)
+    if not is_locked:
+        monkeypatch.setattr(reminding, "advisory_lock", no_lock)
+    which: dict[str, Any] = {"invoice": invoice.pk} if of == "invoice" else {"customer": invoice.customer_ref}
+    held = threading.Event()
+    write = reminding._write
+
+    def write_after_the_hold(*arguments: Any) -> Reminder:
+        held.wait(COMES_WITHIN_S[is_locked])
+        return write(*arguments)
+
+    monkeypatch.setattr(reminding, "_write", write_after_the_hold)
+    decided = threading.Event()
+    next_steps = reminding._next_steps
+
+    def decide(invoices: Any) -> Any:
+        found = next_steps(invoices)
+        decided.set()
+        return found
+
+    monkeypatch.setattr(reminding, "_next_steps", decide)
+
+    def act(index: int) -> Any:
+        if index:
+            return reminding.remind(invoice.pk)
+        decided.wait(60)
+        hold = hold_reminders(**which, reason="disputed", actor="t")
+        held.set()
+        return hold
+
+    hold, reminder = run_threads(act, 2)
+    assert reminder is not None, "it was decided before the hold"
+    assert (reminder.recorded_at < hold.recorded_at) is is_locked
+    monkeypatch.setattr(reminding, "_write", write)
+    assert reminding.remind(invoice.pk) is None
+    findings = [
+        one for one in auditing.check() if one["finding"] == "reminder during a hold" and f"invoice {invoice.pk}" in str(one)
+    ]
+    assert bool(findings) is not is_locked

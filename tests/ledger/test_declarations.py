@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from billing.api.schemas import mails as mail_schemas
 from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
@@ -120,6 +121,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         payment_schemas.PAYMENT_BODY,
         payment_schemas.PAYMENT_RETURN_BODY,
         plan_move_schemas.PLAN_MOVE_BODY,
+        mail_schemas.HOLD_BODY,
+        mail_schemas.RELEASE_BODY,
     ]
     shapes = [*bodies, *request_schemas.OPERATIONS.values(), *(shape_of(each) for each in records if each is not Record)]
     return {shape.name: shape for shape in sorted(shapes, key=lambda shape: shape.name)}

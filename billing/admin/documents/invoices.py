@@ -27,6 +27,7 @@ from billing.admin.documents.credit_notes import can_be_credited, credit_view, n
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
 from billing.admin.documents.of_customers.mails import mails_table, reminders_table
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
+from billing.admin.documents.of_customers.reminder_holds import hold_view, holds_table, open_holds, release_view
 from billing.admin.documents.page import invoice_document, invoice_sentences
 from billing.admin.documents.pdfs import pdf_view
 from billing.admin.documents.transitions import WORDS, deletion_view, impossible, note_view, transition_view, transitions_table
@@ -47,6 +48,7 @@ from billing.permissions import (
     CREDIT_INVOICE,
     DELETE_DRAFT,
     FINALIZE_INVOICE,
+    HOLD_REMINDERS,
     MARK_INVOICE_UNCOLLECTIBLE,
     PAY_INVOICE,
     VOID_INVOICE,
@@ -149,7 +151,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "record_payment",
         "pay",
         "credit",
-        {"title": "More", "icon": "more_horiz", "items": ["void", "mark_uncollectible"]},
+        {"title": "More", "icon": "more_horiz", "items": ["hold_reminders", "release_reminders", "void", "mark_uncollectible"]},
         "delete_draft",
     )
     change_form_outer_before_template = "admin/billing/document.html"
@@ -194,6 +196,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
                 ("Credit notes used", _notes_used_table(row)),
                 ("Credit notes about this invoice", notes_table(row)),
                 ("Reminders", reminders_table(row)),
+                ("Holds of reminders", holds_table(row)),
                 ("Mails", mails_table(row)),
                 ("State changes", transitions_table(row)),
             ],
@@ -213,6 +216,8 @@ class InvoiceAdmin(ReadOnlyAdmin):
             return []
         hidden = [] if can_be_credited(invoice) else ["credit"]
         hidden += ["record_payment"] if invoice.state == Invoice.State.DRAFT else []
+        hidden += ["hold_reminders"] if invoice.state in {Invoice.State.DRAFT, Invoice.State.VOID} else []
+        hidden += [] if open_holds(invoice) else ["release_reminders"]
         return [*impossible(invoice), *hidden, *([] if invoice.state == Invoice.State.DRAFT else ["note"])]
 
     @action(description="PDF", icon="picture_as_pdf", permissions=["view"], url_path="pdf", attrs={"target": "_blank"})
@@ -227,6 +232,16 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def record_payment(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Record money that came in for the invoice."""
         return record_payment_view(self, request, self.row_of(request, object_id))
+
+    @operation("Hold reminders", icon="pause_circle", permission=HOLD_REMINDERS, url_path="hold-reminders")
+    def hold_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Put the reminders of the invoice on hold."""
+        return hold_view(self, request, self.row_of(request, object_id))
+
+    @operation("Release reminders", icon="play_circle", permission=HOLD_REMINDERS, url_path="release-reminders")
+    def release_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Release the holds of the invoice."""
+        return release_view(self, request, self.row_of(request, object_id))
 
     pay = _transition("pay", "payments", PAY_INVOICE)
     void = _transition("void", "block", VOID_INVOICE)

@@ -24,6 +24,7 @@ from billing.admin.documents.of_customers.credit_refunds import (
     refunds_table,
 )
 from billing.admin.documents.of_customers.one_off_invoices import one_off_view
+from billing.admin.documents.of_customers.reminder_holds import hold_view, holds_table, open_holds, release_view
 from billing.admin.documents.tables import short_table
 from billing.admin.order_forms import customers as order_forms
 from billing.admin.order_forms.customers import customer_sentences
@@ -42,6 +43,7 @@ from billing.permissions import (
     CHANGE_CUSTOMER,
     CHANGE_CUSTOMERCOUPON,
     ERASE_CUSTOMER,
+    HOLD_REMINDERS,
     ISSUE_INVOICE,
     REFUND_CREDIT,
     VIEW_CREDITNOTE,
@@ -98,7 +100,11 @@ class CustomerAdmin(ReadOnlyAdmin):
     actions_detail = (
         "edit",
         "subscribe",
-        {"title": "More", "icon": "more_horiz", "items": ["new_invoice", "give_coupon", "pay_out", "erase"]},
+        {
+            "title": "More",
+            "icon": "more_horiz",
+            "items": ["new_invoice", "give_coupon", "pay_out", "hold_reminders", "release_reminders", "erase"],
+        },
     )
     fields = (("holder", "language", "created"),)
     change_form_outer_before_template = "admin/billing/customer.html"
@@ -130,7 +136,7 @@ class CustomerAdmin(ReadOnlyAdmin):
                 *([("Subscriptions", subscription_rows_table(subscriptions))] if may(VIEW_SUBSCRIPTION) else []),
                 *([("Latest invoices", invoices_table(invoices))] if may(VIEW_INVOICE) else []),
                 *([("Credit", credit_table(row)), ("Paid out", refunds_table(row))] if may(VIEW_CREDITNOTE) else []),
-                *([("Payments", payments_table(row))] if may(VIEW_INVOICE) else []),
+                *([("Payments", payments_table(row)), ("Holds of reminders", holds_table(row))] if may(VIEW_INVOICE) else []),
                 (
                     "Coupons",
                     coupons_table(CustomerCoupon.objects.filter(customer_id=row.pk), may_take=may(CHANGE_CUSTOMERCOUPON)),
@@ -181,17 +187,31 @@ class CustomerAdmin(ReadOnlyAdmin):
             raise Http404
         return pay_out_view(self, request, customer, currency, balance_minor(customer, currency))
 
+    @operation("Hold reminders", icon="pause_circle", permission=HOLD_REMINDERS, url_path="hold-reminders")
+    def hold_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Put all reminders of the customer on hold."""
+        return hold_view(self, request, self.row_of(request, object_id))
+
+    @operation("Release reminders", icon="play_circle", permission=HOLD_REMINDERS, url_path="release-reminders")
+    def release_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Release the holds of all reminders of the customer."""
+        return release_view(self, request, self.row_of(request, object_id))
+
     @operation("Erase personal data", icon="person_remove", permission=ERASE_CUSTOMER)
     def erase(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Erase the personal data of the customer."""
         return erase_view(self, request, self.row_of(request, object_id))
 
     def has_nothing_left(self, request: HttpRequest, object_id: str) -> Collection[str]:
-        """Return that an erased customer has nothing left to erase, and one without credit nothing to pay out."""
+        """Return that an erased customer has nothing left to erase, one without credit nothing to pay out, and so on."""
         customer = self.get_object(request, unquote(object_id))
         if customer is None:
             return []
-        return [*(["erase"] if is_erased(customer) else []), *([] if open_credit_of(customer.pk) else ["pay_out"])]
+        return [
+            *(["erase"] if is_erased(customer) else []),
+            *([] if open_credit_of(customer.pk) else ["pay_out"]),
+            *([] if open_holds(customer) else ["release_reminders"]),
+        ]
 
     def preview(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Show the next invoice, as a run would make it when it becomes due."""

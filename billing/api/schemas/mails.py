@@ -7,11 +7,16 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import OfCustomer
+from billing.documents.dunning.holds import NewHoldRelease, NewReminderHold
 from billing.models import Mail
 from billing.reads.response_fields import minor, text, time, whole
 from ledger.api.kit.reading.queries import ListQuery, QueryInteger
 from ledger.api.kit.writing.responses import ResponseSchema, computed
+from ledger.records import Shape
 from ledger.values import Choice
+
+HOLD_BODY = Shape(NewReminderHold, without={"actor"})
+RELEASE_BODY = Shape(NewHoldRelease, without={"actor", "hold"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +69,39 @@ class ReminderSerializer(ResponseSchema):
     recorded_at = time()
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReminderHoldsQuery(ListQuery):
+    """Which holds of reminders."""
+
+    invoice: Annotated[int | None, QueryInteger("Only holds of this invoice, by its id.", least=1, most=2**63 - 1)] = None
+    customer: OfCustomer = None
+
+
+class ReminderHoldSerializer(ResponseSchema):
+    """A hold: no reminders of an invoice, or of any invoice of a customer."""
+
+    id = whole(attrgetter("pk"))
+    invoice = whole(attrgetter("invoice_id"), null=True, help_text="null: all invoices of the customer.")
+    customer = text(attrgetter("customer.ref"))
+    until = text(
+        lambda hold: hold.until.isoformat() if hold.until else None, null=True, help_text="The first day with reminders."
+    )
+    reason = text()
+    actor = text()
+    recorded_at = time()
+    released_at = time(null=True)
+    released_by = text(lambda hold: hold.released_by if hold.released_at else None, null=True)
+    release_reason = text(lambda hold: hold.release_reason if hold.released_at else None, null=True)
+
+
+HOLD_EXAMPLE_BODY: dict[str, Any] = {"invoice": 1, "until": "2026-04-30", "reason": "payment plan"}
+HOLD: dict[str, Any] = {
+    "id": 1, "invoice": 1, "customer": "CUST-7", "until": "2026-04-30", "reason": "payment plan", "actor": "api:billing",
+    "recorded_at": "2026-03-10T09:00:00.000000Z", "released_at": None, "released_by": None, "release_reason": None,
+}  # fmt: skip
+RELEASED_HOLD: dict[str, Any] = {
+    **HOLD, "released_at": "2026-03-20T09:00:00.000000Z", "released_by": "api:billing", "release_reason": "the plan was not kept",
+}  # fmt: skip
 REMINDER: dict[str, Any] = {
     "id": 1, "invoice": 1, "customer": "CUST-7", "step": 2, "remaining_minor": 1680, "fee_minor": 500, "suspends": False,
     "reminded_on": "2026-03-08", "recorded_at": "2026-03-08T06:00:00.000000Z",

@@ -15,6 +15,7 @@ from uuid import uuid4
 from django.db import Error
 from django.utils import timezone
 
+from billing.documents.dunning.holds import on_hold
 from billing.documents.dunning.steps import due_step
 from billing.documents.invoice_locks import payment_key
 from billing.documents.mailing.messages import REMINDER
@@ -24,7 +25,7 @@ from billing.models.columns import first_of
 from billing.orders.subscriptions import charge_once
 from billing.orders.suspension import resume, suspend
 from billing.reads.documents import is_overdue, today_of
-from ledger.database.lock_names import SUBSCRIPTION_INTENT
+from ledger.database.lock_names import REMINDER_HOLD, SUBSCRIPTION_INTENT
 from ledger.database.locks import advisory_lock
 from ledger.database.transactions import own_or_joined
 from ledger.errors import LedgerError, Misuse
@@ -95,10 +96,10 @@ def remind(invoice_id: int) -> Reminder | None:
     """
     rows = Invoice.objects.filter(pk=invoice_id)
     with own_or_joined():
-        ref = first_of(rows.values_list("subscription_ref", flat=True), INVOICE.word, invoice_id)
+        ref, customer_ref = first_of(rows.values_list("subscription_ref", "customer_ref"), INVOICE.word, invoice_id)
         # The order of locks: a fee is an order of the subscription.
         names = [SUBSCRIPTION_INTENT(ref)] if ref else []
-        for name in (*names, payment_key(invoice_id)):
+        for name in (*names, REMINDER_HOLD(customer_ref), payment_key(invoice_id)):
             with advisory_lock(name):
                 pass
         invoice = rows.get()
@@ -143,7 +144,7 @@ def _terms(seller_id: int | None) -> dict[str, Any]:
 
 
 def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
-    """Return by invoice the reminder that is due; those that are paid, not overdue or disputed are left out.
+    """Return by invoice the reminder that is due; those that are paid, not overdue, disputed or on hold are left out.
 
     A few queries read what all of them need.
     """
@@ -151,6 +152,7 @@ def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
     ids = [one.pk for one in invoices if days[one.seller_id] and one.state == Invoice.State.OPEN and one.amount_remaining_minor]
     disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id__in=ids)
     left = set(ids) - set(disputes.values_list("invoice_payment__invoice_id", flat=True))
+    left -= on_hold([one for one in invoices if one.pk in left], today=today_of)
     reminded: dict[int, list[date]] = {}
     for invoice_id, day in Reminder.objects.filter(invoice_id__in=left).order_by("step").values_list("invoice_id", "reminded_on"):
         reminded.setdefault(invoice_id, []).append(day)

@@ -6,11 +6,13 @@ from typing import Final
 
 from django.core.mail import EmailMessage
 
+from billing.documents.dunning.holds import on_hold
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import seller_of
 from billing.errors import InvalidTransition
 from billing.models import Invoice, Mail, Reminder
 from billing.rating.money import minor_digits
+from billing.reads.documents import today_of
 from ledger.typesetting.languages import Language, language_of
 
 REMINDER: Final = "reminder_"
@@ -56,7 +58,7 @@ def message_of(mail: Mail) -> EmailMessage:
     """Return the mail of an invoice or reminder, with the PDF of the invoice.
 
     Raises:
-        InvalidTransition: the invoice is void, or nothing is left of it of which to remind.
+        InvalidTransition: the invoice is void, or nothing is left of it of which to remind, or its reminders are on hold.
         SellerMissing, DocumentTooLong: the document cannot be printed.
     """
     invoice = Invoice.objects.get(pk=mail.invoice_id)
@@ -65,6 +67,8 @@ def message_of(mail: Mail) -> EmailMessage:
         reminder = Reminder.objects.get(invoice_id=invoice.pk, step=int(mail.kind.removeprefix(REMINDER)))
     if invoice.state == Invoice.State.VOID or (reminder and invoice.state != Invoice.State.OPEN):
         raise InvalidTransition(invoice=invoice.pk, state=invoice.state, wanted="mailed")
+    if reminder and on_hold([invoice], today=today_of):
+        raise InvalidTransition(invoice=invoice.pk, state="on hold", wanted="reminded of")
     seller = seller_of(invoice.seller_id)
     assert seller is not None
     language, sender = language_of(invoice.buyer["language"]), seller.details["email"]

@@ -21,6 +21,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, resolve
 
 from billing.documents.customer_credit.refunds import deposit_in
+from billing.documents.dunning.holds import hold_reminders
 from billing.documents.invoice_payments.recording import record_payment
 from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp
@@ -255,6 +256,8 @@ def billing_of_everything() -> list[str]:
     line = OneOffLine(description="Work", unit_amount=Decimal(1))
     paid = issue_one_off_in(customer_ref="C-7", request=NewOneOffInvoice(lines=[line]))
     record_payment(invoice=paid.pk, payment="transfer 7", amount_minor=100)
+    hold_reminders(invoice=paid.pk, reason="disputed", actor="key:shop")
+    hold_reminders(customer="C-7", reason="a friend", actor="key:shop")
     Mail.objects.create(
         kind="invoice", invoice_id=paid.pk, customer_id=owner.pk, identity=uuid4(), recipient="ada@example.com", state="bounced"
     )

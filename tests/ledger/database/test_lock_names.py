@@ -54,6 +54,7 @@ DEFAULT_NAMES = {
     "invoice_generation": "invoice_gen/{subscription}",
     "customer_invoices": "customer_invoices/{customer}",
     "payment": "payment/{invoice}",
+    "reminder_hold": "reminder_hold/{customer}",
     "suspension": "suspension/{subscription}",
     "customer_account": "customer_account/{customer}",
     "rate": "ledger_rate/{credit_type}/{code}",

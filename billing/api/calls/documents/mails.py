@@ -6,9 +6,12 @@ from django.http import HttpRequest
 
 from billing import reads
 from billing.api.endpoints import (
+    HOLD_PATH,
     INVOICES,
     MAIL_PATH,
     NO_CUSTOMER,
+    NO_HOLD,
+    NO_INVOICE,
     NO_MAIL,
     BillingEndpoint,
     WriteEndpoint,
@@ -16,8 +19,9 @@ from billing.api.endpoints import (
 )
 from billing.api.schemas import mails as schemas
 from billing.api.schemas.request_schemas import Nothing
+from billing.documents.dunning.holds import hold_reminders, release_hold
 from billing.documents.mailing.outcomes import NewBounce, note_bounce, send_again
-from billing.errors import MailNotStopped
+from billing.errors import InvalidTransition, MailNotStopped
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
@@ -55,6 +59,65 @@ class Reminders(BillingEndpoint):
         query=schemas.RemindersQuery, shape=schemas.ReminderSerializer, example=schemas.REMINDER, rows=reads.reminders,
         problems=[NO_CUSTOMER],
     )  # fmt: skip
+
+
+class ReminderHolds(WriteEndpoint):
+    """Holds of reminders."""
+
+    collection = "reminder-holds"
+    location = "/v1/reminder-holds/{id}"
+    get = list_operation(
+        "listReminderHolds", "List holds of reminders", "Newest first; also those that have ended.", tag=INVOICES,
+        path="/v1/reminder-holds", query=schemas.ReminderHoldsQuery, shape=schemas.ReminderHoldSerializer, example=schemas.HOLD,
+        rows=reads.reminder_holds, problems=[NO_CUSTOMER],
+    )  # fmt: skip
+
+    @operation(
+        "holdReminders", "Put reminders on hold",
+        "No reminder, no fee and no suspension for the invoice, or for all invoices of the customer, until the day or until the "
+        "hold is released. Afterwards the next reminder comes at once if its day is over; the others keep their distance.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(schemas.HOLD_BODY, {"a payment plan": schemas.HOLD_EXAMPLE_BODY}),
+        responses={201: ResponseBody(schemas.ReminderHoldSerializer, schemas.HOLD, "The hold.")},
+        problems=[NO_INVOICE, NO_CUSTOMER, InvalidTransition(invoice=1, state="draft", wanted="reminders on hold")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            made = hold_reminders.execute(schemas.HOLD_BODY.make(fields | {"actor": self.key.actor}))
+            return 201, schemas.ReminderHoldSerializer.body(reads.reminder_hold(made.pk))
+
+        return self.once(request, schemas.HOLD_BODY, act)
+
+
+class OneReminderHold(BillingEndpoint):
+    """One hold of reminders."""
+
+    @operation(
+        "readReminderHold", "Read a hold of reminders", tag=INVOICES, scope=BILLING_READ, parameters=[HOLD_PATH],
+        responses={200: ResponseBody(schemas.ReminderHoldSerializer, schemas.HOLD, "The hold.")}, problems=[NO_HOLD],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, hold_id: int) -> Response:
+        return json_response(schemas.ReminderHoldSerializer.body(reads.reminder_hold(hold_id)))
+
+
+class ReminderHoldRelease(WriteEndpoint):
+    """The release of a hold."""
+
+    collection = "reminder-hold-releases"
+    takes_nothing = True
+
+    @operation(
+        "releaseReminderHold", "Release a hold of reminders", "A hold that is released already stays as it is.",
+        tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[HOLD_PATH],
+        takes=RequestBody(schemas.RELEASE_BODY, {"a reason": {"reason": "the plan was not kept"}}),
+        responses={200: ResponseBody(schemas.ReminderHoldSerializer, schemas.RELEASED_HOLD, "The hold.")}, problems=[NO_HOLD],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, hold_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            given = fields | {"hold": hold_id, "actor": self.key.actor}
+            return 200, schemas.ReminderHoldSerializer.body(release_hold(**given))
+
+        return self.once(request, schemas.RELEASE_BODY, act)
 
 
 class MailAgain(WriteEndpoint):

@@ -292,6 +292,14 @@ export const CALLS = {
   usageEvent: {"id": "readUsageEvent", "method": "GET", "path": "/v1/usage-events/{key}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List reminders of overdue invoices. */
   reminders: {"id": "listReminders", "method": "GET", "path": "/v1/reminders", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** List holds of reminders. */
+  reminderHolds: {"id": "listReminderHolds", "method": "GET", "path": "/v1/reminder-holds", "query": ["limit", "cursor", "invoice", "customer"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Put reminders on hold. */
+  holdReminders: {"id": "holdReminders", "method": "POST", "path": "/v1/reminder-holds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a hold of reminders. */
+  reminderHold: {"id": "readReminderHold", "method": "GET", "path": "/v1/reminder-holds/{hold_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Release a hold of reminders. */
+  releaseReminderHold: {"id": "releaseReminderHold", "method": "POST", "path": "/v1/reminder-holds/{hold_id}/release", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List mails with documents. */
   mails: {"id": "listMails", "method": "GET", "path": "/v1/mails", "query": ["limit", "cursor", "invoice", "customer", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Read a mail. */

@@ -19,7 +19,7 @@ from django.utils import timezone
 from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
-from ledger.values import Boolean, Choice, Holder, Integer, Number, Text, Time, Value
+from ledger.values import Boolean, Choice, Day, Holder, Integer, Number, Text, Time, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +102,13 @@ def _(value: Time, shown: Shown) -> forms.Field:
     widget = TextInput()
     widget.input_type = "datetime-local"
     return UTCField(widget=widget, input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"])
+
+
+@field_for.register
+def _(value: Day, shown: Shown) -> forms.Field:
+    widget = TextInput()
+    widget.input_type = "date"
+    return forms.CharField(widget=widget)
 
 
 @field_for.register

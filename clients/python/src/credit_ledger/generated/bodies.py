@@ -1901,6 +1901,21 @@ class Reminder(TypedDict):
     recorded_at: str
 
 
+class ReminderHold(TypedDict):
+    """A hold: no reminders of an invoice, or of any invoice of a customer."""
+
+    id: int
+    invoice: int | None
+    customer: str
+    until: str | None
+    reason: str
+    actor: str
+    recorded_at: str
+    released_at: str | None
+    released_by: str | None
+    release_reason: str | None
+
+
 class Resource(TypedDict):
     """A path."""
 

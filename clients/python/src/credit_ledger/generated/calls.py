@@ -100,6 +100,7 @@ from credit_ledger.generated.bodies import (
     RecurringGrantBody,
     Refusal,
     Reminder,
+    ReminderHold,
     Return,
     ScopesEnum,
     Seller,
@@ -3852,6 +3853,83 @@ def reminders(
             "invoice": absent_if_none(invoice),
             "customer": absent_if_none(customer),
         },
+    )
+
+
+def reminder_holds(
+    *, limit: int | None = None, cursor: str | None = None, invoice: int | None = None, customer: str | None = None
+) -> ListCall[ReminderHold]:
+    """List holds of reminders.
+
+    Newest first; also those that have ended.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/reminder-holds"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "invoice": absent_if_none(invoice),
+            "customer": absent_if_none(customer),
+        },
+    )
+
+
+def hold_reminders(
+    *,
+    reason: str,
+    invoice: int | None = None,
+    customer: str | None = None,
+    until: str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[ReminderHold]:
+    """Put reminders on hold.
+
+    No reminder, no fee and no suspension for the invoice, or for all invoices of the customer, until the day or until the
+    hold is released. Afterwards the next reminder comes at once if its day is over; the others keep their distance.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/reminder-holds"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"invoice": absent_if_none(invoice), "customer": absent_if_none(customer), "until": until, "reason": reason},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def reminder_hold(hold_id: int) -> Call[ReminderHold]:
+    """Read a hold of reminders.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/reminder-holds/{}", hold_id),
+    )
+
+
+def release_reminder_hold(
+    hold_id: int, *, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[ReminderHold]:
+    """Release a hold of reminders.
+
+    A hold that is released already stays as it is.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/reminder-holds/{}/release", hold_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
