@@ -1,0 +1,29 @@
+"""The calls of docs/how-to/dunning.md, as they are written there."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from billing.models import ReminderHold, Seller
+from billing.testing import CustomerFactory
+from tests.billing.documents.test_one_off_invoices import issued
+from tests.ledger.api.conftest import ApiClient
+
+pytestmark = pytest.mark.django_db
+
+GUIDE = Path(settings.BASE_DIR) / "docs" / "how-to" / "dunning.md"
+CALL = re.compile(r"\$LEDGER(/\S+) .*?--json '(.*?)'", re.DOTALL)
+
+
+def test_the_calls_of_the_guide_do_what_it_says(api: ApiClient) -> None:
+    (seller, details), (hold, held), (_, released) = CALL.findall(GUIDE.read_text())
+    assert api.put(f"/v1{seller}", json.loads(details)).status_code == 200
+    assert Seller.objects.get().details["reminder_days"] == [7, 21, 35]
+    invoice = issued(CustomerFactory(), "19.90")
+    made = api.post(f"/v1{hold}", json.loads(held) | {"invoice": invoice.pk, "until": "9000-01-01"})
+    assert (made.status_code, made.json()["reason"]) == (201, "disputed")
+    assert api.post(f"/v1{hold}/{made.json()['id']}/release", json.loads(released)).status_code == 200
+    assert ReminderHold.objects.get().invoice_id == invoice.pk
