@@ -130,8 +130,8 @@ def _expiries(month: date, each: Sold, figure: str) -> Rows:
 def _days(month: date, book: Book, each: Sold, figure: str) -> Rows:
     lines, sign = (EARNED, -1) if figure == REVENUE else ((figure,), 1)
     days: Counter[date] = Counter()
+    until = book.as_of or starts(month_after(month))
     for line in lines:
-        until = book.as_of or starts(month_after(month))
         changes = changes_by_day(month, each.credit_type, each.currency, cost_lines_of(line), until=until)
         days.update({day: sign * minor for day, minor in changes.items()})
     found = day_rows(days, partial(entries_on, credit_type=each.credit_type))

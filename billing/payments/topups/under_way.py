@@ -2,7 +2,7 @@
 
 Note [Asked at once, but not by the request]
     A request that lacks credits records the payment, which is due at once, and ends. A thread of the process then asks the
-    provider, as workers do: whoever comes first leases the row. If the process ends before, a worker asks.
+    provider, as workers do: the first of them leases the row. If the process ends before, a worker asks.
 """
 
 from contextlib import suppress
