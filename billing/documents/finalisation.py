@@ -21,6 +21,15 @@ from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice
 from billing.rating.totals import credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
+from ledger.database.statements import Statement, integer, parameter
+
+
+class FinalizedInvoice(NamedTuple):
+    """What finalisation made of a draft; in a dry run it has no number."""
+
+    number: str | None
+    amount_due_minor: int
+
 
 # The seller is the customer's, in its current version; it decides the series and the rounding of the amount due.
 # One statement gives the number and freezes all that belongs to it, also for the first number of a series: from here to COMMIT
@@ -43,7 +52,9 @@ ISSUER = """
     )
 """
 
-FINALIZE = f"""
+FINALIZE = Statement(
+    "finalize_invoice",
+    f"""
     WITH {ISSUER}, taken AS (
         INSERT INTO billing_numberseries AS series (name, last_value) SELECT issuer.series, 1 FROM issuer
         ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1
@@ -67,12 +78,17 @@ FINALIZE = f"""
     FROM taken, issuer
     WHERE billing_invoice.id = %(id)s
     RETURNING number, amount_due_minor
-"""
+""",
+    [bytes.decode, integer],
+    row=FinalizedInvoice._make,
+)
 
 PAID = "UPDATE billing_invoice SET state = 'paid', paid_at = %s WHERE id = %s"
 
 # The finalisation that a dry run shows, of a draft that is rolled back afterwards.
-SETTLE = f"""
+SETTLE = Statement(
+    "settle_draft",
+    f"""
     WITH {ISSUER}
     UPDATE billing_invoice
     SET issue_date = %(issue_date)s, due_date = %(due_date)s,
@@ -82,7 +98,10 @@ SETTLE = f"""
     FROM issuer
     WHERE billing_invoice.id = %(id)s
     RETURNING number, amount_due_minor
-"""
+""",
+    [bytes.decode, integer],
+    row=FinalizedInvoice._make,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +142,6 @@ class Settlement:
     finalized_at: datetime
 
 
-class FinalizedInvoice(NamedTuple):
-    """What finalisation made of a draft; in a dry run it has no number."""
-
-    number: str | None
-    amount_due_minor: int
-
-
 def finalize_under(lock: Lock, draft: InvoiceDraft) -> FinalizedInvoice:
     """Settle a draft, give it its number and freeze it, or raise and change nothing."""
     return number_under(lock, settle_under(lock, draft))
@@ -152,10 +164,9 @@ def settle_under(lock: Lock, draft: InvoiceDraft) -> Settlement:
 def number_under(lock: Lock, settled: Settlement) -> FinalizedInvoice:
     """Round what is due of a settled draft, give it its number and freeze it; only COMMIT should follow."""
     lock.ensure_held(settled.draft.lock_key)
-    with connection.cursor() as cursor:
-        cursor.execute(FINALIZE, _facts(settled))
-        issued = FinalizedInvoice(*cursor.fetchone())
-        if not issued.amount_due_minor:
+    issued: FinalizedInvoice = FINALIZE.execute(_facts(settled))
+    if not issued.amount_due_minor:
+        with connection.cursor() as cursor:
             cursor.execute(PAID, [settled.finalized_at, settled.draft.invoice_id])
     return issued
 
@@ -163,13 +174,12 @@ def number_under(lock: Lock, settled: Settlement) -> FinalizedInvoice:
 def show_settlement(lock: Lock, settled: Settlement) -> FinalizedInvoice:
     """Write the settlement into the draft of a dry run, without a number: other finalisations would wait for the series."""
     lock.ensure_held(settled.draft.lock_key)
-    with connection.cursor() as cursor:
-        cursor.execute(SETTLE, _facts(settled))
-        return FinalizedInvoice(*cursor.fetchone())
+    shown: FinalizedInvoice = SETTLE.execute(_facts(settled))
+    return shown
 
 
-def _facts(settled: Settlement) -> dict[str, Any]:
-    return {
+def _facts(settled: Settlement) -> dict[str, bytes | None]:
+    facts: dict[str, Any] = {
         "id": settled.draft.invoice_id,
         "prefix": INVOICE.series,
         "credit_notes_minor": settled.credit_notes_minor,
@@ -178,6 +188,7 @@ def _facts(settled: Settlement) -> dict[str, Any]:
         "due_date": settled.issue_date + timedelta(days=settled.draft.terms_days),
         "finalized_at": settled.finalized_at,
     }
+    return {name: parameter(value) for name, value in facts.items()}
 
 
 def _apply_credit(draft: InvoiceDraft) -> int:

@@ -239,7 +239,8 @@ _NUMBER = f"""
             END
 """
 
-# Shared by all aggregations: the windows to measure, and for each window the events that pass its filters.
+# Shared by all aggregations: the windows to measure, and for each window the events that pass its filters. OFFSET 0 keeps
+# PostgreSQL from joining in another order: its plan for all values may otherwise read all events that the subscription ever had.
 _EVENTS = f"""
     WITH measure AS (
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
@@ -253,10 +254,12 @@ _EVENTS = f"""
                 THEN event.properties ->> measure.property END AS text,
             {_NUMBER} AS number
         FROM measure
-        JOIN billing_usageevent AS event ON event.subscription_id = %(subscription)s
-            AND event.meter = measure.meter
-            AND event.occurred_at >= measure.starts_at
-            AND event.occurred_at < measure.ends_at
+        CROSS JOIN LATERAL (
+            SELECT * FROM billing_usageevent
+            WHERE subscription_id = %(subscription)s AND meter = measure.meter
+                AND occurred_at >= measure.starts_at AND occurred_at < measure.ends_at
+            OFFSET 0
+        ) AS event
         WHERE {_PASSES} AND {_COUNTS}
     )
 """

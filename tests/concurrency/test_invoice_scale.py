@@ -142,7 +142,7 @@ class EveryFifth:
 
     def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         result = execute(sql, params, many, context)
-        if sql == finalisation.FINALIZE:
+        if sql == finalisation.FINALIZE.sql:
             self.taken += 1
             if self.taken % 5 == 0:
                 raise Undone

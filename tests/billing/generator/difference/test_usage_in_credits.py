@@ -419,7 +419,7 @@ def test_locks_are_taken_in_their_order_also_while_drafts_are_rated_again():
 
     def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         order.extend(name for name in (f"customer_account/{customer.ref}", f"ledger/{holder}") if f"/* {name} */" in sql)
-        if sql == finalisation.FINALIZE:
+        if sql == finalisation.FINALIZE.sql:
             order.append("number")
         return execute(sql, params, many, context)
 

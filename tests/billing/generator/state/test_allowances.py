@@ -221,7 +221,7 @@ def test_credits_of_every_currency_are_spent_before_the_first_number_is_taken():
     order: list[str] = []
 
     def watch(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
-        if sql == finalisation.FINALIZE:
+        if sql == finalisation.FINALIZE.sql:
             order.append("number")
         elif "ledger_" in sql or "pg_advisory_xact_lock" in sql:
             order.append("holder")
