@@ -48,7 +48,7 @@ SPREAD_AT_ONCE: Final = 5_000
 # The types that somebody gets, and since when there is a webhook or an alert. A webhook that is disabled still collects; one that
 # was removed does not. An alert counts from its first declaration after its last end; after the end of all of them, only accounts
 # are still looked at, to forget what they crossed.
-WANTED: Final = """
+SUBSCRIBED: Final = """
     SELECT coalesce(jsonb_agg(DISTINCT type), '[]')::text,
         least(
             min(w.created_at),
@@ -115,12 +115,12 @@ MOVE: Final = """
     SELECT %s, moved.key, moved.value::bigint FROM jsonb_each_text(%s::jsonb) AS moved
     ON CONFLICT (holder_id, credit_type) DO UPDATE SET sequence = EXCLUDED.sequence
 """
-TELL: Final = """
+STORE: Final = """
     INSERT INTO ledger_signal (type, stream, holder_id, credit_type, sequence, data, occurred_at)
-    SELECT told.type, told.holder_id, told.holder_id, told.credit_type, told.sequence, told.data, told.occurred_at
+    SELECT signal.type, signal.holder_id, signal.holder_id, signal.credit_type, signal.sequence, signal.data, signal.occurred_at
     FROM jsonb_to_recordset(%s::jsonb)
-        AS told (place bigint, type text, holder_id text, credit_type text, sequence bigint, data json, occurred_at timestamptz)
-    ORDER BY told.place
+        AS signal (place bigint, type text, holder_id text, credit_type text, sequence bigint, data json, occurred_at timestamptz)
+    ORDER BY signal.place
     ON CONFLICT (holder_id, credit_type, sequence, type) WHERE sequence IS NOT NULL DO NOTHING
 """
 # Streams in their order, in which a round of a worker locks them, too.
@@ -170,18 +170,18 @@ def feed() -> Fed:
         LockBusy: another session feeds; what it does, it does for all.
     """
     fed = Fed()
-    if _wanted() is None:
+    if _subscribed() is None:
         return fed
     until = _end()
     place: datetime | None = None
     is_over = False
     while not is_over:
         with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
-            wanted = _wanted()
-            if wanted is not None:
-                place, is_over = _feed_slice(fed, wanted, place, until)
+            subscribed = _subscribed()
+            if subscribed is not None:
+                place, is_over = _feed_slice(fed, subscribed, place, until)
             _spread_all()
-        is_over = is_over or wanted is None
+        is_over = is_over or subscribed is None
     _look_at_alerts(fed)
     return fed
 
@@ -195,11 +195,11 @@ def feed_all_accounts() -> Fed:
     after: str | None = ""
     while after is not None:
         with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
-            wanted = _wanted()
-            holders = fetch_rows(str, ALL_HOLDERS, [after, HOLDERS_AT_ONCE]) if wanted is not None else []
-            if wanted is not None:
+            subscribed = _subscribed()
+            holders = fetch_rows(str, ALL_HOLDERS, [after, HOLDERS_AT_ONCE]) if subscribed is not None else []
+            if subscribed is not None:
                 for holder in holders:
-                    _feed_holder(fed, holder, wanted)
+                    _feed_holder(fed, holder, subscribed)
             _spread_all()
         after = holders[-1] if holders else None
     return fed
@@ -213,7 +213,7 @@ def _end() -> datetime | None:
         return horizon(PATIENCE_SECONDS)
 
 
-class Wanted(NamedTuple):
+class Subscribed(NamedTuple):
     """Of which types signals are made, from which instant on, and which alerts watch all holders."""
 
     types: frozenset[str]
@@ -221,10 +221,10 @@ class Wanted(NamedTuple):
     defaults: list[Alert]
 
 
-def _wanted() -> Wanted | None:
-    """What webhooks and alerts want; None where there is neither."""
-    [(names, since)] = fetch_rows(lambda *row: row, WANTED)
-    return None if since is None else Wanted(frozenset(json.loads(names)), since, alerts_of(None))
+def _subscribed() -> Subscribed | None:
+    """What webhooks and alerts subscribe to; None if there are none."""
+    [(names, since)] = fetch_rows(lambda *row: row, SUBSCRIBED)
+    return None if since is None else Subscribed(frozenset(json.loads(names)), since, alerts_of(None))
 
 
 def _look_at_alerts(fed: Fed) -> None:
@@ -232,41 +232,41 @@ def _look_at_alerts(fed: Fed) -> None:
     is_over = False
     while not is_over:
         with transaction.atomic(), try_advisory_lock(SIGNAL_FEED()):
-            wanted = _wanted()
-            if wanted is None:
+            subscribed = _subscribed()
+            if subscribed is None:
                 return
             page = watching.next_page()
             holders = watching.due_holders() if page is None else page.holders
             for holder in holders:
-                _feed_holder(fed, holder, wanted)
-                _look_at(holder, wanted)
+                _feed_holder(fed, holder, subscribed)
+                _look_at(holder, subscribed)
             if page is not None:
                 watching.note(page)
             _spread_all()
         is_over = page is None and not holders
 
 
-def _look_at(holder: str, wanted: Wanted) -> None:
+def _look_at(holder: str, subscribed: Subscribed) -> None:
     now_us = to_us(fetch_value(_as_it_is, "SELECT clock_timestamp()"))
-    watch = Watch(holder, wanted.defaults)
+    watch = Watch(holder, subscribed.defaults)
     signals = watch.crossed_now(now_us)
     watch.keep()
-    _tell(holder, [_told(signal, to_text(now_us)) for signal in signals if signal.type in wanted.types])
+    _store(holder, [_row_of(signal, to_text(now_us)) for signal in signals if signal.type in subscribed.types])
 
 
-def _feed_slice(fed: Fed, wanted: Wanted, place: datetime | None, until: datetime | None) -> tuple[datetime, bool]:
+def _feed_slice(fed: Fed, subscribed: Subscribed, place: datetime | None, until: datetime | None) -> tuple[datetime, bool]:
     """Look at the next stretch of time, move the feed as far as no earlier entry can appear, and say whether it was the last one.
 
     Args:
         place: where the stretch begins; None: where the feed is.
         until: the instant before which no entry can appear any more; None: unknown, and the feed stays where it is.
     """
-    begin = max(place or fetch_value(_as_it_is, LOOKED_UNTIL), wanted.since)
+    begin = max(place or fetch_value(_as_it_is, LOOKED_UNTIL), subscribed.since)
     now = fetch_value(_as_it_is, "SELECT clock_timestamp()")
     full_at = fetch_value(_as_it_is, SLICE_END, {"since": begin, "most": SLOTS_WITH})
     end = min(full_at or now, now)
     for holder in fetch_rows(str, HOLDERS, {"since": begin, "until": end}):
-        _feed_holder(fed, holder, wanted)
+        _feed_holder(fed, holder, subscribed)
     if until is not None:
         with connection.cursor() as cursor:
             cursor.execute(MOVE_FEED, [min(end, until)])
@@ -277,32 +277,32 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _feed_holder(fed: Fed, holder: str, wanted: Wanted) -> None:
+def _feed_holder(fed: Fed, holder: str, subscribed: Subscribed) -> None:
     """Read all of the holder's entries behind the positions."""
     fed.holders += 1
     read = ENTRIES_AT_ONCE
     while read >= ENTRIES_AT_ONCE:
-        read = _feed_piece(holder, wanted)
+        read = _feed_piece(holder, subscribed)
         fed.entries += read
 
 
-def _feed_piece(holder: str, wanted: Wanted) -> int:
+def _feed_piece(holder: str, subscribed: Subscribed) -> int:
     """Read a piece of them; return how many entries that were, fewer than ENTRIES_AT_ONCE at the end."""
     positions = dict(fetch_rows(_row, POSITIONS, [holder]))
-    positions |= dict(fetch_rows(_row, ACCOUNTS, {"holder": holder, "since": wanted.since, "known": list(positions)}))
+    positions |= dict(fetch_rows(_row, ACCOUNTS, {"holder": holder, "since": subscribed.since, "known": list(positions)}))
     parameters = {"holder": holder, "positions": json.dumps(positions), "most": ENTRIES_AT_ONCE}
     entries = _up_to_the_first_end(fetch_rows(lambda *row: entry_from_row(row), ENTRIES, parameters))
     if entries:
-        watch = Watch(holder, wanted.defaults)
+        watch = Watch(holder, subscribed.defaults)
         reports = BudgetReports(holder)
-        told = [each for entry in entries for each in _causes(entry, watch, reports, wanted.types)]
+        signals = [each for entry in entries for each in _causes(entry, watch, reports, subscribed.types)]
         with connection.cursor() as cursor:
             cursor.execute(MOVE, [holder, json.dumps({entry.credit_type: entry.sequence for entry in entries})])
         watch.keep()
         reports.keep()
-        _tell(holder, told)
+        _store(holder, signals)
     if any(entry.clock_us is not None for entry in entries):
-        _look_at(holder, wanted)
+        _look_at(holder, subscribed)
     return len(entries)
 
 
@@ -310,29 +310,29 @@ def _row(*row: Any) -> tuple[Any, ...]:
     return row
 
 
-def _causes(entry: Entry, watch: Watch, reports: BudgetReports, wanted: frozenset[str]) -> Iterator[dict[str, Any]]:
+def _causes(entry: Entry, watch: Watch, reports: BudgetReports, subscribed: frozenset[str]) -> Iterator[dict[str, Any]]:
     """Yield the signals of an entry, and then those of what it crosses."""
     occurred_at = to_text(entry.recorded_us)
     for name in types_of(entry):
-        if name in wanted:
+        if name in subscribed:
             yield {"type": name, "credit_type": entry.credit_type, "sequence": entry.sequence, "occurred_at": occurred_at}
     for signal in watch.crossed_by(entry):
-        if signal.type in wanted:
-            yield _told(signal, occurred_at)
-    if BUDGET_EXCEEDED.name in wanted:
+        if signal.type in subscribed:
+            yield _row_of(signal, occurred_at)
+    if BUDGET_EXCEEDED.name in subscribed:
         for signal in reports.exceeded_by(entry):
-            yield _told(signal, occurred_at)
+            yield _row_of(signal, occurred_at)
 
 
-def _told(signal: AlertSignal, occurred_at: str) -> dict[str, Any]:
+def _row_of(signal: AlertSignal, occurred_at: str) -> dict[str, Any]:
     return {"type": signal.type, "credit_type": signal.data["credit_type"], "data": signal.data, "occurred_at": occurred_at}
 
 
-def _tell(holder: str, told: Sequence[dict[str, Any]]) -> None:
-    if told:
-        rows = [{"place": place, "holder_id": holder, **each} for place, each in enumerate(told)]
+def _store(holder: str, signals: Sequence[dict[str, Any]]) -> None:
+    if signals:
+        rows = [{"place": place, "holder_id": holder, **each} for place, each in enumerate(signals)]
         with connection.cursor() as cursor:
-            cursor.execute(TELL, [encode_json(rows)])
+            cursor.execute(STORE, [encode_json(rows)])
 
 
 def _up_to_the_first_end(entries: list[Entry]) -> list[Entry]:

@@ -418,7 +418,7 @@ def test_a_holder_with_a_test_clock_is_looked_at_when_the_clock_moves(wanted: No
 # Neither lost nor doubled ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("breaks", ["_tell", "_spread_all"])
+@pytest.mark.parametrize("breaks", ["_store", "_spread_all"])
 def test_a_worker_that_ends_before_commit_has_neither_lost_nor_doubled_a_crossing(
     wanted: None, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
@@ -454,7 +454,7 @@ def rows() -> int:
     [
         (declarations.CURRENT_OF_HOLDER, ["ada"], "Index Cond: (holder_id = 'ada'"),
         (declarations.CURRENT_OF_ALL, None, "Index Cond: (holder_id IS NULL)"),
-        (feeding.WANTED, None, "Index Cond: ((COALESCE(holder_id, ''::text) = COALESCE(a.holder_id, ''::text))"),
+        (feeding.SUBSCRIBED, None, "Index Cond: ((COALESCE(holder_id, ''::text) = COALESCE(a.holder_id, ''::text))"),
     ],
 )
 def test_what_the_workers_read_of_alerts_does_not_grow_with_those_of_other_holders(
@@ -467,7 +467,7 @@ def test_what_the_workers_read_of_alerts_does_not_grow_with_those_of_other_holde
 
 def test_alerts_count_from_the_oldest_one_that_has_not_ended_since(db: None) -> None:
     def since() -> datetime | None:
-        return fetch_rows(lambda _, at: at, feeding.WANTED)[0]
+        return fetch_rows(lambda _, at: at, feeding.SUBSCRIBED)[0]
 
     assert since() is None
     for_all, own = declare(below=1), declare(below=2, holder_id="ada")

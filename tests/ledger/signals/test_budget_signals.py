@@ -137,7 +137,7 @@ def over(budget: Budget, at_us: int) -> Entry:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("breaks", ["_tell", "_spread_all"])
+@pytest.mark.parametrize("breaks", ["_store", "_spread_all"])
 def test_a_worker_that_ends_before_commit_has_neither_lost_nor_doubled_a_report(
     ada: str, monkeypatch: pytest.MonkeyPatch, breaks: str
 ) -> None:
