@@ -93,6 +93,9 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
     if price.filters:
         passing = (f"{name} is {' or '.join(values)}" for name, values in price.filters)
         sentences.append(f"Only events whose {' and '.join(passing)}.")
+    if price.group_by:
+        each = " and ".join(price.group_by)
+        sentences.append(f"Each {each} is charged by itself and has a line of its own.")
     sentences += [PARTS[price.proration.value]] if price.proration.value in PARTS else []
     return " ".join([*sentences, _tax(price)])
 

@@ -362,6 +362,7 @@ def _claim(row: dict[str, Any], price_keys: Mapping[int, str]) -> dict[str, Any]
         {"kind": kind.name.lower(), "price_key": price_key}
         | {name: row[name] for name in row if name != "kind"}
         | ({"covered": snapshot["covered"]} if "covered" in snapshot else {})
+        | ({"groups": snapshot["groups"]} if "groups" in snapshot else {})
     )
 
 

@@ -162,7 +162,10 @@ DOCUMENT_LAWS = {
         FROM billing_line AS l JOIN billing_invoice AS i ON i.id = l.invoice_id
         WHERE l.kind IN ('recurring', 'usage', 'late_usage', 'charge') AND NOT EXISTS (
             SELECT FROM billing_claim AS c
-            WHERE c.made_by = l.invoice_id AND c.invoice_id = l.invoice_id AND c.line_position = l.position AND c.restores IS NULL
+            WHERE c.made_by = l.invoice_id AND c.invoice_id = l.invoice_id AND c.restores IS NULL
+                AND CASE WHEN l.rating ? 'group'
+                    THEN c.snapshot -> 'groups' @> jsonb_build_array(jsonb_build_object('group', l.rating -> 'group'))
+                    ELSE c.line_position = l.position END
                 AND c.subscription_id = i.subscription_id
                 AND (l.kind = 'charge' OR (c.item_id, c.starts_at, c.ends_at) = (l.item_id, l.starts_at, l.ends_at)))
     """,

@@ -286,14 +286,18 @@ def _claimed_minor(line: Line, claims: Sequence[Claim]) -> int:
         return priced
     assert line.starts_at is not None
     assert line.ends_at is not None
-    claimed = sum(
-        claim.amount_minor
+    there = [
+        claim
         for claim in claims
         if (claim.item_id, claim.kind) == (line.item_id, CLAIM_OF[line.kind])
         and claim.starts_at < line.ends_at
         and claim.ends_at > line.starts_at
         and (line.kind != "recurring" or claim.line_position == line.position)
-    )
+    ]
+    claimed = sum(claim.amount_minor for claim in there)
+    if "group" in line.rating:
+        groups = [one for claim in there for one in claim.snapshot.get("groups", ())]
+        claimed = sum(one["amount_minor"] for one in groups if one["group"] == line.rating["group"])
     return min(priced, max(claimed, 0))
 
 

@@ -16,13 +16,19 @@ from django.db import connection
 
 from billing.models import Subscription
 from billing.rating.aggregation import (
+    KEPT,
+    MAX_GROUP_CHARACTERS,
+    MAX_GROUP_KEYS,
     MICROSECOND,
     NUMBER_PATTERN,
     Aggregation,
     Days,
     EventCharge,
     Filters,
+    Group,
     Usage,
+    grouped,
+    in_order,
     together,
     usage_of_levels,
 )
@@ -239,6 +245,15 @@ _NUMBER = f"""
             END
 """
 
+# The text of each property by which a price groups its usage, clipped.
+_GROUP_KEYS = [f"group_{number}" for number in range(1, MAX_GROUP_KEYS + 1)]
+_GROUPS = ", ".join(
+    f"""
+            CASE WHEN jsonb_typeof(event.properties -> measure.{key}) NOT IN ('object', 'array', 'null')
+                THEN left(event.properties ->> measure.{key}, {MAX_GROUP_CHARACTERS}) END AS of_{key}"""
+    for key in _GROUP_KEYS
+)
+
 # Shared by all aggregations: the windows to measure, and for each window the events that pass its filters. OFFSET 0 keeps
 # PostgreSQL from joining in another order: its plan for all values may otherwise read all events that the subscription ever had.
 _EVENTS = f"""
@@ -246,13 +261,14 @@ _EVENTS = f"""
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             excluded jsonb, free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric,
-            most numeric, midnights timestamptz[], first_day date, end_day date
+            most numeric, midnights timestamptz[], first_day date, end_day date, group_1 text, group_2 text, group_3 text,
+            group_4 text, group_5 text
         )
     ), counted AS (
         SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
             CASE WHEN jsonb_typeof(event.properties -> measure.property) NOT IN ('object', 'array')
                 THEN event.properties ->> measure.property END AS text,
-            {_NUMBER} AS number
+            {_NUMBER} AS number{{groups}}
         FROM measure
         CROSS JOIN LATERAL (
             SELECT * FROM billing_usageevent
@@ -264,25 +280,25 @@ _EVENTS = f"""
     )
 """
 
-# n, quantity as text, events, free quantity as text, free events
-_COUNT = _EVENTS + "SELECT n, count(*)::text, count(*), '0', 0 FROM counted GROUP BY n"
-_SUM = _EVENTS + "SELECT n, coalesce(sum(number), 0)::text, count(*), '0', 0 FROM counted GROUP BY n"
-_MAX = _EVENTS + "SELECT n, coalesce(max(number), 0)::text, count(*), '0', 0 FROM counted GROUP BY n"
+# n, quantity as text, events, free quantity as text, free events; of a price that groups its usage, then the group as JSON.
+_COUNT = _EVENTS + "SELECT n, count(*)::text, count(*), '0', 0{group} FROM counted GROUP BY {key}"
+_SUM = _EVENTS + "SELECT n, coalesce(sum(number), 0)::text, count(*), '0', 0{group} FROM counted GROUP BY {key}"
+_MAX = _EVENTS + "SELECT n, coalesce(max(number), 0)::text, count(*), '0', 0{group} FROM counted GROUP BY {key}"
 _LAST = (
     _EVENTS
     + """
     SELECT n,
         coalesce((array_agg(number ORDER BY occurred_at DESC, recorded_at DESC, idempotency_key DESC)
             FILTER (WHERE number IS NOT NULL))[1], 0)::text,
-        count(*), '0', 0
-    FROM counted GROUP BY n
+        count(*), '0', 0{group}
+    FROM counted GROUP BY {key}
 """
 )
 _UNIQUE = (
     _EVENTS
     + """
-    SELECT n, count(DISTINCT CASE WHEN property IS NULL THEN value::text ELSE text END)::text, count(*), '0', 0
-    FROM counted GROUP BY n
+    SELECT n, count(DISTINCT CASE WHEN property IS NULL THEN value::text ELSE text END)::text, count(*), '0', 0{group}
+    FROM counted GROUP BY {key}
 """
 )
 # The level that holds when a window starts.
@@ -352,27 +368,27 @@ _PERCENTAGE = (
     _EVENTS
     + """
     , running AS (
-        SELECT n, number, free_events, free_amount, rate, fixed_amount, least, most,
+        SELECT {key}, number, free_events, free_amount, rate, fixed_amount, least, most,
             row_number() OVER by_time AS position,
             sum(number) OVER by_time AS reached
         FROM counted
         WHERE number IS NOT NULL
-        WINDOW by_time AS (PARTITION BY n ORDER BY occurred_at, recorded_at, idempotency_key)
+        WINDOW by_time AS (PARTITION BY {key} ORDER BY occurred_at, recorded_at, idempotency_key)
     ), judged AS (
         SELECT *, (free_events IS NOT NULL AND position > free_events) AS beyond_events,
             (free_amount IS NOT NULL AND reached > free_amount) AS beyond_amount
         FROM running
-    ), limits AS (
-        SELECT n, min(position) FILTER (WHERE beyond_events OR beyond_amount) AS first_paying
-        FROM judged GROUP BY n
+    ), limited AS (
+        SELECT *, min(position) FILTER (WHERE beyond_events OR beyond_amount) OVER (PARTITION BY {key}) AS first_paying
+        FROM judged
     ), charged AS (
-        SELECT judged.*, first_paying,
+        SELECT *,
             CASE
                 WHEN free_events IS NULL AND free_amount IS NULL OR position > first_paying THEN number
                 WHEN position = first_paying THEN CASE WHEN beyond_events THEN number ELSE reached - free_amount END
                 ELSE 0
             END AS paying
-        FROM judged JOIN limits USING (n)
+        FROM limited
     )
     SELECT n, sum(number)::text, count(*),
         CASE
@@ -388,44 +404,96 @@ _PERCENTAGE = (
             ELSE min(first_paying) - 1
         END,
         coalesce(sum(greatest(least - (paying * rate + fixed_amount), 0)) FILTER (WHERE paying > 0), 0)::text,
-        coalesce(sum(greatest(paying * rate + fixed_amount - most, 0)) FILTER (WHERE paying > 0), 0)::text
-    FROM charged GROUP BY n
+        coalesce(sum(greatest(paying * rate + fixed_amount - most, 0)) FILTER (WHERE paying > 0), 0)::text{group}
+    FROM charged GROUP BY {key}
 """
 )
 
 _LOADERS: list[Loader] = [integer, bytes.decode, integer, bytes.decode, integer]
-_OF_PERCENTAGES = Statement("usage_percentage", _PERCENTAGE, [*_LOADERS, bytes.decode, bytes.decode])
-_BY_AGGREGATION = {
-    aggregation: Statement(f"usage_{aggregation.value}", sql, _LOADERS)
-    for aggregation, sql in (
-        (Aggregation.COUNT, _COUNT),
-        (Aggregation.SUM, _SUM),
-        (Aggregation.MAX, _MAX),
-        (Aggregation.LAST, _LAST),
-        (Aggregation.UNIQUE, _UNIQUE),
-        (Aggregation.WEIGHTED_SUM, _WEIGHTED_SUM),
-        (Aggregation.DAILY_LEVEL, _DAILY_LEVEL),
-    )
+_SQL = {
+    Aggregation.COUNT: _COUNT,
+    Aggregation.SUM: _SUM,
+    Aggregation.MAX: _MAX,
+    Aggregation.LAST: _LAST,
+    Aggregation.UNIQUE: _UNIQUE,
+    Aggregation.WEIGHTED_SUM: _WEIGHTED_SUM,
+    Aggregation.DAILY_LEVEL: _DAILY_LEVEL,
 }
+
+
+def _text(sql: str, of: Mapping[str, str]) -> str:
+    """Return the SQL for whole windows, or for each group of a window."""
+    for name, text in of.items():
+        sql = sql.replace(f"{{{name}}}", text)
+    return sql
+
+
+_OF_A_WINDOW = {"key": "n", "group": "", "groups": ""}
+_BY_AGGREGATION = {name: Statement(f"usage_{name.value}", _text(sql, _OF_A_WINDOW), _LOADERS) for name, sql in _SQL.items()}
+_OF_PERCENTAGES = Statement("usage_percentage", _text(_PERCENTAGE, _OF_A_WINDOW), [*_LOADERS, bytes.decode, bytes.decode])
 _OF_DAYS = _BY_AGGREGATION[Aggregation.DAILY_LEVEL]
 
+# The same of each group. The limit is one row more than all windows may have, so that a window with too many groups shows.
+_OF_GROUPS = {
+    "key": ", ".join(["n", *(f"of_{key}" for key in _GROUP_KEYS)]),
+    "group": f", json_build_array({', '.join(f'of_{key}' for key in _GROUP_KEYS)})::text",
+    "groups": f", {_GROUPS}",
+}
+_GROUPS_BY_AGGREGATION = {
+    name: Statement(f"usage_groups_{name.value}", _text(sql, _OF_GROUPS) + "\nLIMIT %(most)s", [*_LOADERS, bytes.decode])
+    for name, sql in _SQL.items()
+    if name not in KEPT
+}
+_GROUPS_OF_PERCENTAGES = Statement(
+    "usage_groups_percentage",
+    _text(_PERCENTAGE, _OF_GROUPS) + "\nLIMIT %(most)s",
+    [*_LOADERS, bytes.decode, bytes.decode, bytes.decode],
+)
+_OF_EACH_GROUP = {*_GROUPS_BY_AGGREGATION.values(), _GROUPS_OF_PERCENTAGES}
 
-def measure(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
-    """Return the usage of each window, by one statement per kind of aggregation; each bucket of a price reads its events once."""
+
+def measure(subscription_id: int, measures: Sequence[Measure], *, most_groups: int | None = None) -> list[Usage]:
+    """Return the usage of each window, by one statement per kind of aggregation; each bucket of a price reads its events once.
+
+    Args:
+        most_groups: of a window with more groups, at least one more than this number is returned; None: all are.
+    """
     apart = [one.price.apart() for one in measures]
     flat = [replace(one, price=price) for one, prices in zip(measures, apart, strict=True) for _, price in prices]
-    measured = iter(_measured(subscription_id, flat))
-    return [together([next(measured) for _ in prices]) for prices in apart]
+    measured = iter(_measured(subscription_id, flat, most_groups))
+    return [_whole(one.price, [next(measured) for _ in prices]) for one, prices in zip(measures, apart, strict=True)]
 
 
-def _measured(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
-    found: dict[int, Usage] = {}
+def _whole(price: Price, buckets: Sequence[Mapping[Group, Usage]]) -> Usage:
+    """Return the usage of all groups and buckets of a price."""
+    nothing = price.converted(Usage(Fraction(0)))
+    if not price.group_by:
+        return together([bucket.get((), nothing) for bucket in buckets])
+    groups = in_order({group for bucket in buckets for group in bucket})
+    return grouped({group: together([bucket.get(group, nothing) for bucket in buckets]) for group in groups})
+
+
+def _measured(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[dict[Group, Usage]]:
+    found: list[dict[Group, Usage]] = [{} for _ in measures]
     for sql in {_statement(one.price) for one in measures}:
         rows = [_parameters(n, one) for n, one in enumerate(measures) if _statement(one.price) == sql]
         parameters = {"measures": parameter(json.dumps(rows)), "subscription": parameter(subscription_id)}
+        if sql in _OF_EACH_GROUP:
+            parameters["most"] = parameter(None if most_groups is None else most_groups * len(rows) + 1)
+            for n, *facts, texts in sql.read(parameters):
+                found[n][_group(measures[n].price, texts)] = _usage(n, *facts)
+            continue
         made = _levels_of(measures) if sql is _OF_DAYS else _usage
-        found |= {n: made(n, *facts) for n, *facts in sql.read(parameters)}
-    return [one.price.converted(found.get(n, Usage(Fraction(0)))) for n, one in enumerate(measures)]
+        for n, *facts in sql.read(parameters):
+            found[n][()] = made(n, *facts)
+    return [
+        {group: one.price.converted(usage) for group, usage in by_group.items()}
+        for one, by_group in zip(measures, found, strict=True)
+    ]
+
+
+def _group(price: Price, texts: str) -> Group:
+    return tuple(json.loads(texts)[: len(price.group_by)])
 
 
 def _usage(
@@ -452,9 +520,9 @@ def _quantity(text: str) -> Fraction:
 
 def _statement(price: Price) -> Statement:
     if price.counts_money:
-        return _OF_PERCENTAGES
+        return _GROUPS_OF_PERCENTAGES if price.group_by else _OF_PERCENTAGES
     assert price.aggregation is not None
-    return _BY_AGGREGATION[price.aggregation]
+    return (_GROUPS_BY_AGGREGATION if price.group_by else _BY_AGGREGATION)[price.aggregation]
 
 
 def _parameters(n: int, one: Measure) -> dict[str, Any]:
@@ -469,6 +537,7 @@ def _parameters(n: int, one: Measure) -> dict[str, Any]:
         "free_events": one.price.free_events,
         "free_amount": None if one.price.free_amount is None else decimal_text(one.price.free_amount),
         **_charge_parameters(one.price.event_charge()),
+        **dict(zip(_GROUP_KEYS, one.price.group_by, strict=False)),
     }
 
 

@@ -43,6 +43,13 @@ KEPT = frozenset({Aggregation.WEIGHTED_SUM, Aggregation.DAILY_LEVEL})
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
 """For each property its allowed values. An event passes if all properties have one; without properties every event passes."""
 
+Group = tuple[str | None, ...]
+"""The text of each property by which a price groups usage; None: the event has no such property, or no scalar in it."""
+
+MAX_GROUP_KEYS = 5
+MAX_GROUP_CHARACTERS = 200
+"""The characters of a text that tell groups apart: a longer text counts to the group of its first ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -75,6 +82,8 @@ class Usage:
         parts: of a price with buckets, the usage of each bucket and, last, of the others; the usage is their sum.
         levels: of `daily_level`, each level of a day with its share of the days of the full period, the lowest first. Each is
             rated by itself; the quantity is their average.
+        groups: of a price that groups its usage, the usage of each group, in the order of `in_order`. Each is rated and rounded
+            by itself; the usage is their sum.
     """
 
     quantity: Fraction
@@ -86,6 +95,7 @@ class Usage:
     measured: Fraction | None = None
     parts: tuple["Usage", ...] = ()
     levels: tuple[tuple[Fraction, Fraction], ...] = ()
+    groups: tuple[tuple[Group, "Usage"], ...] = ()
 
     def as_stored(self) -> dict[str, Any]:
         """Return the exact data that a claim stores; `stored_usage` reads it."""
@@ -98,6 +108,7 @@ class Usage:
         further = {"raised": self.raised or None, "lowered": self.lowered or None, "measured": self.measured}
         stored |= {name: str(value) for name, value in further.items() if value is not None}
         stored |= {"levels": [[str(level), str(share)] for level, share in self.levels]} if self.levels else {}
+        stored |= {"groups": [[list(group), usage.as_stored()] for group, usage in self.groups]} if self.groups else {}
         return stored | ({"parts": [part.as_stored() for part in self.parts]} if self.parts else {})
 
 
@@ -114,6 +125,7 @@ def stored_usage(known: Mapping[str, Any]) -> Usage:
         None if measured is None else Fraction(measured),
         tuple(map(stored_usage, known.get("parts", ()))),
         tuple((Fraction(level), Fraction(share)) for level, share in known.get("levels", ())),
+        tuple((tuple(group), stored_usage(usage)) for group, usage in known.get("groups", ())),
     )
 
 
@@ -167,6 +179,24 @@ def together(parts: Sequence[Usage]) -> Usage:
     if len(parts) == 1:
         return parts[0]
     return Usage(sum((part.quantity for part in parts), Fraction(0)), sum(part.events for part in parts), parts=tuple(parts))
+
+
+def grouped(by_group: Mapping[Group, Usage]) -> Usage:
+    """Return the usage of all groups of a price as one; a group without counted events does not exist."""
+    groups = tuple((group, by_group[group]) for group in in_order(by_group) if by_group[group].events)
+    of_groups = [usage for _, usage in groups]
+    return Usage(sum((one.quantity for one in of_groups), Fraction(0)), sum(one.events for one in of_groups), groups=groups)
+
+
+def in_order(groups: Iterable[Group]) -> list[Group]:
+    """Return groups in the order of lines: by the texts of their properties, without a property first."""
+    return sorted(groups, key=lambda group: [(text is not None, text or "") for text in group])
+
+
+def group_of(event: Event, group_by: Sequence[str]) -> Group:
+    """Return the group of an event."""
+    texts = (property_text(event.properties.get(name)) for name in group_by)
+    return tuple(None if text is None else text[:MAX_GROUP_CHARACTERS] for text in texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ from typing import Final, NamedTuple
 
 from billing.models import CouponUse, Invoice, Line, Plan, Price
 from billing.rating.names import name_in
+from billing.rating.prices.wording import group_words
 from ledger.typesetting.languages import language_of
 
 TITLES: Final[Mapping[str, Mapping[str, str]]] = {
     "en": {
         "recurring": "{plan}: {price}",
-        "usage": "{plan}: {price}",
-        "late_usage": "{plan}: {price}, late usage",
+        "usage": "{plan}: {price}{group}",
+        "late_usage": "{plan}: {price}{group}, late usage",
         "credit": "Unused: {price}",
         "minimum": "Minimum: {of}",
         "maximum": "Maximum: {of}",
@@ -21,8 +22,8 @@ TITLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "de": {
         "recurring": "{plan}: {price}",
-        "usage": "{plan}: {price}",
-        "late_usage": "{plan}: {price}, nachträglich gemeldet",
+        "usage": "{plan}: {price}{group}",
+        "late_usage": "{plan}: {price}{group}, nachträglich gemeldet",
         "credit": "Nicht genutzt: {price}",
         "minimum": "Mindestbetrag: {of}",
         "maximum": "Höchstbetrag: {of}",
@@ -30,6 +31,8 @@ TITLES: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """The title of each kind of line that the generator makes; a charge has the words of the request."""
+WITHOUT: Final[Mapping[str, str]] = {"en": "without {name}", "de": "ohne {name}"}
+"""The words for a property that the usage of a line does not have."""
 
 
 def document_language(invoice: Invoice) -> str:
@@ -61,7 +64,11 @@ class LineTitles:
             "plan": "" if plan is None else _plan_name(plan, language),
             "price": "" if price is None else _price_name(price, language),
         }
-        return title.format(**names, of=names["price"] or names["plan"])
+        group = ""
+        if price is not None and "group" in line.rating:
+            named = {name: line.rating["group"][name] for name in price.definition["group_by"]}
+            group = f": {group_words(named, WITHOUT[language])}"
+        return title.format(**names, of=names["price"] or names["plan"], group=group)
 
     def _plan_at(self, code: str, made_at: datetime) -> Plan | None:
         """Return the version that was the newest when the invoice was made, so that its title stays the same."""

@@ -44,7 +44,8 @@ class InvoiceLineSerializer(ResponseSchema):
     tax_rate = decimal()
     rating = serializers.DictField(
         help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. "
-        "`included_tax`: the rate of the tax that the price includes, and the amounts with it."
+        "`included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups "
+        "its usage, the values of the group by their properties."
     )
 
 

@@ -32,6 +32,7 @@ COPY = """
 EU = {"key": "eu", "filters": {"region": "eu"}, "unit_amount": "0.01"}
 PRICES = [
     metered("calls", "0.02", buckets=[EU]),
+    metered("by-user", "0.01", meter="calls", group_by=["region", "user"]),
     metered("users", "1.00", meter="calls", aggregation="unique", property="user"),
     metered("seats", "1.00", meter="calls", aggregation="daily_level"),
     {
@@ -80,7 +81,11 @@ def test_the_memory_of_a_run_does_not_grow_with_the_events_of_a_period(committed
     for events in (10_000, 1_000_000):
         subscription = subscription_with(events)
         peaks[events] = peak_kib_of_billing(subscription)
-        lines = dict(Line.objects.filter(invoice__subscription_id=subscription.pk).values_list("price_key", "amount_minor"))
+        of_groups = Line.objects.filter(invoice__subscription_id=subscription.pk, price_key="by-user")
+        assert {*of_groups.values_list("amount_minor", flat=True)} == {events // SENT}
+        assert of_groups.count() == SENT
+        others = Line.objects.filter(invoice__subscription_id=subscription.pk).exclude(price_key="by-user")
+        lines = dict(others.values_list("price_key", "amount_minor"))
         # Half of the events at 0.02, half at 0.01; a thousand users; one kept for 31 of 31 days; 0.02 instead of 0.01 an event.
         assert lines == {"calls": events * 3 // 2, "users": 100_000, "seats": 100, "fee": (events - 10) * 2}
     with capsys.disabled():

@@ -31,6 +31,7 @@ from billing.rating.prices.models import FlatPrice
 from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote, rate, usage_of_quantity
 from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
+from billing.rating.prices.wording import group_words
 from billing.rating.tax import TaxBehavior
 from billing.reads.document_names import TITLES
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
@@ -41,6 +42,8 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 
 COUNT: Final = "price_count"
 ANOTHER: Final = "yes"
+ANY_VALUE: Final = "…"
+"""What a line in the form says in place of the values of a group."""
 """What the button for another price sends; others only show the form again."""
 PRICES_AT_FIRST: Final = 2
 
@@ -266,12 +269,13 @@ def _lines(price: Any, quantity: str, cost: str, say: Notation, typed: Mapping[s
     unit = price.amount_on_line()
     times = "" if unit is None else f"{say.number(quantity)} at {say.price(unit)}"
     titles: dict[str, None] = {}
+    group = f": {group_words(dict.fromkeys(price.group_by, ANY_VALUE))}" if price.group_by else ""
     for language, texts in TITLES.items():
         plan = name_in(
             language, key=str(typed.get("code") or "plan"), name=str(typed.get("name") or "") or None, names=plan_names
         )
         called = name_in(language, key=price.key, name=price.name, names=dict(price.names))
-        titles[texts[price.kind].format(plan=plan, price=called)] = None
+        titles[texts[price.kind].format(plan=plan, price=called, group=group)] = None
     return [(title, times, cost) for title in titles]
 
 

@@ -100,6 +100,12 @@ FIELDS: Final[dict[str, Shown]] = {
         placeholder="region = eu, us",
         help="One property per line, with the values that count; a value with a comma stands in quotes.",
     ),
+    "group_by": Shown(
+        label="A line for each",
+        value=Text(most=1_000),
+        placeholder="region, model",
+        help="Properties of usage events: each combination of their values has its own line, tiers and free units.",
+    ),
     "buckets": Shown(
         label="Another price for some events",
         value=Text(most=10_000),
@@ -155,7 +161,9 @@ EXAMPLE: Final = "example"
 """The name of the field with the quantity of which the form shows the cost."""
 FIRST_VALUES: Final = {name: shown.initial for name, shown in FIELDS.items() if shown.initial}
 CHECKED: Final = tuple(name for name, shown in FIELDS.items() if shown.make is _check)
-PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in ("tiers", "filters", "buckets", *CHECKED))
+WRITTEN: Final = ("tiers", "filters", "group_by", "buckets")
+"""The fields whose value is written in another way in the form."""
+PLAIN: Final = tuple(name for name in FIELDS if name in DECLARED and name not in (*WRITTEN, *CHECKED))
 """The fields whose value in the form is the price's."""
 TELLING: Final = ("key", "meter", *(name for name, field in DECLARED.items() if field.required and name not in COMMON))
 """The fields of which a price needs at least one; without them it is empty."""
@@ -220,6 +228,8 @@ def price_typed(index: int, clean: Mapping[str, Any]) -> dict[str, Any]:
         price["tiers"] = value("tiers")
     if value("filters"):
         price["filters"] = filters_typed(value("filters"))
+    if value("group_by"):
+        price["group_by"] = [_unquoted(name) for name in _split(value("group_by"), ",") if name.strip()]
     if value("buckets"):
         price["buckets"] = buckets_typed(value("buckets"), column=_column(str(value("model"))))
     conversion = conversion_typed(value("conversion_factor"), value("conversion_rounding"), value("conversion_decimals"))
@@ -299,6 +309,7 @@ def typed_of(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     typed |= {name: bool(definition.get(name)) for name in CHECKED}
     typed["tiers"] = definition.get("tiers", [])
     typed["filters"] = "\n".join(_filter_lines(definition.get("filters", {})))
+    typed["group_by"] = ", ".join(map(_quoted, definition.get("group_by", [])))
     typed["buckets"] = "\n".join(_bucket_line(bucket) for bucket in definition.get("buckets", []))
     conversion = definition.get("conversion")
     if conversion:

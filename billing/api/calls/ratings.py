@@ -12,7 +12,7 @@ from billing.rating.limits import MAX_MINOR
 from billing.rating.money import decimal_text
 from billing.rating.prices.prepaid_units import quote_covered, units_of
 from billing.rating.prices.price import Price
-from billing.rating.prices.pricing import Rating, quote, usage_of_quantity
+from billing.rating.prices.pricing import Rating, quote, rate_groups, usage_of_quantity
 from billing.rating.prices.reading import parse_price
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES
@@ -46,7 +46,23 @@ class Ratings(BillingEndpoint):
             rated = _rated_in_credits(fields, price, known, billed.quantity)
         else:
             rated = _within_limit(quote(price, known, fields["currency"], billed if billed.quantity else None)).as_dict()
+        if known.groups:
+            rated |= {"groups": _groups(price, known, fields["currency"])}
         return json_response(rated | price.conversion_facts(known))
+
+
+def _groups(price: Price, known: Usage, currency: str) -> list[dict[str, Any]]:
+    """Return the rating of each group of the events."""
+    quantities = dict(known.groups)
+    return [
+        {
+            "group": price.named(group),
+            "quantity": decimal_text(quantities[group].quantity),
+            **_within_limit(rating).as_dict(),
+            **price.conversion_facts(quantities[group]),
+        }
+        for group, rating in rate_groups(price, known, currency).items()
+    ]
 
 
 def _within_limit(rating: Rating) -> Rating:
@@ -78,6 +94,9 @@ def _usage(fields: dict[str, Any], price: Price) -> Usage:
         return usage_of_quantity(price, fields["quantity"])
     if price.aggregation is None:
         raise InvalidRequest([FieldError("/events", "not-used", "A recurring price has no events; give quantity.")])
+    if price.group_by and "already_billed" in fields:
+        detail = "A quantity does not say how much of which group is billed."
+        raise InvalidRequest([FieldError("/already_billed", "not-with-groups", detail)])
     if price.aggregation in KEPT:
         raise InvalidRequest([FieldError("/events", "needs-period", "An average over time needs its period; give quantity.")])
     events = [

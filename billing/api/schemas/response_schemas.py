@@ -417,14 +417,30 @@ class ConvertedQuantitySerializer(serializers.Serializer[Any]):
     rounding = text()
 
 
+class GroupRatingSerializer(serializers.Serializer[Any]):
+    """The cost of one group of usage, rounded by itself; a value is null if its events do not have the property."""
+
+    group = serializers.DictField(child=serializers.CharField(allow_null=True))
+    quantity = text()
+    amount_minor = minor()
+    exact = text()
+    steps = RatingStepSerializer(many=True)
+    conversion = ConvertedQuantitySerializer(required=False)
+
+
 class RatingSerializer(serializers.Serializer[Any]):
-    """The cost of the usage; `covered` if the request gave credits_available, `conversion` if the price converts the quantity."""
+    """The cost of the usage.
+
+    `covered` if the request gave credits_available, `conversion` if the price converts the quantity, `groups` if it groups the
+    events: then the amount is the sum of theirs, and the steps are those of the price's minimum or maximum.
+    """
 
     amount_minor = minor()
     exact = text()
     steps = RatingStepSerializer(many=True)
     covered = CoveredUnitsSerializer(required=False)
     conversion = ConvertedQuantitySerializer(required=False)
+    groups = GroupRatingSerializer(many=True, required=False)
 
 
 # Invoices --------------------------------------------------------------------------------------------

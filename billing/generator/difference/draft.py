@@ -15,7 +15,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from billing.generator.difference.draft_lines import CHARGE, MINIMUM, DraftLine, bounded_difference
+from billing.generator.difference.draft_lines import CHARGE, MAXIMUM, MINIMUM, DraftLine, bounded_difference
+from billing.generator.difference.reconcile import UsageDue
 from billing.generator.state.open_claims import Credit
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
@@ -188,7 +189,10 @@ def make_bill(
         if coupon.code in periods:
             periods[coupon.code].count_from(line for line in ordered if coupon.covers(_fee(line)))
     taken, minimum_lines = _discount_by_instant(ordered, list(coupons), periods, freed)
-    everything = [*ordered, *minimum_lines]
+    # A line of bounds whose bounds change nothing is no line.
+    everything = [line for line in [*ordered, *minimum_lines] if line.amount_minor or line.kind not in (MINIMUM, MAXIMUM)]
+    for position, line in enumerate(everything, 1):
+        line.position = position
     for line in bound():
         line.position = len(everything) + 1
         _tax_for(vat_status, line, includes_tax=includes_tax)
@@ -320,8 +324,22 @@ def _discount(line: DraftLine, totals: Totals) -> None:
         return
     coupons = totals.coupons_of(line.position)
     line.after_coupons_minor = line.amount_minor - coupons
-    if line.continues is not None:
-        line.amount_minor = bounded_difference(line.continues, line.limit, line.after_coupons_minor) + coupons
+    # The lines of groups keep their amounts; the line beside them keeps all of them within the bounds.
+    if line.continues is not None and line.group is None:
+        beside_minor = sum(other.after_coupons_minor for other in line.beside)
+        billed_minor = bounded_difference(line.continues, line.limit, line.after_coupons_minor + beside_minor)
+        line.amount_minor = billed_minor + coupons - beside_minor
+        if line.kind in (MINIMUM, MAXIMUM):
+            _name_bound(line, line.continues, beside_minor)
+
+
+def _name_bound(line: DraftLine, due: UsageDue, more_minor: int) -> None:
+    """Name the bound that a line of bounds keeps: the maximum if the period exceeds it or exceeded it, else the minimum."""
+    assert line.limit is not None
+    before_minor = sum(claim.after_coupons_minor for claim in due.continued)
+    most = line.limit.maximum_minor
+    line.kind = MAXIMUM if most is not None and max(before_minor, before_minor + more_minor) > most else MINIMUM
+    line.description = f"{line.kind.capitalize()}: {line.price_key}"
 
 
 def _rest_of(coupon: CouponTerms, rests: Mapping[str, int]) -> CouponTerms:
@@ -337,11 +355,11 @@ def _fee(line: DraftLine) -> FeeLine:
 
 
 def _limits(group: Sequence[DraftLine]) -> list[Limit]:
-    return [
-        replace(line.limit, positions=frozenset({line.position}))
-        for line in group
-        if line.limit is not None and line.continues is None
-    ]
+    positions: dict[str, tuple[Limit, set[int]]] = {}
+    for line in group:
+        if line.limit is not None and line.continues is None:
+            positions.setdefault(line.limit.name, (line.limit, set()))[1].add(line.position)
+    return [replace(limit, positions=frozenset(of_limit)) for limit, of_limit in positions.values()]
 
 
 def _minimum_line(of: DraftLine, position: int) -> DraftLine:

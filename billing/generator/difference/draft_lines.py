@@ -1,6 +1,6 @@
 """The lines of an invoice before storage, by kind. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -12,12 +12,13 @@ from billing.generator.state.open_claims import Credit, OneOffCharge, UnusedPart
 from billing.generator.state.spans import ItemSpan
 from billing.orders.item_versions import UnusedTime
 from billing.orders.overrides import amounts_of
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import Group, Usage, in_order
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Period, Schedule, Timing
 from billing.rating.prices.prepaid_units import NOTHING_COVERED, Coverage, CreditSpend, units_of
 from billing.rating.prices.price import Price
-from billing.rating.prices.pricing import Rating, quote, rate_uncovered
+from billing.rating.prices.pricing import NOTHING_RATED, Rating, in_all, quote, rate, rate_groups, rate_uncovered
+from billing.rating.prices.wording import group_words
 from billing.rating.proration import share
 from billing.rating.tax import without_tax
 from billing.rating.totals import Limit
@@ -27,6 +28,8 @@ MINIMUM = "minimum"
 MAXIMUM = "maximum"
 
 CHARGE = "charge"
+
+MAX_DESCRIPTION_CHARACTERS = 500
 
 
 @dataclass(slots=True)
@@ -38,6 +41,8 @@ class DraftLine:
         schedule: of its plan: the period in which the line begins decides whether a recurring coupon lowers it.
         counted_at: the instant at which a one-off charge counts, if it names one.
         minimum_minor: the amount that the price's minimum adds on a separate line.
+        group: of a price that groups its usage, the group that it bills.
+        beside: of a line that keeps late usage of groups within the bounds of their price, the lines of the groups.
         included_rate: the rate of the tax that the amounts include; None: they are without tax.
         without_tax_minor: the amount after discounts without that tax; `draft.make_bill` sets it.
     """
@@ -69,6 +74,8 @@ class DraftLine:
     after_coupons_minor: int = 0
     included_rate: Decimal | None = None
     without_tax_minor: int = 0
+    group: Group | None = None
+    beside: Sequence["DraftLine"] = ()
 
     @property
     def net_minor(self) -> int:
@@ -127,6 +134,7 @@ class RatedUsage:
         gross_minor: the amount of the whole period, without coupons and bounds.
         coverage, spends: the units of the whole period that credits pay for, and the spends for them.
         credit_change: the credits that this run spent or gave back; None if the price takes no credits.
+        groups: of a price that groups its usage, the amount of each group beyond earlier lines.
     """
 
     due: UsageDue
@@ -136,6 +144,7 @@ class RatedUsage:
     coverage: Coverage = NOTHING_COVERED
     spends: tuple[CreditSpend, ...] = ()
     credit_change: CreditChange | None = None
+    groups: Mapping[Group, Rating] = field(default_factory=dict)
 
 
 RefundedTimes = Sequence[tuple[datetime, datetime | None]]
@@ -213,6 +222,8 @@ def _price_line(span: ItemSpan, part: Period, *, rating: dict[str, Any], **facts
 def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED) -> RatedUsage:
     """Return the rating of a measured period's uncovered units, less what earlier claims have billed."""
     span = due.span
+    if span.price.group_by:
+        return _rated_groups(due, usage)
     covered = coverage.stretches
     whole = rate_uncovered(span.price, usage, covered, span.currency)
     if not due.continued:
@@ -227,6 +238,19 @@ def rate_usage(due: UsageDue, usage: Usage, coverage: Coverage = NOTHING_COVERED
     return RatedUsage(due, usage, replace(rest, amount_minor=whole.amount_minor - billed), whole.amount_minor, coverage)
 
 
+def _rated_groups(due: UsageDue, usage: Usage) -> RatedUsage:
+    price, currency = due.span.price, due.span.currency
+    whole = rate(price, usage, currency)
+    billed = [claim.usage for claim in due.continued if claim.usage is not None]
+    groups = rate_groups(price, usage, currency, billed[0] if len(billed) == 1 else None)
+    for one in billed if len(billed) > 1 else ():
+        for group, rating in rate_groups(price, one, currency).items():
+            known = groups.get(group, NOTHING_RATED)
+            groups[group] = replace(known, amount_minor=known.amount_minor - rating.amount_minor)
+    rest = {group: groups[group] for group in in_order(groups)}
+    return RatedUsage(due, usage, in_all(rest.values()), whole.amount_minor, groups=rest)
+
+
 def credit_change_between(
     price: Price, before: Coverage, after: Coverage, holder_id: str, entries: tuple[int, ...]
 ) -> CreditChange:
@@ -236,8 +260,55 @@ def credit_change_between(
     return CreditChange(holder_id, price.credits.credit_type, units, after.credits - before.credits, entries)
 
 
-def usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
-    """Return the line of a usage period; None without usage and amount."""
+def usage_lines(rated: RatedUsage, as_of: datetime) -> list[DraftLine]:
+    """Return the lines of a usage period: one of each group of a price that groups its usage, else one; none without amounts."""
+    due, continues = rated.due, bool(rated.due.continued)
+    if not rated.groups:
+        line = _usage_line(rated, as_of)
+        return [] if line is None else [line]
+    limit = _usage_limit(due)
+    if limit is not None and continues and not owed_minor(rated):
+        return []
+    quantities, nothing = dict(rated.usage.groups), Usage(Fraction(0))
+    lines = [
+        _line_of_group(due, as_of, group, rating, quantities.get(group, nothing))
+        for group, rating in rated.groups.items()
+        if rating.amount_minor or not continues
+    ]
+    if limit is not None and continues:
+        lines.append(_line_of_bounds(due, limit, lines, as_of))
+    elif limit is not None:
+        lines = [replace(line, limit=limit) for line in lines]
+    return lines
+
+
+def _line_of_group(due: UsageDue, as_of: datetime, group: Group, rating: Rating, usage: Usage) -> DraftLine:
+    named = due.span.price.named(group)
+    line = _price_line(
+        due.span,
+        due.part,
+        kind="late_usage" if due.is_late else "usage",
+        amount_minor=rating.amount_minor,
+        quantity=Decimal(decimal_text(usage.quantity)),
+        due_at=as_of if due.is_late else due.part.end,
+        rating=rating.as_dict() | due.span.price.conversion_facts(usage) | {"group": named},
+        continues=due if due.continued else None,
+        after_coupons_minor=rating.amount_minor,
+        group=group,
+    )
+    return replace(line, description=f"{line.description}: {group_words(named)}"[:MAX_DESCRIPTION_CHARACTERS])
+
+
+def _line_of_bounds(due: UsageDue, limit: Limit, lines: Sequence[DraftLine], as_of: datetime) -> DraftLine:
+    """Return the line that keeps a continued period within the bounds of its price; `draft` sets its amount, after coupons."""
+    line = _price_line(
+        due.span, due.part, kind=MINIMUM, amount_minor=0, quantity=Decimal(1), due_at=as_of if due.is_late else due.part.end,
+        rating={}, continues=due, limit=limit, beside=tuple(lines),
+    )  # fmt: skip
+    return replace(line, rating={}, unit_amount=None)
+
+
+def _usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
     span, part = rated.due.span, rated.due.part
     late, continues = rated.due.is_late, bool(rated.due.continued)
     rating = rated.rating.as_dict() | span.price.conversion_facts(rated.usage)

@@ -17,7 +17,7 @@ from billing.generator.difference.draft_lines import (
     owed_minor,
     rate_usage,
     recurring_line,
-    usage_line,
+    usage_lines,
 )
 from billing.generator.difference.drawdown import RunUsage, rate_measured
 from billing.generator.difference.minimums import BilledAmount, Bounds
@@ -102,9 +102,10 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
             reserved[currency] = store.reserve_invoice()
         return reserved[currency]
 
-    measured = measured_usage(subscription, target)
+    most_groups = None if options.include_suspended else run_limits.limits().groups
+    measured = measured_usage(subscription, target, most_groups)
     if as_of == options.as_of:
-        measured += running_usage(subscription, target.running, is_asked_for=options.running_usage)
+        measured += running_usage(subscription, target.running, most_groups, is_asked_for=options.running_usage)
     run_limits.ensure_countable(measured)
     rated = rate_measured(lock, subscription, target.credits, measured, as_of=as_of, invoice_of=invoice_of, early=early)
     if not is_paid_next:
@@ -161,9 +162,9 @@ def _lines(
         changes.charges.append((charge, line))
         lines.append((charge.span.currency, line))
     for one in rated.usages:
-        line = usage_line(one, as_of)
-        changes.usages.append((one, line))
-        lines.append((one.due.span.currency, line))
+        of_usage = usage_lines(one, as_of)
+        changes.usages.append((one, of_usage))
+        lines += [(one.due.span.currency, line) for line in of_usage]
     return [(currency, line) for currency, line in lines if line is not None], changes
 
 
@@ -303,25 +304,38 @@ def _with_late_usage(target: Target, claims: Sequence[OpenClaim], late: Collecti
     )
 
 
-def measured_usage(subscription: SubscriptionState, target: Target) -> list[tuple[UsageDue, Usage]]:
-    """Return the usage to rate: the due periods, and unchanged periods whose usage differs from the billed usage."""
-    measured = _measured(subscription, [*target.usages, *target.unchanged])
+def measured_usage(
+    subscription: SubscriptionState, target: Target, most_groups: int | None = None
+) -> list[tuple[UsageDue, Usage]]:
+    """Return the usage to rate: the due periods, and unchanged periods whose usage differs from the billed usage.
+
+    Args:
+        most_groups: the most groups of a price in a period; None: not limited.
+
+    Raises:
+        OutOfBounds: `too-many-groups`.
+    """
+    measured = _measured(subscription, [*target.usages, *target.unchanged], most_groups)
     due, unchanged = measured[: len(target.usages)], measured[len(target.usages) :]
     return [*due, *((one, quantity) for one, quantity in unchanged if not _is_as_billed(one.continued[0], quantity))]
 
 
-def _measured(subscription: SubscriptionState, looked_at: Sequence[UsageDue]) -> list[tuple[UsageDue, Usage]]:
+def _measured(
+    subscription: SubscriptionState, looked_at: Sequence[UsageDue], most_groups: int | None
+) -> list[tuple[UsageDue, Usage]]:
     windows = [
         usage.Measure(
             one.span.price, one.part.start, one.part.end, one.part.full_start, one.part.full_end, one.span.schedule.zone
         )
         for one in looked_at
     ]
-    return list(zip(looked_at, usage.measure(subscription.id, windows), strict=True))
+    measured = list(zip(looked_at, usage.measure(subscription.id, windows, most_groups=most_groups), strict=True))
+    run_limits.ensure_few_groups(measured, most_groups)
+    return measured
 
 
 def running_usage(
-    subscription: SubscriptionState, running: Sequence[UsageDue], *, is_asked_for: bool
+    subscription: SubscriptionState, running: Sequence[UsageDue], most_groups: int | None = None, *, is_asked_for: bool
 ) -> list[tuple[UsageDue, Usage]]:
     """Return the usage of running periods to invoice before their end.
 
@@ -334,7 +348,8 @@ def running_usage(
         running = [
             one for one in running if one.span.price.is_due_as_recorded() or terms[one.span.price_id].usage_threshold is not None
         ]
-    owed = [(one, quantity, owed_minor(rate_usage(one, quantity))) for one, quantity in _measured(subscription, running)]
+    measured = _measured(subscription, running, most_groups)
+    owed = [(one, quantity, owed_minor(rate_usage(one, quantity))) for one, quantity in measured]
     found: list[tuple[UsageDue, Usage]] = []
     for plan in {plan.id: plan for plan in terms.values()}.values():
         of_plan = [(one, quantity, minor) for one, quantity, minor in owed if terms[one.span.price_id].id == plan.id and minor]

@@ -34,7 +34,8 @@ class Limits:
         periods: the due instants of an item on which a run catches up.
         usage_periods: the periods that a run measures, of all usage prices together, with or without usage.
         lines: the lines of one run.
-        lines_per_day: the lines of one run whose time begins on the same day, in UTC.
+        lines_per_day: the lines of one run whose time begins on the same day, in UTC; those of groups do not count.
+        groups: the groups of usage of one price in one period.
         times_usual: how many times the largest of the last invoices a new invoice may be, per period.
     """
 
@@ -42,6 +43,7 @@ class Limits:
     usage_periods: int | None = 10_000
     lines: int | None = 10_000
     lines_per_day: int | None = 1_000
+    groups: int | None = 1_000
     times_usual: int | None = None
 
 
@@ -141,9 +143,24 @@ def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
         OutOfBounds: `quantity-too-large`.
     """
     for due, usage in measured:
-        if abs(usage.quantity) >= MAX_COUNTED:
-            facts = {"price": due.span.price.key, "start": due.part.start.isoformat(), "end": due.part.end.isoformat()}
-            raise OutOfBounds("quantity-too-large", **facts, quantity=decimal_text(usage.quantity)[:120])
+        for quantity in (usage.quantity, *(of_group.quantity for _, of_group in usage.groups)):
+            if abs(quantity) >= MAX_COUNTED:
+                raise OutOfBounds("quantity-too-large", **_period_of(due), quantity=decimal_text(quantity)[:120])
+
+
+def ensure_few_groups(measured: Iterable[tuple[UsageDue, Usage]], most: int | None) -> None:
+    """Return if the usage of each price and period has at most so many groups. This stops a price that groups by what is unique.
+
+    Raises:
+        OutOfBounds: `too-many-groups`.
+    """
+    for due, usage in measured:
+        if most is not None and len(usage.groups) > most:
+            raise OutOfBounds("too-many-groups", **_period_of(due), group_by=", ".join(due.span.price.group_by), limit=most)
+
+
+def _period_of(due: UsageDue) -> dict[str, str]:
+    return {"price": due.span.price.key, "start": due.part.start.isoformat(), "end": due.part.end.isoformat()}
 
 
 def ensure_billable(currency: str, bill: Bill) -> None:
@@ -167,7 +184,7 @@ def ensure_few_lines(lines: Sequence[tuple[str, DraftLine]]) -> None:
     most = limits()
     if most.lines is not None and len(lines) > most.lines:
         raise OutOfBounds("too-many-lines", lines=len(lines), limit=most.lines)
-    days = Counter((line.starts_at or line.due_at).astimezone(UTC).date() for _, line in lines)
+    days = Counter((line.starts_at or line.due_at).astimezone(UTC).date() for _, line in lines if line.group is None)
     day, on_it = days.most_common(1)[0] if days else (None, 0)
     if day is not None and most.lines_per_day is not None and on_it > most.lines_per_day:
         raise OutOfBounds("too-many-lines-per-day", day=day.isoformat(), lines=on_it, limit=most.lines_per_day)

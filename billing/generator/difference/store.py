@@ -1,6 +1,7 @@
 """Writes the result of a run, in one statement each: the draft with its lines and taxes, and the claims."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,11 +20,13 @@ from billing.generator.state.open_claims import (
     Origin,
     anchor_snapshot,
     bound_snapshot,
+    groups_snapshot,
     origin_snapshot,
     usage_snapshot,
 )
 from billing.generator.state.subscription_state import SubscriptionState
 from billing.models import INVOICE, Claim
+from billing.rating.aggregation import Group, in_order
 from billing.rating.money import to_decimal
 from ledger.database.statements import Statement, fetch_rows, integer, parameter
 
@@ -99,12 +102,13 @@ class ClaimChanges:
 
     Args:
         credits: each with its lines, one per part that is given back.
+        usages: each with its lines, of a price that groups its usage one per group.
         credits_due_at: the due instant of later credits.
     """
 
     credits: list[tuple[Credit, list[DraftLine]]] = field(default_factory=list)
     charges: list[tuple[RecurringCharge, DraftLine | None]] = field(default_factory=list)
-    usages: list[tuple[RatedUsage, DraftLine | None]] = field(default_factory=list)
+    usages: list[tuple[RatedUsage, list[DraftLine]]] = field(default_factory=list)
     one_offs: list[tuple[OneOffCharge, DraftLine]] = field(default_factory=list)
     bounds: list[BoundChange] = field(default_factory=list)
     released: list[OpenClaim] = field(default_factory=list)
@@ -122,9 +126,9 @@ def billed_after(claims: Iterable[OpenClaim], changes: "ClaimChanges") -> list[B
     for charge, line in changes.charges:
         if line is not None:
             billed.append(BilledAmount(charge.span.currency, charge.part.start, line.net_minor + line.minimum_minor))
-    for rated, line in changes.usages:
+    for rated, lines in changes.usages:
         net = sum(claim.net_minor for claim in rated.due.continued)
-        net += line.net_minor + line.minimum_minor if line is not None else 0
+        net += sum(line.net_minor + line.minimum_minor for line in lines)
         billed.append(BilledAmount(rated.due.span.currency, rated.due.part.start, net))
     return billed
 
@@ -234,9 +238,9 @@ def _freed(changes: ClaimChanges) -> list[dict[str, Any]]:
     for credit, lines in changes.credits:
         freed[credit.claim.id] = _invoice_of(lines)
         changes.released.append(credit.claim)
-    for rated, line in changes.usages:
+    for rated, lines in changes.usages:
         for claim in rated.due.continued:
-            freed[claim.id] = line.invoice_id if line else None
+            freed[claim.id] = _invoice_of(lines)
             changes.released.append(claim)
     for bound in changes.bounds:
         if bound.claim is not None:
@@ -257,7 +261,7 @@ def _kept_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str,
 
 
 def _invoice_of(lines: Sequence[DraftLine]) -> int | None:
-    return lines[0].invoice_id if lines else None
+    return next((line.invoice_id for line in lines if line.invoice_id is not None), None)
 
 
 def _charge_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str, Any]]:
@@ -275,25 +279,34 @@ def _charge_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[st
 
 
 def _usage_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str, Any]]:
-    for rated, line in changes.usages:
+    for rated, lines in changes.usages:
         part, span = rated.due.part, rated.due.span
-        net = sum(claim.net_minor for claim in rated.due.continued)
+        net = sum(claim.net_minor for claim in rated.due.continued) + sum(line.net_minor + line.minimum_minor for line in lines)
         after_coupons = sum(claim.after_coupons_minor for claim in rated.due.continued)
-        after_coupons += line.after_coupons_minor if line is not None else rated.rating.amount_minor
+        after_coupons += sum(line.after_coupons_minor for line in lines) if lines else rated.rating.amount_minor
         invoice_id, position = _line_of(rated)
-        if line is not None:
-            net += line.net_minor + line.minimum_minor
-            invoice_id, position = line.invoice_id, line.position
+        written = [line for line in lines if line.invoice_id is not None]
+        if written:
+            invoice_id, position = written[0].invoice_id, written[0].position
         yield _row(
             span.item_id, Claim.Kind.USAGE, part.start, part.end, span.price_id,
             to_decimal(rated.usage.quantity), net, invoice_id, position,
             usage_snapshot(
                 rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends,
-                is_running=rated.due.whole is not None,
+                is_running=rated.due.whole is not None, of_groups=groups_snapshot(span.price, _net_of_groups(rated, lines)),
             )
             | anchor_snapshot(span.schedule, anchor_at),
-            line.invoice_id if line else None,
+            _invoice_of(lines),
         )  # fmt: skip
+
+
+def _net_of_groups(rated: RatedUsage, lines: Sequence[DraftLine]) -> dict[Group, int]:
+    """Return the amount of each group's lines so far, after discounts; without minimums, and corrections of all groups."""
+    net: Counter[Group] = Counter()
+    for claim in rated.due.continued:
+        net.update(claim.net_of_groups)
+    net.update({line.group: line.net_minor for line in lines if line.group is not None})
+    return {group: net[group] for group in in_order(net)}
 
 
 def _line_of(rated: RatedUsage) -> tuple[int | None, int | None]:

@@ -52,11 +52,13 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Li
     return tuple(one for one in found if one is not None)
 
 
-def _by_price(lines: Iterable[Line]) -> dict[tuple[str, str], list[Line]]:
-    groups: dict[tuple[str, str], list[Line]] = {}
+def _by_price(lines: Iterable[Line]) -> dict[tuple[Any, ...], list[Line]]:
+    """Return the lines of each price; those of its groups of usage apart."""
+    found: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
-        groups.setdefault((line["kind"], line["price_key"] or line["title"]), []).append(line)
-    return groups
+        group = tuple(sorted(line["rating"].get("group", {}).items()))
+        found.setdefault((line["kind"], line["price_key"] or line["title"], group), []).append(line)
+    return found
 
 
 def _difference(earlier: list[Line], later: list[Line]) -> LineDifference | None:

@@ -17,6 +17,7 @@ from billing.generator.state.open_claims import (
     anchor_of,
     read_bound_terms,
     read_coverage,
+    read_net_of_groups,
     read_origin,
 )
 from billing.generator.state.spans import BoundClaim
@@ -248,5 +249,6 @@ def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
         gross_minor=snapshot.get("gross_minor", 0),
         after_coupons_minor=snapshot.get("after_coupons_minor", 0),
         is_running=snapshot.get("running", False),
+        net_of_groups=read_net_of_groups(price, snapshot),
         **read_coverage(snapshot),
     )

@@ -1,7 +1,7 @@
 """The claims that are not released: what they billed, its storage, and the unused part that is given back. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from billing.generator.state.spans import BoundTerms, ItemSpan
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import Group, Usage
 from billing.rating.money import decimal_text, to_minor
 from billing.rating.periods import Schedule, instant_of
 from billing.rating.prices.prepaid_units import (
@@ -52,6 +52,7 @@ class OpenClaim:
         short_of: the units that were covered when `gross_minor` was billed, if voiding a correction could not spend all of their
             credits again; then the next run rates the period again (usage).
         net_minor: the amount of the line, less its discount, that this claim still bills.
+        net_of_groups: of a price that groups its usage, the amount of each group's lines, less their discounts (usage).
         noted_minor: the part of it that credit notes on request have given back (recurring).
     """
 
@@ -78,6 +79,7 @@ class OpenClaim:
     coverage: Coverage = NOTHING_COVERED
     spends: tuple[CreditSpend, ...] = ()
     short_of: tuple[Stretch, ...] = ()
+    net_of_groups: Mapping[Group, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,17 @@ def read_coverage(snapshot: Mapping[str, Any]) -> dict[str, Any]:
     return {"coverage": coverage, "spends": spends, "short_of": stretches_of(snapshot["covered"].get("short_of", ()))}
 
 
+def groups_snapshot(price: Price, net_of_groups: Mapping[Group, int]) -> list[dict[str, Any]]:
+    """Return the amounts of the lines of each group that a usage claim stores."""
+    return [{"group": price.named(group), "amount_minor": minor} for group, minor in net_of_groups.items()]
+
+
+def read_net_of_groups(price: Price, snapshot: Mapping[str, Any]) -> dict[Group, int]:
+    """Return the amounts that `groups_snapshot` made."""
+    known = snapshot.get("groups", ())
+    return {tuple(one["group"][name] for name in price.group_by): one["amount_minor"] for one in known}
+
+
 def read_origin(known: Mapping[str, Any]) -> Origin:
     return Origin(
         full_start=datetime.fromisoformat(known["full_start"]),
@@ -334,13 +347,19 @@ def usage_snapshot(
     spends: Sequence[CreditSpend] = (),
     *,
     is_running: bool = False,
+    of_groups: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return the exact data of the rated usage that a usage claim stores, with its coverage and the spends that paid for it."""
+    """Return the exact data of the rated usage that a usage claim stores, with its coverage and the spends that paid for it.
+
+    Args:
+        of_groups: see `groups_snapshot`.
+    """
     covered = {"covered": covered_snapshot(coverage, spends)} if coverage.stretches else {}
     running = {"running": True} if is_running else {}
     return (
         covered
         | running
+        | ({"groups": list(of_groups)} if of_groups else {})
         | {
             "usage": usage.as_stored(),
             "quantity": decimal_text(usage.quantity),

@@ -55,6 +55,12 @@ class FlatPrice(Price, model="flat", title="a fixed amount"):
         units = units_used(usage) if self.kind == PriceKind.RECURRING else Fraction(1)
         return [Step(Fraction(0), units, units, Fraction(self.unit_amount))]
 
+    @classmethod
+    def misfits(cls, taken: Mapping[str, Any], given: Collection[str]) -> Iterator[Misfit]:
+        yield from super().misfits(taken, given)
+        if taken["kind"] == PriceKind.USAGE and "group_by" in given:
+            yield "group_by", "not-used", "a fixed amount is due whatever the usage, so no group has one"
+
     def cost(self, say: Wording) -> str:
         return f"{say.amount(self.unit_amount)} a {say.period}"
 
@@ -198,7 +204,7 @@ class PriceOfMoney(Price):
             yield "aggregation", "aggregation-not-for-model", f"model {cls.model} needs the aggregation sum"
 
     def usage_of(self, events: Sequence[Event], **period: Any) -> Usage:
-        if self.buckets:
+        if self.buckets or self.group_by:
             return super().usage_of(events, **period)
         return percentage_usage(
             self.of_bucket(events),

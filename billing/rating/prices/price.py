@@ -10,15 +10,19 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 from billing.rating.aggregation import (
+    KEPT,
     Aggregation,
     Days,
     Event,
     EventCharge,
     Filters,
+    Group,
     Usage,
     aggregate,
     both,
     daily_usage,
+    group_of,
+    grouped,
     matches,
     together,
 )
@@ -32,6 +36,7 @@ from billing.rating.prices.values import (
     Conversion,
     CreditPrice,
     EventFilters,
+    GroupKeys,
     IntervalOfPrice,
     Money,
     PriceNames,
@@ -74,6 +79,11 @@ NOT_WITH_BUCKETS = frozenset({"free_units", "free_events", "free_amount", "conve
 """What a price has for its whole quantity, which buckets divide."""
 NOT_WITH_DAYS = frozenset({"bill_last_day", "conversion", "credits"})
 """What a price of daily levels cannot have."""
+NOT_WITH_GROUPS = {
+    "credits": "credits pay for the units of one quantity, and each group has its own",
+    "flat_fee_at_zero": "a group exists only by its usage",
+}
+"""What a price that groups its usage cannot have, and why."""
 GROWING = (Aggregation.COUNT, Aggregation.SUM, Aggregation.MAX, Aggregation.UNIQUE)
 """Aggregations in which an event adds to what was recorded before: such usage can be charged as it is recorded."""
 USUAL_TIMING = {PriceKind.RECURRING: Timing.ADVANCE, PriceKind.USAGE: Timing.ARREARS}
@@ -108,6 +118,10 @@ class Price(Record, ABC):
     filters: Annotated[
         Filters, EventFilters("Usage prices only: the properties that an event must have, each with its allowed value or values.")
     ] = field(default_factory=tuple)
+    group_by: Annotated[
+        tuple[str, ...],
+        GroupKeys("Usage prices only: each combination of these properties' values is rated and has a line by itself."),
+    ] = ()
     proration: Annotated[Proration, one_of(Proration, "How a price charges a part of a period.")] = Proration.DAY
     bill_last_day: Annotated[
         bool, Worded(Boolean("Whether the day on which a subscription ends is charged."), "type", "must be true or false")
@@ -162,6 +176,8 @@ class Price(Record, ABC):
         if "buckets" in given:
             for name in NOT_WITH_BUCKETS & set(given):
                 yield name, "not-with-buckets", f"a price with buckets has no {name}"
+        if "group_by" in given:
+            yield from _misfits_of_groups(taken)
         minimum, maximum = taken.get("minimum"), taken.get("maximum")
         if minimum is not None and maximum is not None and minimum > maximum:
             yield "maximum", "below-minimum", "the maximum is below the minimum"
@@ -201,6 +217,12 @@ class Price(Record, ABC):
         """
         if self.aggregation is None:
             raise ValueError(f"price {self.key!r} has no aggregation")
+        if self.group_by:
+            by_group: dict[Group, list[Event]] = {}
+            for event in (event for event in events if matches(self.filters, event.properties)):
+                by_group.setdefault(group_of(event, self.group_by), []).append(event)
+            alone = replace(self, group_by=())
+            return grouped({group: alone.usage_of(of_group) for group, of_group in by_group.items()})
         if self.buckets:
             known: dict[str, Any] = {"period": period, "days": days, "held_before": held_before}
             return together([price.usage_of(events, **known) for _, price in self.apart()])
@@ -230,12 +252,21 @@ class Price(Record, ABC):
             earlier += (bucket.filters,)
         return [*found, (None, replace(self, buckets=(), excluded=earlier) if earlier else self)]
 
+    def named(self, group: Group) -> dict[str, str | None]:
+        """Return the values of a group of usage by their properties."""
+        return dict(zip(self.group_by, group, strict=True))
+
     def of_bucket(self, events: Sequence[Event]) -> list[Event]:
         """Return the events that no earlier bucket takes."""
         return [event for event in events if not any(matches(filters, event.properties) for filters in self.excluded)]
 
     def all_steps(self, usage: Usage) -> list[Step]:
-        """Return the cost of the usage step by step, bucket after bucket; steps without cost only if there are no others."""
+        """Return the cost of the usage step by step, bucket after bucket; steps without cost only if there are no others.
+
+        The usage is that of one group, or of a price that does not group; without usage there is no group, and no cost.
+        """
+        if self.group_by and not usage.quantity and not usage.events:
+            return []
         if usage.levels:
             return added_up(step.of_share(share) for level, share in usage.levels for step in self.steps(Usage(level)))
         if not usage.parts:
@@ -319,5 +350,13 @@ def _misfits_of_usage(taken: Mapping[str, Any], given: Collection[str]) -> Itera
             yield name, "not-with-daily-level", f"a price of daily levels has no {name}"
         if taken.get("proration", Proration.DAY) != Proration.DAY:
             yield "proration", "not-with-daily-level", "daily levels are prorated by days"
+    if "group_by" in given and taken.get("aggregation") in KEPT:
+        yield "group_by", "not-with-levels", "levels hold until the next one, so the levels of all groups would never end"
     if taken.get("aggregation") == Aggregation.COUNT and "property" in taken:
         yield "property", "not-used", "aggregation count does not use property"
+
+
+def _misfits_of_groups(taken: Mapping[str, Any]) -> Iterator[Misfit]:
+    for field_name, why in NOT_WITH_GROUPS.items():
+        if taken.get(field_name):
+            yield field_name, "not-with-groups", f"a price with group_by has no {field_name}: {why}"

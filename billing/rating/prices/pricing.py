@@ -7,12 +7,12 @@ has `amount = units × unit_amount + flat_amount`, and the steps add up to `exac
 Arithmetic is in `Fraction`, which rounds nothing; money is in major units until `Rating.amount_minor`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from billing.rating.aggregation import Usage
+from billing.rating.aggregation import Group, Usage, in_order
 from billing.rating.money import Exact, decimal_text, to_minor
 from billing.rating.prices.price import Price
 from billing.rating.prices.steps import Step, StepReason, corrections, units_used
@@ -43,6 +43,9 @@ class Rating:
         }
 
 
+NOTHING_RATED = Rating(Fraction(0), 0, ())
+
+
 def usage_of_quantity(price: Price, quantity: Exact) -> Usage:
     """Return the usage of a price that measured a quantity in one event, converted if the price converts."""
     measured = price.converted(Usage(Fraction(quantity)))
@@ -59,7 +62,29 @@ def rate(price: Price, usage: Usage | Exact, currency: str) -> Rating:
         The rating; `amount_minor` is 0 or more.
     """
     known = usage if isinstance(usage, Usage) else price.usage_of_amount(usage)
+    if known.groups:
+        return in_all(rate_groups(price, known, currency).values())
     return _rating(price.all_steps(known), currency)
+
+
+def rate_groups(price: Price, usage: Usage, currency: str, first: Usage | None = None) -> dict[Group, Rating]:
+    """Return the cost of each group of usage, in their order, rounded by itself; without minimum and maximum of the price.
+
+    Args:
+        first: the usage that was billed already: the ratings are the differences, also of groups that are gone.
+    """
+    ratings = {group: rate(price, of_group, currency) for group, of_group in usage.groups}
+    if first is None:
+        return ratings
+    billed = rate_groups(price, first, currency)
+    groups = in_order({*ratings, *billed})
+    return {group: _difference(ratings.get(group, NOTHING_RATED), billed.get(group, NOTHING_RATED)) for group in groups}
+
+
+def in_all(ratings: Iterable[Rating]) -> Rating:
+    """Return the cost of all groups: the sum of their amounts. Each group has its own steps."""
+    known = list(ratings)
+    return Rating(sum((one.exact for one in known), Fraction(0)), sum(one.amount_minor for one in known), ())
 
 
 def rate_uncovered(price: Price, usage: Usage | Exact, covered: Covered, currency: str) -> Rating:

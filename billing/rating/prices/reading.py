@@ -18,7 +18,7 @@ from ledger.records import OneOf, Record, Shape, declared_fields, field_of
 from ledger.values import Constant, FieldError, ListOf
 
 MAX_PRICES = 100
-USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "buckets", "conversion", "credits"})
+USAGE_FIELDS = frozenset({"meter", "aggregation", "property", "filters", "group_by", "buckets", "conversion", "credits"})
 
 
 class PriceInvalid(ValueError):
@@ -128,6 +128,8 @@ def _json(value: Any) -> Any:
             return _dict(value)
         case (Record(), *_):
             return [_dict(tier) for tier in value]
+        case (str(), *_):
+            return list(value)
         case tuple():
             return {name: one if isinstance(one, str) else list(one) for name, one in value}
     return value

@@ -9,7 +9,7 @@ from functools import partial
 from math import ceil, floor
 from typing import Annotated, Any, Final
 
-from billing.rating.aggregation import Filters
+from billing.rating.aggregation import MAX_GROUP_KEYS, Filters
 from billing.rating.limits import MAX_MONEY, MAX_QUANTITY, SMALLEST_PACKAGE
 from billing.rating.money import round_half_up
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
@@ -236,6 +236,23 @@ class EventFilters(Value):
                 "oneOf": [text, {"type": "array", "items": text, "minItems": 1, "maxItems": MAX_FILTER_VALUES}]
             },
         }
+
+
+class GroupKeys(Value):
+    """The properties by whose values usage is grouped: distinct names, 1 to `MAX_GROUP_KEYS`."""
+
+    def read(self, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_GROUP_KEYS:
+            raise InvalidValue("type", f"must be a list of 1..{MAX_GROUP_KEYS} properties' names")
+        if not all(_is_text(name, 1, MAX_PROPERTY_CHARACTERS) for name in value):
+            raise InvalidValue("format", f"each property's name has 1..{MAX_PROPERTY_CHARACTERS} characters")
+        if len({*value}) < len(value):
+            raise InvalidValue("duplicate", "names a property twice")
+        return tuple(value)
+
+    def openapi(self) -> dict[str, Any]:
+        item = {"type": "string", "minLength": 1, "maxLength": MAX_PROPERTY_CHARACTERS}
+        return {"type": "array", "items": item, "minItems": 1, "maxItems": MAX_GROUP_KEYS, "uniqueItems": True}
 
 
 def _is_text(value: Any, least: int, most: int) -> bool:

@@ -1,5 +1,6 @@
 """How the sentences about a price write money, numbers and the counted thing. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -17,6 +18,26 @@ def amount(value: Decimal, currency: str) -> str:
 def number(value: Decimal) -> str:
     """Return a quantity or rate in words."""
     return ENGLISH.number(value)
+
+
+MAX_VALUE_CHARACTERS = 60
+"""The characters of a group's value that a title shows."""
+
+
+def group_words(group: Mapping[str, str | None], without: str = "without {name}") -> str:
+    """Return the values of a group as the title of a line has them: "region eu, without model".
+
+    Args:
+        without: the words for a property that the events of the group do not have.
+    """
+    shown = {_shown(name): None if text is None else _shown(text) for name, text in group.items()}
+    return ", ".join(without.format(name=name) if text is None else f"{name} {text}" for name, text in shown.items())
+
+
+def _shown(text: str) -> str:
+    """Return a text as a page and an e-invoice can print it: in one line, at most `MAX_VALUE_CHARACTERS`; empty: in quotes."""
+    plain = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return (plain if len(plain) <= MAX_VALUE_CHARACTERS else f"{plain[: MAX_VALUE_CHARACTERS - 1]}…") or '""'
 
 
 @dataclass(frozen=True, slots=True)

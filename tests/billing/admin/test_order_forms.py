@@ -830,6 +830,20 @@ def test_the_form_says_what_an_example_costs_and_why(client, typed, sentence):
     assert row_counts() == before
 
 
+def test_the_form_shows_how_the_line_of_a_group_reads(client):
+    price = {
+        "kind": "usage",
+        "model": "unit",
+        "unit_amount": "1",
+        "meter": "m",
+        "aggregation": "sum",
+        "group_by": 'region, "a, b"',
+    }
+    plan = {"code": "team", "name": "Team", "currency": "EUR", "price_count": "1", "price_0_key": "calls"}
+    response = client.post(f"{BILLING}/plan/examples/", plan | {f"price_0_{name}": value for name, value in price.items()})
+    assert "Team: calls: region …, a, b …" in text_of_response(response).replace("\u00a0", " ")
+
+
 def test_the_example_is_that_of_the_ratings_call(client):
     price = {"key": "p", "kind": "usage", "model": "volume", "meter": "m", "aggregation": "sum",
              "tiers": [{"up_to": "1000", "unit_amount": "0.02"}, {"unit_amount": "0.013", "flat_amount": "1"}]}  # fmt: skip

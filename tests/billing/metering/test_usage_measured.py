@@ -53,6 +53,24 @@ PRICES = [
         event_minimum="0.5",
         buckets=[{"key": "eu", "filters": {"region": "eu"}, "rate": "1"}],
     ),
+    *(
+        metered(group_by=["region", "size"], aggregation=aggregation, filters=filters, **fields)
+        for aggregation, fields in (
+            ("count", {}),
+            ("sum", {"free_units": 3}),
+            ("max", {"property": "size"}),
+            ("last", {}),
+            ("unique", {"property": "region"}),
+            ("sum", {"buckets": [SIZE_5]}),
+            ("sum", {"conversion": {"divide_by": "7", "rounding": "up"}}),
+        )
+        for filters in ({}, {"region": ["eu", "us"]})
+    ),
+    *(
+        metered(model="percentage", unit_amount=None, rate="3.3", group_by=["region"], **free)
+        for free in ({}, {"free_events": 1, "free_amount": "25", "event_minimum": "0.4"}, {"property": "size"})
+    ),
+    metered(group_by=["a", "b", "c", "d", "region"]),
     metered(conversion={"divide_by": "7", "rounding": "up"}),
     metered(aggregation="weighted_sum", conversion={"multiply_by": "0.3", "rounding": "half_up", "decimals": 2}),
 ]
@@ -62,7 +80,17 @@ events = st.lists(
         st.decimals(min_value=-5, max_value=40, places=2),
         st.integers(min_value=0, max_value=31 * 24 * 3600 - 1),
         st.sampled_from(
-            [{}, {"region": "eu"}, {"region": "us", "size": 5}, {"region": "ap", "size": "7.5"}, {"size": None}, {"size": [5]}]
+            [
+                {},
+                {"region": "eu"},
+                {"region": True, "size": "x" * 300},
+                {"region": "", "size": 1.5},
+                {"region": {}, "size": "5"},
+                {"region": "us", "size": 5},
+                {"region": "ap", "size": "7.5"},
+                {"size": None},
+                {"size": [5]},
+            ]
         ),
     ),
     max_size=12,
@@ -72,7 +100,8 @@ events = st.lists(
 
 def without_events(found: Usage) -> Usage:
     """Usage without the number of events, which the reference counts before it filters."""
-    return replace(found, events=0, parts=tuple(map(without_events, found.parts)))
+    groups = tuple((group, without_events(usage)) for group, usage in found.groups)
+    return replace(found, events=0, parts=tuple(map(without_events, found.parts)), groups=groups)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -261,6 +261,9 @@ class Simulator:
         if amount and not whole & set(price) and pick.random() < 0.5:
             takes: tuple[dict[str, list[str]], ...] = ({"user": ["a", "b"]}, {"region": ["us", "asia"], "user": ["b", "c", "d"]})
             price["buckets"] = [{"key": f"b{n}", "filters": one, amount: self._money(300)} for n, one in enumerate(takes)]
+        is_level = how in ("weighted_sum", "daily_level")
+        if not is_level and price["model"] != "flat" and not price.get("flat_fee_at_zero") and pick.random() < 0.3:
+            price["group_by"] = pick.choice((["region"], ["region", "user"]))
         if self.traits.limits and pick.random() < 0.25:
             price["minimum"] = self._money(1_000)
         if self.traits.limits and pick.random() < 0.25:
@@ -490,7 +493,8 @@ class Simulator:
             occurred = since - late + (until - since) * pick.random()
             value = str(Decimal(pick.randrange(-400 if late and pick.random() < 0.2 else 0, 400)) / pick.choice((1, 10)))
             meter = f"meter-{pick.choice(('calls', 'data', 'sent'))}"
-            properties = {"user": pick.choice("abcdefg"), "region": pick.choice(("eu", "us", "asia"))}
+            properties = {"user": pick.choice("abcdefg"), "region": pick.choice(("eu", "us", "asia", ""))}
+            properties = {name: text for name, text in properties.items() if text}
             events.append(usage.NewEvent(unique("use"), simulated.ref, meter, Decimal(value), occurred, properties))
             modelled.append(slow.Event(meter, Fraction(value), occurred, properties))
         results = usage.take_in(events) if events else []

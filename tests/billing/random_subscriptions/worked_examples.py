@@ -321,6 +321,70 @@ BUCKETED = [
             [*REGIONS, bill("02-01"), calls("50", "01-20", region="eu"), bill("02-02")], late(100)),
 ]  # fmt: skip
 
+BY_REGION = ["region"]
+GROUPED = [
+    # eu 100, us 17, and the event without a region: each rounded by itself
+    Example("a line for each group", [metered(unit_amount="0.005", group_by=BY_REGION)], [*REGIONS, bill("02-01")],
+            usage(50, 9, 1)),
+    Example("groups of two properties", [metered(unit_amount="1.00", group_by=["region", "size"])], [*REGIONS, bill("02-01")],
+            usage(10000, 1000, 700, 100)),
+    # Ten free in each group
+    Example("free units of each group", [metered(unit_amount="1.00", group_by=BY_REGION, free_units=10)],
+            [*REGIONS, bill("02-01")], usage(9000, 700, 0)),
+    # 2.00 + 10 x 1.00 + 90 x 0.50; 2.00 + 10 x 1.00 + 7 x 0.50; 2.00 + 1.00
+    Example("tiers of each group", [tiered("graduated") | {"group_by": BY_REGION}], [*REGIONS, bill("02-01")],
+            usage(5700, 1550, 300)),
+    Example("volumes of each group", [tiered("volume") | {"group_by": BY_REGION}], [*REGIONS, bill("02-01")],
+            usage(5000, 850, 300)),
+    # Two, one and one started packages of 50
+    Example("packages of each group", [packages("5.00", package_size=50, group_by=BY_REGION)], [*REGIONS, bill("02-01")],
+            usage(1000, 500, 500)),
+    # One free event in each group: 0, 7.00 at 2 %, 0
+    Example("percentages of each group", [percentage("2", free_events=1, group_by=BY_REGION)], [*REGIONS, bill("02-01")],
+            usage(0, 14, 0)),
+    Example("buckets in groups", [metered(unit_amount="1.00", buckets=BUCKETS, group_by=BY_REGION)], [*REGIONS, bill("02-01")],
+            usage(200, 1200, 100)),
+    Example("groups of filtered events", [metered(unit_amount="1.00", group_by=BY_REGION, filters={"size": "xl"})],
+            [*REGIONS, bill("02-01")], usage(10000, 1000)),
+    # 118.00, of 120.00 at least for all groups together; of 50.00 at most, 68.00 is taken off over the lines
+    Example("one minimum over all groups", [metered(unit_amount="1.00", group_by=BY_REGION, minimum="120")],
+            [*REGIONS, bill("02-01")], [*usage(10000, 1700, 100), ("minimum", "calls", 200)]),
+    Example("one maximum over all groups", [metered(unit_amount="1.00", group_by=BY_REGION, maximum="50")],
+            [*REGIONS, bill("02-01")], usage(10000, 1700, 100), discount=6800),
+    Example("a minimum without a group", [metered(unit_amount="1.00", group_by=BY_REGION, minimum="3")], [bill("02-01")],
+            [*usage(0), ("minimum", "calls", 300)]),
+    Example("late usage in a group, and in a new one", [metered(unit_amount="1.00", group_by=BY_REGION)],
+            [*REGIONS, bill("02-01"), calls("5", "01-20", region="eu"), calls("3", "01-20", region="ap"), bill("02-02")],
+            late(500, 300)),
+    Example("a group that is cancelled", [metered(unit_amount="1.00", group_by=BY_REGION)],
+            [*REGIONS, bill("02-01"), correct(3, None), bill("02-02")], [*late(-100), ("carried", None, 100)]),
+    # 100 of eu become 40 of us
+    Example("an event that moves to another group", [metered(unit_amount="1.00", group_by=BY_REGION)],
+            [*REGIONS, bill("02-01"), correct(0, "40"), bill("02-02")],
+            [*late(-10000, 4000), ("carried", None, 6000)]),
+    # The minimum of 120.00 had added 2.00; 5.00 more is 123.00
+    Example("late usage above the minimum of all groups", [metered(unit_amount="1.00", group_by=BY_REGION, minimum="120")],
+            [*REGIONS, bill("02-01"), calls("5", "01-20", region="ap"), bill("02-02")],
+            [*late(500), ("minimum", "calls", -200)]),
+    # 118.00 was 50.00; 90.00 less is 28.00
+    Example("late usage under the maximum of all groups", [metered(unit_amount="1.00", group_by=BY_REGION, maximum="50")],
+            [*REGIONS, bill("02-01"), correct(0, "10"), bill("02-02")],
+            [*late(-10000, 1000), ("maximum", "calls", 6800), ("carried", None, 2200)]),
+    Example("groups of a running period", [metered(unit_amount="1.00", group_by=BY_REGION)],
+            [calls("2", "01-02", region="eu"), so_far("01-10"), calls("3", "01-20", region="eu"),
+             calls("4", "01-21", region="us"), bill("02-01")], usage(300, 400)),
+    Example("groups as recorded", [metered(unit_amount="1.00", group_by=BY_REGION, timing="advance")],
+            [calls("2", "01-02", region="eu"), bill("01-10"), calls("3", "01-20", region="us"), bill("01-25")], usage(300)),
+    # Half off each line, and a quarter of a cent rounds on each
+    Example("a coupon on groups", [metered(unit_amount="1.00", group_by=BY_REGION)], [*REGIONS, bill("02-01")],
+            usage(10000, 1700, 100), discount=5900, coupons=[percent("50")]),
+    # Usage up to the 15th at 1.00, later at 2.00
+    Example("groups and a change of prices", [metered(unit_amount="1.00", group_by=BY_REGION)],
+            [calls("5", "01-05", region="eu"), calls("7", "01-20", region="eu"), calls("1", "01-21", region="us"),
+             amend("01-15", price_override={"prices": {"calls": {"unit_amount": "2.00"}}}), bill("02-01")],
+            usage(500, 1400, 200)),
+]  # fmt: skip
+
 SEATS = [{"up_to": 10, "unit_amount": "31.00"}, {"up_to": None, "unit_amount": "15.50", "flat_amount": "6.20"}]
 BY_DAY = metered(unit_amount="31.00", aggregation="daily_level")
 KEPT = [
@@ -750,6 +814,7 @@ EXAMPLES = (
     + MODELS
     + AGGREGATIONS
     + BUCKETED
+    + GROUPED
     + KEPT
     + LIMITS
     + PRORATION

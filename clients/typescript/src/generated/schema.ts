@@ -4707,6 +4707,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
@@ -4830,6 +4832,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
@@ -4888,6 +4892,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
@@ -5146,6 +5152,18 @@ export interface components {
              * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description The cost of one group of usage, rounded by itself; a value is null if its events do not have the property. */
+        GroupRating: {
+            group: {
+                [key: string]: string | null;
+            };
+            quantity: string;
+            /** @description In minor units. */
+            amount_minor: number;
+            exact: string;
+            steps: components["schemas"]["RatingStep"][];
+            conversion?: components["schemas"]["ConvertedQuantity"];
         };
         /** @description The response of a live process. */
         Health: {
@@ -5421,7 +5439,7 @@ export interface components {
             discount_minor: number;
             tax_category: string;
             tax_rate: string;
-            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. `included_tax`: the rate of the tax that the price includes, and the amounts with it. */
+            /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. `included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups its usage, the values of the group by their properties. */
             rating: {
                 [key: string]: unknown;
             };
@@ -6743,6 +6761,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
@@ -6986,6 +7006,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
@@ -7444,7 +7466,12 @@ export interface components {
                 [key: string]: unknown;
             };
         };
-        /** @description The cost of the usage; `covered` if the request gave credits_available, `conversion` if the price converts the quantity. */
+        /**
+         * @description The cost of the usage.
+         *
+         *     `covered` if the request gave credits_available, `conversion` if the price converts the quantity, `groups` if it groups the
+         *     events: then the amount is the sum of theirs, and the steps are those of the price's minimum or maximum.
+         */
         Rating: {
             /** @description In minor units. */
             amount_minor: number;
@@ -7452,6 +7479,7 @@ export interface components {
             steps: components["schemas"]["RatingStep"][];
             covered?: components["schemas"]["CoveredUnits"];
             conversion?: components["schemas"]["ConvertedQuantity"];
+            groups?: components["schemas"]["GroupRating"][];
         };
         /** @description One step of a calculation. */
         RatingStep: {
@@ -8655,6 +8683,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
@@ -8857,6 +8887,8 @@ export interface components {
             filters?: {
                 [key: string]: string | string[];
             };
+            /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
+            group_by?: string[];
             /** @description How a price charges a part of a period. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */

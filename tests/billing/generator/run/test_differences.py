@@ -38,6 +38,16 @@ def test_each_cause_is_named(later, because):
     assert [reason.value for one in found for reason in one.because] == because
 
 
+def test_each_group_of_usage_is_compared_with_itself():
+    groups = [{"group": {"region": region}} for region in ("eu", "us", None)]
+    calls = {"kind": "usage", "price_key": "calls"}
+    before = invoice(*(line(**calls, rating=rating, amount_minor=100) for rating in groups[:2]))
+    after = invoice(
+        *(line(**calls, rating=rating, amount_minor=amount) for rating, amount in zip(groups, (100, 300, 5), strict=True))
+    )
+    assert [(one.before_minor, one.after_minor) for one in differences(before, after)] == [(100, 300), (0, 5)]
+
+
 def test_usage_one_off_charges_and_corrections_are_told_apart_and_add_up():
     before = invoice(
         line(kind="usage", price_key="calls", quantity="100", amount_minor=200),

@@ -56,6 +56,10 @@ class Line:
     document: Document | None = None
     gives_back: Document | None = None
     refunds: bool = False
+    of_group: bool = False
+    """It bills one group of the usage of a price, which alone has no bounds."""
+    beside: list[Line] = field(default_factory=list)
+    """Of what keeps groups of usage within the bounds of their price, the lines of the groups."""
     includes_tax: bool = False
     """Its amounts include the tax of its rate."""
     taxed: int | None = None
@@ -332,6 +336,11 @@ def bound_by_prices(lines: list[Line]) -> list[Line]:
     lifting = []
     for line in lines:
         line.after_coupons = line.net
+    for line in lines:
+        if line.kind == "bounds":
+            lifting += _bound_groups(line)
+        if line.kind == "bounds" or line.of_group:
+            continue
         if line.earlier:
             # Late usage: the limits are of the period with all of its lines.
             so_far = sum(billed.after_coupons for billed in line.earlier) + line.net
@@ -344,6 +353,24 @@ def bound_by_prices(lines: list[Line]) -> list[Line]:
             lifting.append(replace(line, kind="minimum", amount=missing, discount=0, quantity=Fraction(1)))
             line.minimum = missing
     return lifting
+
+
+def _bound_groups(bounds: Line) -> list[Line]:
+    """Keep the lines of groups within the bounds of their price; where some was billed before, the bounds get a line."""
+    net = sum(line.net for line in bounds.beside)
+    if bounds.earlier:
+        before = sum(billed.after_coupons for billed in bounds.earlier)
+        bounds.amount = within(before + net, bounds.least, bounds.most) - sum(billed.left for billed in bounds.earlier) - net
+        is_over = bounds.most is not None and max(before, before + net) > bounds.most
+        bounds.kind = ("maximum" if is_over else "minimum") if bounds.amount else "bounds"
+        return []
+    if bounds.most is not None and net > bounds.most:
+        weights = [max(line.net, 0) for line in bounds.beside]
+        for line, part in zip(bounds.beside, split(net - bounds.most, weights), strict=True):
+            line.discount += part
+    missing = 0 if bounds.least is None else max(bounds.least - net, 0)
+    bounds.minimum = missing
+    return [replace(bounds, kind="minimum", amount=missing, minimum=0, beside=[])] if missing else []
 
 
 def take_tax_out(lines: list[Line]) -> None:

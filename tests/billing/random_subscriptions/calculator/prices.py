@@ -89,6 +89,8 @@ class Used:
     """The quantity before it was converted."""
     by_bucket: tuple["Used", ...] = ()
     """What each bucket of the price took, and last what no bucket took."""
+    by_group: tuple[tuple[tuple[str | None, ...], "Used"], ...] = ()
+    """What each group used, in the order in which the lines come."""
     levels: tuple[tuple[Fraction, Fraction], ...] = ()
     """Levels that are kept, each with the share of the period for which it was."""
 
@@ -119,6 +121,8 @@ def within(amount: int, least: int | None, most: int | None) -> int:
 
 def used(price: Price, events: list[Event], time: Time, full: Time, zone: ZoneInfo) -> Used:
     """What was used in a stretch of a full period, as the price sees it."""
+    if price.get("group_by"):
+        return _grouped(price, events, time, full, zone)
     if price.get("buckets"):
         by_bucket = tuple(used(alone, events, time, full, zone) for alone in _alone(price))
         quantity, count = sum((one.quantity for one in by_bucket), NOTHING), sum(one.events for one in by_bucket)
@@ -144,6 +148,30 @@ def used(price: Price, events: list[Event], time: Time, full: Time, zone: ZoneIn
         case _:
             quantity = _weighted(counted, time) / ((full[1] - full[0]) // INSTANT)
     return Used(_converted(price, quantity), len(inside), measured=quantity)
+
+
+def _grouped(price: Price, events: list[Event], time: Time, full: Time, zone: ZoneInfo) -> Used:
+    """What each group used: the events with the same texts, or without any."""
+    alone = {name: value for name, value in price.items() if name != "group_by"}
+    groups: dict[tuple[str | None, ...], list[Event]] = {}
+    for event in events:
+        groups.setdefault(tuple(event.properties.get(name) for name in price["group_by"]), []).append(event)
+    found = [(group, used(alone, those, time, full, zone)) for group, those in groups.items()]
+    there = [one for one in found if one[1].events]
+    there.sort(key=lambda one: [text or "" for text in one[0]])
+    return Used(sum((one.quantity for _, one in there), NOTHING), sum(one.events for _, one in there), by_group=tuple(there))
+
+
+def minor_of_groups(price: Price, used: Used | None, currency: str) -> dict[tuple[str | None, ...], int]:
+    """What each group costs, rounded by itself."""
+    return {group: to_minor(cost_of_usage(price, one), currency) for group, one in (used.by_group if used else ())}
+
+
+def minor_of_usage(price: Price, used: Used, currency: str) -> int:
+    """What the usage of a period costs, as its lines round it."""
+    if price.get("group_by"):
+        return sum(minor_of_groups(price, used, currency).values())
+    return to_minor(cost_of_usage(price, used), currency)
 
 
 def _converted(price: Price, quantity: Fraction) -> Fraction:

@@ -28,9 +28,10 @@ from tests.billing.random_subscriptions.calculator.prices import (
     Price,
     Used,
     cost_of,
-    cost_of_usage,
     is_due_at_start,
     limits,
+    minor_of_groups,
+    minor_of_usage,
     used,
     within,
 )
@@ -212,7 +213,7 @@ class Run:
         for key, stretch, earlier in self.running:
             price = price_of(stretch, key)
             found = self._used(key, replace(stretch, end=self.as_of))
-            more = to_minor(cost_of_usage(price, found), stretch.plan.currency) - sum(known.gross for known in earlier)
+            more = minor_of_usage(price, found, stretch.plan.currency) - sum(known.gross for known in earlier)
             after = sum(known.after_coupons for known in earlier) + more
             _, most = limits(price, Fraction(*self.of.share(price, stretch)), stretch.plan.currency)
             minor = within(after, None, most) - sum(known.left for known in earlier)
@@ -243,7 +244,7 @@ class Run:
             whole: of a running period, up to its end: the maximum is for that, and the minimum is not due yet.
         """
         price, currency = price_of(stretch, key), stretch.plan.currency
-        gross = to_minor(cost_of_usage(price, found), currency)
+        gross = minor_of_usage(price, found, currency)
         more = gross - sum(billed.gross for billed in earlier)
         left, coupons_before = sum(billed.left for billed in earlier), sum(billed.after_coupons for billed in earlier)
         least, most = limits(price, Fraction(*self.of.share(price, whole or stretch)), currency)
@@ -253,9 +254,21 @@ class Run:
         else:
             is_owed = bool(gross or found.quantity or found.events or least is not None)
         billed = Billed("usage", key, stretch, left, used=found, gross=gross, coupons_before=coupons_before, running=whole)
-        if is_owed:
-            is_late = bool(earlier) and all(known.running is None for known in earlier)
-            kind, due = ("late_usage", self.as_of) if is_late else ("usage", stretch.end)
+        is_late = bool(earlier) and all(known.running is None for known in earlier)
+        kind, due = ("late_usage", self.as_of) if is_late else ("usage", stretch.end)
+        groups = self._lines_of_groups(price, stretch, found, earlier, kind, due)
+        if groups and earlier and (least, most) != (None, None) and not is_owed:
+            groups = []
+        if groups:
+            self.lines += groups
+            billed.group_lines = groups
+            billed.line = billed.made_by = groups[0]
+            if (least, most) != (None, None):
+                bounds = _line(price, stretch, "bounds", 0, due, quantity=Fraction(1), least=least, most=most, earlier=earlier)
+                bounds.beside = groups
+                self.lines.append(bounds)
+                billed.group_lines = [*groups, bounds]
+        elif is_owed:
             line = _line(price, stretch, kind, more, due, quantity=found.quantity, least=least, most=most, earlier=earlier)
             self.lines.append(line)
             billed.line = billed.made_by = line
@@ -264,6 +277,26 @@ class Run:
             billed.coupons_before += more
         self.freed += [(known, billed.made_by) for known in earlier]
         self.made.append(billed)
+
+    def _lines_of_groups(
+        self, price: Price, stretch: Stretch, found: Used, earlier: list[Billed], kind: str, due: datetime
+    ) -> list[Line]:
+        """A line for each group of a price that groups, less what was billed of the group; a group may be new, or gone."""
+        if not price.get("group_by"):
+            return []
+        amounts = minor_of_groups(price, found, stretch.plan.currency)
+        for known in earlier:
+            for group, minor in minor_of_groups(price, known.used, stretch.plan.currency).items():
+                amounts[group] = amounts.get(group, 0) - minor
+        used_of = dict(found.by_group)
+        return [
+            _line(
+                price, stretch, kind, amounts[group], due, earlier=earlier, of_group=True,
+                quantity=used_of[group].quantity if group in used_of else Fraction(0),
+            )
+            for group in sorted(amounts, key=lambda group: [text or "" for text in group])
+            if amounts[group] or not earlier
+        ]  # fmt: skip
 
     def _one_offs(self) -> None:
         currency = self.of.customer.currency
@@ -297,7 +330,7 @@ class Run:
             freed = [one for one in freed if one[1] > instant]
             uses += redeem_coupons(coupons, together, whose, counted, free)
             lifting += bound_by_prices(together)
-        lines += lifting
+        lines = [line for line in lines if line.kind != "bounds"] + lifting
         lines += self._bounds(currency)
         if not lines:
             return None
@@ -363,7 +396,7 @@ class Run:
 
 def _place(line: Line) -> tuple[datetime, int]:
     """Where a line stands on a document: by the instant at which it is due, then by kind."""
-    return line.due, KINDS.index("usage" if line.kind == "late_usage" else line.kind)
+    return line.due, KINDS.index("usage" if line.kind in ("late_usage", "bounds") else line.kind)
 
 
 def _line(price: Price, stretch: Stretch, kind: str, amount: int, due: datetime, **more: Any) -> Line:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from math import ceil
 from typing import Any
 
 from tests.billing.random_subscriptions.calculator.documents import Customer, Document, Line, Note
-from tests.billing.random_subscriptions.calculator.exact import DECIMALS, to_minor
+from tests.billing.random_subscriptions.calculator.exact import DECIMALS
 from tests.billing.random_subscriptions.calculator.orders import Order, Stretch
 from tests.billing.random_subscriptions.calculator.prices import (
     Price,
     Used,
     cost_of,
-    cost_of_usage,
     is_due_at_start,
     limits,
+    minor_of_usage,
     used,
     within,
 )
@@ -35,6 +35,7 @@ class Billed:
         credited: what was given back of its line.
         running: of usage of a running period, the whole of that; None once it is billed to the end.
         used, gross, coupons_before: of usage: what was rated, its amount, and what of that was after coupons before `charge`.
+        group_lines: of a price that groups its usage, the lines of the groups, and that of their bounds.
         freed_by: the document that it is not billed on any more because of.
     """
 
@@ -50,6 +51,7 @@ class Billed:
     gross: int = 0
     coupons_before: int = 0
     running: Stretch | None = None
+    group_lines: list[Line] = field(default_factory=list)
     is_live: bool = True
     freed_by: Document | None = None
 
@@ -82,11 +84,15 @@ class Billed:
     @property
     def left(self) -> int:
         """What is charged for it, after discounts."""
+        if self.group_lines:
+            return self.before + sum(line.net + line.minimum for line in self.group_lines)
         return self.before + (self.charge.net + self.charge.minimum if self.charge else 0)
 
     @property
     def after_coupons(self) -> int:
         """What is charged for it, before the limits of its price."""
+        if self.group_lines:
+            return self.coupons_before + sum(line.after_coupons for line in self.group_lines)
         return self.coupons_before + (self.charge.after_coupons if self.charge else 0)
 
     def is_on(self, document: Document) -> bool:
@@ -246,7 +252,8 @@ class Subscription(Order):
     def owed_usage(self, billed: Billed) -> int:
         """What a billed stretch of usage should have cost in all, from the events that are known today alone."""
         price, stretch = billed.price, billed.stretch
-        gross = to_minor(cost_of_usage(price, used(price, self.events, stretch.time, stretch.full, self.zone)), billed.currency)
+        found = used(price, self.events, stretch.time, stretch.full, self.zone)
+        gross = minor_of_usage(price, found, billed.currency)
         least, most = limits(price, Fraction(*self.share(price, billed.running or stretch)), billed.currency)
         return within(gross, None if billed.running else least, most)
 

@@ -60,10 +60,19 @@ BUCKETED: dict[str, dict[str, Any]] = {
 }
 """Prices with buckets, which other fields exclude."""
 
+GROUPED: dict[str, dict[str, Any]] = {
+    "unit": BUCKETED["unit"] | {"group_by": ["region", "a, b", '"', "where"]},
+    "volume": EXAMPLES["volume"] | {"group_by": ["model"]},
+    "graduated_percentage": {"tiers": EXAMPLES["graduated_percentage"]["tiers"], "group_by": ["model", "region"]},
+}
+"""Prices that group their usage."""
+
 MODEL_NAMES = sorted(MODELS)
 each_model = pytest.mark.parametrize("model", MODEL_NAMES)
 each_example = pytest.mark.parametrize(
-    ("model", "given"), [*EXAMPLES.items(), *BUCKETED.items()], ids=[*EXAMPLES, *(f"{model}-buckets" for model in BUCKETED)]
+    ("model", "given"),
+    [*EXAMPLES.items(), *BUCKETED.items(), *GROUPED.items()],
+    ids=[*EXAMPLES, *(f"{model}-buckets" for model in BUCKETED), *(f"{model}-groups" for model in GROUPED)],
 )
 
 

@@ -802,6 +802,7 @@ class FlatPrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
@@ -857,6 +858,7 @@ class GraduatedPercentagePrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
@@ -888,6 +890,7 @@ class GraduatedPrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
@@ -965,6 +968,17 @@ class Granted(TypedDict):
     recurring_grant: NotRequired[str]
     lot: Lot | None
     exact_integers: NotRequired[dict[str, str]]
+
+
+class GroupRating(TypedDict):
+    """The cost of one group of usage, rounded by itself; a value is null if its events do not have the property."""
+
+    group: dict[str, str | None]
+    quantity: str
+    amount_minor: int
+    exact: str
+    steps: list[RatingStep]
+    conversion: NotRequired[ConvertedQuantity]
 
 
 class HoldBody(TypedDict):
@@ -1388,6 +1402,7 @@ class PackagePrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
@@ -1515,6 +1530,7 @@ class PercentagePrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
@@ -1729,13 +1745,18 @@ class RatedEvent(TypedDict):
 
 
 class Rating(TypedDict):
-    """The cost of the usage; `covered` if the request gave credits_available, `conversion` if the price converts the quantity."""
+    """The cost of the usage.
+
+    `covered` if the request gave credits_available, `conversion` if the price converts the quantity, `groups` if it groups
+    the events: then the amount is the sum of theirs, and the steps are those of the price's minimum or maximum.
+    """
 
     amount_minor: int
     exact: str
     steps: list[RatingStep]
     covered: NotRequired[CoveredUnits]
     conversion: NotRequired[ConvertedQuantity]
+    groups: NotRequired[list[GroupRating]]
 
 
 RatingStep = TypedDict(
@@ -2242,6 +2263,7 @@ class UnitPrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
@@ -2344,6 +2366,7 @@ class VolumePrice(TypedDict):
     aggregation: NotRequired[AggregationEnum]
     property: NotRequired[str]
     filters: NotRequired[Mapping[str, str | Sequence[str]]]
+    group_by: NotRequired[Sequence[str]]
     proration: NotRequired[ProrationEnum]
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
