@@ -34,6 +34,9 @@ SIGNALS: Final = {
     "purchase.paid": "The money of a purchase is in, and recorded.",
     "purchase.granted": "The credits of a purchase were added.",
     "purchase.returned": "Money of a purchase was returned, and what it had bought was revoked as far as it was unspent.",
+    "subscription.started": "The first invoice of a subscription was paid, so that it starts.",
+    "subscription.expired": "The first invoice of a subscription was not paid in time, so that it never starts.",
+    "subscription.canceled": "The order of a subscription was canceled before its first invoice was paid.",
     "subscription.suspended": "The billing of a subscription was suspended, and waits for a person.",
     "subscription.resumed": "A person resumed the billing of a subscription.",
 }

@@ -265,6 +265,29 @@ class CouponNotApplicable(Refused):
     why: Annotated[str, Text("Why the customer cannot get it.", most=200)]
 
 
+class SubscriptionNotStarted(Refused):
+    """The subscription waits for the payment of its first invoice, or its order has expired or was canceled.
+
+    What waits can only be paid or canceled: `POST /v1/subscriptions/{ref}/cancel`, which voids its first invoice.
+    """
+
+    code = "subscription-not-started"
+    title = "The subscription has not started"
+    answer = Answer(409, "The subscription starts when its first invoice is paid; it can be canceled before. It is {state}.")
+
+    subscription: Annotated[str, Text("The subscription.", most=64)]
+    state: Annotated[str, Text("`waiting` for the payment, `expired` or `canceled`.", most=16)]
+
+
+class SubscriptionNotIncomplete(Refused):
+    """The subscription does not wait for the payment of its first invoice. An amendment with `ends_at` ends it."""
+
+    code = "subscription-not-incomplete"
+    title = "The subscription does not wait for its first payment"
+
+    subscription: Annotated[str, Text("The subscription.", most=64)]
+
+
 class BillingNotSuspended(Refused):
     """Billing of the subscription is not suspended."""
 

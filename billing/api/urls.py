@@ -102,6 +102,7 @@ urlpatterns: list[URLPattern] = [
     path("payments/<invoice_id:payment_id>/returns", payments.PaymentReturns.as_view()),
     path("subscriptions", subscriptions.Subscriptions.as_view()),
     path("subscriptions/<ref:ref>", subscriptions.OneSubscription.as_view()),
+    path("subscriptions/<ref:ref>/cancel", subscriptions.CancelOrder.as_view()),
     path("subscriptions/<ref:ref>/calendar", subscriptions.Calendars.as_view()),
     path("subscriptions/<ref:ref>/amendments", subscriptions.Amendments.as_view()),
     path("subscriptions/<ref:ref>/charges", subscriptions.Charges.as_view()),

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, Q
 
+from billing.auditing.activations import ACTIVATION_LAWS
 from billing.auditing.cursors import SEEN_LAWS, late_cursors
 from billing.auditing.documents import DOCUMENT_LAWS
 from billing.auditing.origins import origin_laws
@@ -18,7 +19,7 @@ from billing.auditing.purchases import PURCHASE_LAWS
 from billing.auditing.unbilled_usage import never_billed
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
-from billing.models import Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
+from billing.models import Activation, Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.models.invoices import of_documents
 from billing.orders import plans
@@ -214,6 +215,7 @@ UNKNOWN_INVOICES = """
 VERSION_SHOWN = ("item_id", "plan_id", "price_id", "quantity", "starts_at", "ends_at")
 VERSION_NAMES = {"price_key": F("item__price_key"), "plan_code": F("plan__code"), "plan_version": F("plan__version")}
 """Describe an item version in short; the subscription as a whole is an item without a price key."""
+ACTIVATION_SHOWN = ("state", "invoice_id", "expires_at", "settled_at")
 CLAIM_SHOWN = ("item_id", "kind", "starts_at", "ends_at", "amount_minor", "invoice_id")
 
 WHO_HOLDS = """
@@ -285,7 +287,8 @@ def _even_if_it_fails(findings: Iterable[str]) -> Iterator[str]:
 
 
 def _all_laws() -> Iterator[tuple[str, Iterable[str]]]:
-    for name, sql in (CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS | PAYMENT_LAWS).items():
+    laws = CHECKS | DOCUMENT_LAWS | INTENT_LAWS | SEEN_LAWS | PURCHASE_LAWS | PROVIDER_LAWS | PAYMENT_LAWS | ACTIVATION_LAWS
+    for name, sql in laws.items():
         yield name, _found(holders_time(sql, holder=HOLDER_OF_INVOICE))
     yield "digest of a document", _broken(DOCUMENTS, "{} {}")
     yield "digest of a transition", _broken(TRANSITIONS, "{}, transition {}")
@@ -326,8 +329,8 @@ def _unknown_to_billing() -> Iterator[str]:
 
 
 def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str, Any]:
-    """Return the data that the generator would read: cursor, boundaries, versions, newest claims, suspension, and the lock's
-    holder.
+    """Return the data that the generator would read: cursor, boundaries, versions, newest claims, the first payment for which it
+    waits, suspension, and the lock's holder.
 
     Raises:
         NotFound: the subscription does not exist.
@@ -346,6 +349,7 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
         "versions": list(versions.values(*VERSION_SHOWN, **VERSION_NAMES)),
         "newest_claims": [_claim(row, price_keys) for row in claims.values(*CLAIM_SHOWN, "snapshot")],
         "usage_never_billed": [one.as_dict() for one in never_billed(lookback=lookback, subscription_ids=[subscription.pk])],
+        "activation": Activation.objects.filter(subscription_id=subscription.pk).values(*ACTIVATION_SHOWN).first(),
         "suspended": SuspendedBilling.objects.filter(subscription_id=subscription.pk, resumed_at=None)
         .values("reason", "facts")
         .first(),
@@ -380,6 +384,9 @@ def _periods(subscription: Subscription, as_of: datetime) -> list[dict[str, Any]
 
 
 def _why_due(subscription: Subscription, cursor_row: Mapping[str, Any] | None, as_of: datetime) -> str:
+    activation = Activation.objects.filter(subscription_id=subscription.pk).first()
+    if activation is not None and activation.state != Activation.State.STARTED and activation.invoice_id is not None:
+        return f"not due: it starts when invoice {activation.invoice_id} is paid, and is {activation.state}"
     if cursor_row is None:
         return "no run has seen it"
     for name in ("recurring_due_at", "usage_due_at"):

@@ -194,7 +194,11 @@ DOCUMENT_LAWS = {
             UNION ALL SELECT 'credit note use', id, invoice_id, released_at FROM billing_creditnoteuse WHERE refund_id IS NULL
         ) AS used
         LEFT JOIN billing_invoice AS i ON i.id = used.invoice_id
-        WHERE (used.released_at IS NULL) <> (i.id IS NOT NULL AND i.state <> 'void')
+        WHERE (used.released_at IS NULL) <> (i.id IS NOT NULL AND i.state <> 'void'
+            -- The first invoice of an order that expired after a part of it was paid is credited, and its coupons are free again.
+            AND NOT (used.what = 'coupon use' AND EXISTS (
+                SELECT FROM billing_activation AS activation
+                WHERE activation.invoice_id = i.id AND activation.state IN ('expired', 'canceled'))))
     """,
     "rest of a credit note does not follow from its uses": """
         SELECT format('credit note %s: %s is left of %s, it must be %s', n.id, n.left_minor, n.amount_minor, rest.minor)

@@ -52,6 +52,9 @@ NOT_COUNTED = f"""
     )
     SELECT s.ref, e.meter,
         CASE
+            WHEN EXISTS (
+                SELECT FROM billing_activation AS activation
+                WHERE activation.subscription_id = s.id AND activation.state IN ('expired', 'canceled')) THEN 'not-started'
             WHEN NOT EXISTS (SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter) THEN 'unknown-meter'
             WHEN e.occurred_at < s.started_at THEN 'before-start'
             WHEN e.occurred_at < s.trial_end THEN 'in-trial'
@@ -105,8 +108,8 @@ class UnbilledUsage:
     """Events of a meter of a subscription that no run will bill, with the reason.
 
     Args:
-        reason: too-late, unknown-meter, before-start, in-trial, in-pause, after-end, filtered-out (no price's filters accept it)
-            or not-counted-then (a plan without the meter).
+        reason: too-late, not-started, unknown-meter, before-start, in-trial, in-pause, after-end, filtered-out (no price's
+            filters accept it) or not-counted-then (a plan without the meter).
         value: the sum of the events' values.
         first, last: the times of the first and last event.
     """

@@ -129,7 +129,7 @@ REGISTERED: Final = (
         RegisteredTable(f"billing_{name}")
         for name in (
             "customer", "subscription", "itemversion", "customercoupon", "suspendedbilling", "creditnoteuse", "paymentintent",
-            "providerrefund", "providerevent", "topup", "reminderhold",
+            "providerrefund", "providerevent", "topup", "reminderhold", "activation",
         )
     ),
     RegisteredTable("billing_droppedmonth", ("month",)),

@@ -13,8 +13,15 @@ from billing.documents.customer_credit.rests import account_turn
 from billing.documents.finalisation import finalize_under, finalizing
 from billing.documents.invoice_locks import key_of, locked_invoice, payment_key
 from billing.documents.invoice_payments.recording import pay_rest_under
-from billing.errors import InvalidTransition, InvoiceCorrectedLater, InvoiceCreditRefunded, InvoicePartlyPaid
+from billing.errors import (
+    InvalidTransition,
+    InvoiceCorrectedLater,
+    InvoiceCreditRefunded,
+    InvoicePartlyPaid,
+    SubscriptionNotStarted,
+)
 from billing.models import (
+    Activation,
     Claim,
     CouponUse,
     CreditNote,
@@ -167,6 +174,7 @@ def void_with_corrections(invoice_id: int) -> list[Invoice]:
             credit; void that invoice first.
         InvoiceCreditRefunded: credit from this invoice was paid out.
         InvoicePartlyPaid: payments paid a part of it.
+        SubscriptionNotStarted: its subscription waits for its payment; cancel the subscription, which voids it.
         InvoiceGenerationBusy: another process makes invoices of the subscription.
     """
     with locked_invoice(invoice_id) as (lock, invoice):
@@ -176,6 +184,7 @@ def void_with_corrections(invoice_id: int) -> list[Invoice]:
 def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     origins = {State.OPEN, State.UNCOLLECTIBLE} | ({State.PAID} if came_to_nothing(invoice) else set())
     state = invoice.state
+    ensure_not_awaited(invoice)
     if state in origins and invoice.amount_paid_minor:
         raise InvoicePartlyPaid(invoice=invoice.pk, state=state, wanted=State.VOID.value, paid_minor=invoice.amount_paid_minor)
     _change_state(invoice, State.VOID, "voided_at", origins)
@@ -184,6 +193,17 @@ def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     _release(lock, invoice, state=state, target=State.VOID.value)
     _give_credits_back(invoice)
     return [*voided, invoice]
+
+
+def ensure_not_awaited(invoice: Invoice) -> None:
+    """Return, or refuse to void the first invoice of a subscription that waits for its payment.
+
+    Raises:
+        SubscriptionNotStarted: it waits; cancel the subscription, which voids the invoice.
+    """
+    waiting = Activation.objects.filter(invoice_id=invoice.pk, state=Activation.State.WAITING)
+    if waiting.exists():
+        raise SubscriptionNotStarted(subscription=invoice.subscription_ref, state=Activation.State.WAITING.value)
 
 
 def delete_draft(invoice_id: int) -> None:

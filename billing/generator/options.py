@@ -50,6 +50,8 @@ class Options:
     run_id: UUID | None = None
     grace_ends_at: datetime | None = None
     """Set by the generator: until then each run rates the new draft again."""
+    as_if_paid: bool = False
+    """For previews: a subscription that waits for its first payment is billed as if it had started."""
     note: str = ""
     """A text for the documents of what becomes due; see `Invoice.note`."""
     render: Callable[[int], dict[str, Any]] | None = None

@@ -89,6 +89,7 @@ def _explanation_lines(explanation: Mapping[str, Any]) -> Iterator[tuple[str, st
     yield "Due", explanation["due"]
     suspended = explanation["suspended"]
     yield "Suspended", f"{suspended['reason']} ({_members(suspended['facts'])})" if suspended else ""
+    yield "First payment", _members(explanation["activation"] or {})
     for period in explanation["periods"]:
         yield f"Period {period['number']}", f"{_span(period['start'], period['end'])}"
     for version in explanation["versions"]:

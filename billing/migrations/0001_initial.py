@@ -383,6 +383,24 @@ class Migration(migrations.Migration):
                 },
             ),
             migrations.CreateModel(
+                name='Activation',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('subscription', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
+                    ('invoice', models.ForeignKey(db_comment='the first invoice; null: not made, or nothing to pay', db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.invoice')),
+                    ('state', models.CharField(choices=[('waiting', 'Waiting'), ('started', 'Started'), ('expired', 'Expired'), ('canceled', 'Canceled')], default='waiting', max_length=16)),
+                    ('expires_at', models.DateTimeField(db_comment='until when the invoice must be paid')),
+                    ('settled_at', models.DateTimeField(db_comment='when it stopped waiting', null=True)),
+                    ('settled_by', models.CharField(blank=True, db_comment='who canceled it', default='', max_length=128)),
+                    ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ],
+                options={
+                    'default_permissions': (),
+                    'indexes': [models.Index(condition=models.Q(('state', 'waiting')), fields=['expires_at'], name='billing_activation_waiting')],
+                    'constraints': [models.UniqueConstraint(fields=('subscription',), name='billing_activation_once'), models.UniqueConstraint(fields=('invoice',), name='billing_activation_invoice'), models.CheckConstraint(condition=models.Q(models.Q(('settled_at', None), ('state', 'waiting')), models.Q(models.Q(('state', 'waiting'), _negated=True), models.Q(('settled_at', None), _negated=True)), _connector='OR'), name='billing_activation_settled'), models.CheckConstraint(condition=years('expires_at'), name='billing_activation_years')],
+                },
+            ),
+            migrations.CreateModel(
                 name='Transition',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

@@ -481,6 +481,39 @@ END;
 $$;
 
 
+-- A subscription that waits for the payment of its first invoice: what was ordered stays, and the row stops waiting once.
+CREATE FUNCTION billing_freeze_activation() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    changeable text[] := ARRAY['state', 'settled_at', 'settled_by'];
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        RAISE EXCEPTION 'billing_activation: % cannot be deleted', OLD.id USING ERRCODE = 'LG001';
+    END IF;
+    IF OLD.invoice_id IS NULL THEN
+        changeable := changeable || 'invoice_id'::text;
+    END IF;
+    IF OLD.state <> 'waiting' OR to_jsonb(NEW) - changeable IS DISTINCT FROM to_jsonb(OLD) - changeable THEN
+        RAISE EXCEPTION 'billing_activation: % is % and frozen', OLD.id, OLD.state USING ERRCODE = 'LG001';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+
+-- The first invoice is paid, in whatever way: the subscription starts in the same transaction, once; docs/adr/0136.
+CREATE FUNCTION billing_start_subscription() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE billing_activation SET state = 'started', settled_at = clock_timestamp()
+    WHERE invoice_id = NEW.id AND state = 'waiting';
+    RETURN NULL;
+END;
+$$;
+
+CREATE TRIGGER starts AFTER UPDATE OF state ON billing_invoice
+    FOR EACH ROW WHEN (NEW.state = 'paid' AND OLD.state <> 'paid') EXECUTE FUNCTION billing_start_subscription();
+
+
 -- Credit notes ----------------------------------------------------------------------------------------
 
 -- A note gets its number last; from then on it can only be voided together with its invoice, and its uses lower its rest. Numbers of one series are assigned one
@@ -646,9 +679,11 @@ BEGIN
         FOR EACH ROW EXECUTE FUNCTION billing_freeze_creditnote_part();
     CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_creditnotetax
         FOR EACH ROW EXECUTE FUNCTION billing_freeze_creditnote_part();
+    CREATE TRIGGER frozen BEFORE UPDATE OR DELETE ON billing_activation
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_activation();
     FOREACH name IN ARRAY ARRAY[
         'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
-        'billing_creditnotetax'
+        'billing_creditnotetax', 'billing_activation'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
     END LOOP;
@@ -659,7 +694,7 @@ BEGIN
     -- TRUNCATE, which row triggers do not see.
     FOREACH name IN ARRAY ARRAY[
         'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
-        'billing_creditnotetax', 'billing_requestkey'
+        'billing_creditnotetax', 'billing_requestkey', 'billing_activation'
     ] LOOP
         EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -744,6 +779,29 @@ END $$;
 
 CREATE TRIGGER told AFTER INSERT OR UPDATE OF resumed_at ON billing_suspendedbilling
     FOR EACH ROW EXECUTE FUNCTION billing_tell_suspension();
+
+CREATE FUNCTION billing_tell_activation() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    wanted text := 'subscription.' || NEW.state;
+BEGIN
+    IF ledger_signal_is_wanted(wanted) THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT wanted, 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'subscription', subscription.ref,
+            'customer', customer.ref,
+            'invoice', NEW.invoice_id,
+            'expires_at', NEW.expires_at,
+            'settled_at', NEW.settled_at
+        )
+        FROM billing_subscription AS subscription JOIN billing_customer AS customer ON customer.id = subscription.customer_id
+        WHERE subscription.id = NEW.subscription_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER UPDATE OF state ON billing_activation
+    FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION billing_tell_activation();
 
 CREATE FUNCTION billing_tell_purchase() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -939,6 +997,7 @@ CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_day
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');
 CALL ledger_have_registered('billing_amendment', '{id}');
+CALL ledger_have_registered('billing_activation', '{id}', '{invoice_id,state,settled_at,settled_by}');
 CALL ledger_have_registered('billing_planmove', '{id}');
 CALL ledger_have_registered('billing_movedsubscription', '{id}');
 CALL ledger_have_registered('billing_charge', '{id}');

@@ -42,6 +42,7 @@ from billing.models.payments import (
 )
 from billing.models.runs import RequestKey, Run, RunResult, ScheduledTask
 from billing.models.subscriptions import (
+    Activation,
     Amendment,
     Charge,
     Customer,

@@ -150,6 +150,42 @@ class Charge(models.Model):
         constraints = [models.UniqueConstraint(fields=["subscription", "sequence"], name="billing_charge_sequence")]
 
 
+class Activation(models.Model):
+    """The payment for which the start of a subscription waits, and what became of the order.
+
+    Invariant: it leaves WAITING once, together with the invoice that is paid or voided: docs/adr/0136.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        STARTED = "started"
+        EXPIRED = "expired"
+        CANCELED = "canceled"
+
+    subscription = reference("Subscription", db_index=False)
+    invoice = reference("Invoice", db_index=False, null=True, db_comment="the first invoice; null: not made, or nothing to pay")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.WAITING)
+    expires_at = models.DateTimeField(db_comment="until when the invoice must be paid")
+    settled_at = models.DateTimeField(null=True, db_comment="when it stopped waiting")
+    settled_by = models.CharField(max_length=128, blank=True, default="", db_comment="who canceled it")
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["subscription"], name="billing_activation_once"),
+            models.UniqueConstraint(fields=["invoice"], name="billing_activation_invoice"),
+            models.CheckConstraint(
+                name="billing_activation_settled",
+                condition=models.Q(state="waiting", settled_at=None) | (~models.Q(state="waiting") & ~models.Q(settled_at=None)),
+            ),
+            years("billing_activation", "expires_at"),
+        ]
+        indexes = [
+            models.Index(fields=["expires_at"], name="billing_activation_waiting", condition=models.Q(state="waiting")),
+        ]
+
+
 class SuspendedBilling(models.Model):
     """The reason why the generator does not bill a subscription; later who resumed its billing, and why."""
 

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 from django.db.models import Max
 from django.db.models.functions import Now
 
-from billing.errors import AlreadyExists
-from billing.models import Amendment, Charge, Customer, Item, ItemVersion, Subscription
+from billing.errors import AlreadyExists, SubscriptionNotStarted
+from billing.models import Activation, Amendment, Charge, Customer, Item, ItemVersion, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, PricesOf, UnusedTime, VersionSpan, plan_at, refunded, terms_at, timeline
@@ -34,6 +34,8 @@ from ledger.services import time_of
 from ledger.values import Amount, Boolean, Choice, Integer, MapOf, Number, Text, Time, Zone, pointer_part
 
 Quantities = dict[str, Decimal]
+PAYMENT_TIMEOUT_HOURS = 23
+MAX_PAYMENT_TIMEOUT_HOURS = 30 * 24
 BESIDE = {"unused_time", "charges_while_paused"}
 """The fields of an amendment that belong to another one."""
 
@@ -150,17 +152,39 @@ class NewSubscription(Record):
             null=True,
         ),
     ] = None
+    starts_when_paid: Annotated[
+        bool, Boolean("True: it starts when its first invoice is paid, and is `incomplete` until then. Not with a trial.")
+    ] = False
+    payment_timeout_hours: Annotated[
+        int | None,
+        Integer(
+            f"With `starts_when_paid`: how long the first invoice may be paid, counted from the order; "
+            f"{PAYMENT_TIMEOUT_HOURS} by default.",
+            least=1,
+            most=MAX_PAYMENT_TIMEOUT_HOURS,
+            null=True,
+        ),
+    ] = None
     actor: str = ""
 
     def check_whole(self) -> None:
-        if self.phases and self.phases[0].trial and self.trial_end is not None:
+        has_trial_phase = bool(self.phases and self.phases[0].trial)
+        if has_trial_phase and self.trial_end is not None:
             raise Invalid(pointer="/trial_ends_at", rule="contradiction", detail="the first phase is the trial already")
+        if self.starts_when_paid and (has_trial_phase or self.trial_end is not None):
+            detail = "a trial has nothing to pay at its start"
+            raise Invalid(pointer="/starts_when_paid", rule="contradiction", detail=detail)
+        if self.payment_timeout_hours is not None and not self.starts_when_paid:
+            detail = "belongs to an order with starts_when_paid"
+            raise Invalid(pointer="/payment_timeout_hours", rule="not-alone", detail=detail)
         for name in ("started_at", "anchor_at", "trial_end", "ends_at"):
             check_instant(f"/{name}", getattr(self, name))
 
 
 def _create(request: NewSubscription) -> Subscription:
     """Write a subscription to the newest version of a plan, or raise and write nothing.
+
+    The generator makes the first invoice of one that starts when it is paid: `activations.order_subscription` at once, or a run.
 
     Raises:
         AlreadyExists: a subscription has this ref.
@@ -199,6 +223,10 @@ def _create(request: NewSubscription) -> Subscription:
         for index, begun in enumerate(phases[1:], 1):
             _insert_amendment(lock, subscription, begun.starts_at, _phase_change(index + 1, begun, index), request.actor)
         _store_timeline(lock, subscription)
+        if request.starts_when_paid:
+            expires_at = present(subscription) + timedelta(hours=request.payment_timeout_hours or PAYMENT_TIMEOUT_HOURS)
+            check_instant("/payment_timeout_hours", expires_at)
+            Activation.objects.create(subscription_id=subscription.pk, expires_at=expires_at)
     subscription.refresh_from_db()
     return subscription
 
@@ -212,7 +240,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     The next run bills it: it bills the difference between the target and what is billed already.
 
     Raises:
-        NotFound: the subscription does not exist.
+        NotFound, SubscriptionNotStarted: the subscription does not exist; it waits for its first payment, or waited in vain.
         Invalid: nothing or several things to change, an unknown plan or price key, an instant before the start or outside the
             years 2000 to 2200, a quantity above 10^18, or a new end of a trial that has ended.
     """
@@ -221,7 +249,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     check_instant("/trial_end", wish.trial_end)
     check_instant("/anchor_at", wish.anchor_at)
     with locked_transaction(SUBSCRIPTION_INTENT(ref)) as lock:
-        subscription = subscription_of(ref)
+        subscription = started(ref)
         if effective_at < subscription.started_at:
             raise Invalid(pointer="/effective_at", rule="after-start", detail="an amendment must take effect after the start")
         if wish.phases is not None:
@@ -245,6 +273,13 @@ def move_to_plan(
     made = [_insert_amendment(lock, subscription, instant, dict(change), actor).sequence for instant in instants]
     _store_timeline(lock, subscription)
     return made
+
+
+def never_start(lock: Lock, subscription: Subscription, actor: str) -> None:
+    """Write, under the subscription's lock, the amendment that ends a subscription at its start."""
+    starts_at = subscription.started_at
+    _insert_amendment(lock, subscription, starts_at, {"ends_at": _iso(starts_at)}, actor)
+    _store_timeline(lock, subscription)
 
 
 def changes_of(subscription_ids: Collection[int]) -> dict[int, list[AmendmentChange]]:
@@ -272,10 +307,10 @@ def _charge(request: NewCharge) -> Charge:
     """Write a one-off charge, which the next invoice of the subscription bills; or raise and write nothing.
 
     Raises:
-        NotFound: the subscription does not exist.
+        NotFound, SubscriptionNotStarted: the subscription does not exist; it waits for its first payment, or waited in vain.
     """
     with locked_transaction(SUBSCRIPTION_INTENT(request.ref)):
-        subscription = subscription_of(request.ref)
+        subscription = started(request.ref)
         currency = Customer.objects.values_list("currency", flat=True).get(pk=subscription.customer_id)
         charge = Charge.objects.create(
             subscription_id=subscription.pk,
@@ -301,6 +336,19 @@ def subscription_of(ref: str) -> Subscription:
         NotFound: it does not exist.
     """
     return first_of(Subscription.objects.filter(ref=ref), "subscription", ref)
+
+
+def started(ref: str) -> Subscription:
+    """Return the subscription that a path names, if it may be changed: it does not wait for its first payment.
+
+    Raises:
+        NotFound, SubscriptionNotStarted: it does not exist; it waits, or waited in vain.
+    """
+    subscription = subscription_of(ref)
+    activation = Activation.objects.filter(subscription_id=subscription.pk).exclude(state=Activation.State.STARTED).first()
+    if activation is not None:
+        raise SubscriptionNotStarted(subscription=ref, state=activation.state)
+    return subscription
 
 
 def _given(wish: Wish) -> list[bool]:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from billing.models import Amendment, Customer, Plan, Subscription
+from billing.models import Activation, Amendment, Customer, Plan, Subscription
 from billing.models.columns import first_of
 from billing.rating.periods import Interval, IntervalUnit, months_of
 from billing.rating.prices.price import PriceKind
@@ -66,9 +66,14 @@ class CalendarStretch:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The stretches of a subscription from an instant on, in the order of time. What lies between them is not billed."""
+    """The stretches of a subscription from an instant on, in the order of time. What lies between them is not billed.
+
+    Args:
+        is_incomplete: it waits for its first payment, and nothing is billed before it.
+    """
 
     as_of: datetime
+    is_incomplete: bool
     stretches: tuple[CalendarStretch, ...]
 
 
@@ -93,7 +98,8 @@ def calendar(ref: str) -> Calendar:
         is_trial = trial_end is not None and start < trial_end
         phase = next((number for at, number in reversed(phases) if at <= start), None)
         found.append(_stretch((start, end), phase, plans[whole.plan_id], counting, is_trial=is_trial))
-    return Calendar(now, tuple(found[:MOST_STRETCHES]))
+    waiting = Activation.objects.filter(subscription_id=subscription.pk, state=Activation.State.WAITING)
+    return Calendar(now, waiting.exists(), tuple(found[:MOST_STRETCHES]))
 
 
 def _edges(versions: Sequence[_Version], phases: Sequence[tuple[datetime, int]], trial_end: datetime | None) -> list[datetime]:

@@ -22,7 +22,7 @@ def decimal(value: Read | None = None, *, null: bool = False) -> serializers.Cha
     return computed(serializers.CharField(allow_null=null), value, as_text=decimal_text)
 
 
-def whole(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.IntegerField:
+def whole(value: Read | str | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.IntegerField:
     """A whole number."""
     return computed(serializers.IntegerField(allow_null=null, help_text=help_text), value)
 

@@ -21,7 +21,7 @@ from ledger import conf
 from ledger.database.statements import fetch_rows
 from ledger.services import time_of
 
-STATES: Final = ("scheduled", "active", "paused", "ended")
+STATES: Final = ("incomplete", "scheduled", "active", "paused", "ended", "expired")
 
 # The end in an amendment holds from the amendment's effective time on, and an end in the past counts from there; of the
 # amendments that hold now, the last one counts. The empty price key is the subscription as a whole: it has a version for the time
@@ -35,12 +35,15 @@ SELECT * FROM (
         plan.interval_unit, plan.interval_count, plan.is_active,
         planned.ends_at,
         CASE
+            WHEN activation.state = 'waiting' THEN 'incomplete'
+            WHEN activation.state IN ('expired', 'canceled') THEN 'expired'
             WHEN s.started_at > %(now)s THEN 'scheduled'
             WHEN planned.ends_at <= %(now)s THEN 'ended'
             WHEN plan.is_active AND NOT coalesce(pause.is_on, false) THEN 'active'
             ELSE 'paused'
         END AS state,
         CASE
+            WHEN activation.state <> 'started' THEN NULL
             WHEN cursor.subscription_id IS NULL THEN GREATEST(s.started_at, s.trial_end) + held.until
             WHEN EXISTS (
                 SELECT FROM billing_amendment AS a
@@ -51,10 +54,13 @@ SELECT * FROM (
             ) THEN %(now)s
             ELSE LEAST(cursor.recurring_due_at, cursor.usage_due_at) + held.until
         END AS due_at,
-        suspension.reason AS suspended_reason, suspension.suspended_at AS suspended_at
+        suspension.reason AS suspended_reason, suspension.suspended_at AS suspended_at,
+        activation.state AS activation_state, activation.invoice_id AS first_invoice, activation.expires_at,
+        activation.settled_at
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     CROSS JOIN LATERAL (SELECT make_interval(hours => 24 * coalesce(s.hold_days, c.hold_days)) AS until) AS held
+    LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
     LEFT JOIN billing_suspendedbilling AS suspension ON suspension.subscription_id = s.id AND suspension.resumed_at IS NULL
     LEFT JOIN LATERAL (
@@ -66,12 +72,14 @@ SELECT * FROM (
         LIMIT 1
     ) AS planned ON true
     LEFT JOIN LATERAL (
-        SELECT p.*, v.anchor_at, v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AS is_active
+        SELECT p.*, v.anchor_at,
+            v.superseded_at IS NULL AND v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AS is_active
         FROM billing_itemversion AS v
         JOIN billing_item AS i ON i.id = v.item_id AND i.price_key = ''
         JOIN billing_plan AS p ON p.id = v.plan_id
-        WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
-        ORDER BY v.starts_at <= %(now)s DESC, abs(extract(epoch FROM v.starts_at - %(now)s))
+        WHERE v.subscription_id = s.id
+        -- One that ended at its start has only superseded versions: then what was ordered is shown.
+        ORDER BY v.superseded_at IS NULL DESC, v.starts_at <= %(now)s DESC, abs(extract(epoch FROM v.starts_at - %(now)s))
         LIMIT 1
     ) AS plan ON true
     LEFT JOIN LATERAL (
@@ -129,7 +137,17 @@ JOIN billing_subscription AS s ON s.id = v.subscription_id
 JOIN billing_customer AS c ON c.id = s.customer_id
 JOIN billing_price AS p ON p.id = v.price_id AND p.kind = 'recurring'
 WHERE v.starts_at <= %(now)s AND (v.ends_at IS NULL OR v.ends_at > %(now)s) AND (s.trial_end IS NULL OR s.trial_end <= %(now)s)
+    AND NOT EXISTS (SELECT FROM billing_activation AS waiting WHERE waiting.subscription_id = s.id AND waiting.state <> 'started')
 """
+
+
+class ActivationRow(NamedTuple):
+    """The payment for which a start waits, or waited; as `Activation`."""
+
+    state: str
+    invoice_id: int | None
+    expires_at: datetime
+    settled_at: datetime | None
 
 
 class SubscriptionRow(NamedTuple):
@@ -157,10 +175,21 @@ class SubscriptionRow(NamedTuple):
     due_at: datetime | None
     suspended_reason: str | None
     suspended_at: datetime | None
+    activation_state: str | None
+    first_invoice: int | None
+    expires_at: datetime | None
+    settled_at: datetime | None
+
+    @property
+    def activation(self) -> ActivationRow | None:
+        """The payment for which its start waits, or waited."""
+        if self.activation_state is None or self.expires_at is None:
+            return None
+        return ActivationRow(self.activation_state, self.first_invoice, self.expires_at, self.settled_at)
 
     def current_period(self, now: datetime) -> Period | None:
         """Return the full billing period that contains `now`, or None if nothing is charged then."""
-        if not self.is_active:
+        if not self.is_active or self.state == "incomplete":
             return None
         interval = Interval(IntervalUnit(self.interval_unit), self.interval_count)
         return Schedule.anchored_at(self.anchor_at, ZoneInfo(self.time_zone), interval).period_at(now)

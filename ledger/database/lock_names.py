@@ -94,7 +94,9 @@ PURCHASE_PAYMENT: Final = LockName(
 )
 PURCHASE: Final = LockName("purchase", "purchase/{purchase}", "returns of a purchase, and what it does to credits")
 SUBSCRIPTION_INTENT: Final = LockName(
-    "subscription_intent", "subscription_intent/{subscription}", "subscribing, amending and charging; never invoice generation"
+    "subscription_intent",
+    "subscription_intent/{subscription}",
+    "subscribing, amending, charging, canceling and expiring; never a run of the generator",
 )
 INVOICE_GENERATION: Final = LockName(
     "invoice_generation",

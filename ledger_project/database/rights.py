@@ -73,6 +73,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_item": APPEND,
     "billing_itemversion": (*APPEND, columns("superseded_at")),
     "billing_amendment": APPEND,
+    "billing_activation": (*APPEND, columns("invoice_id", "state", "settled_at", "settled_by")),
     "billing_charge": APPEND,
     "billing_planmove": APPEND,
     "billing_movedsubscription": APPEND,

@@ -33,6 +33,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_item": "registered",
         "billing_itemversion": "registered",
         "billing_amendment": "append_only chained registered",
+        "billing_activation": "frozen never_truncated registered told",
         "billing_charge": "append_only chained registered",
         "billing_planmove": "append_only registered",
         "billing_movedsubscription": "append_only registered",
@@ -63,7 +64,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_customercoupon": "registered",
         "billing_couponuse": "registered",
         "billing_suspendedbilling": "registered told",
-        "billing_invoice": "frozen mailed never_truncated registered told",
+        "billing_invoice": "frozen mailed never_truncated registered starts told",
         "billing_line": "frozen never_truncated",
         "billing_invoicetax": "frozen never_truncated",
         "billing_creditnote": "frozen never_truncated registered",
@@ -85,4 +86,4 @@ ORDINARY: Final = "O"
 
 def enabled_as(trigger: str) -> str:
     """In which modes of replication a trigger of that name fires, as `pg_trigger.tgenabled` says it."""
-    return ORDINARY if trigger in {"registered", "told", "unregistered", "mailed"} else ALWAYS
+    return ORDINARY if trigger in {"registered", "told", "unregistered", "mailed", "starts"} else ALWAYS

@@ -54,6 +54,13 @@ TIMETABLE: Final = (
     Task(
         "move_subscriptions", "Move subscriptions to a version of their plan", MINUTE_S, by_every_worker=True, passing=SOME_LEFT
     ),
+    Task(
+        "expire_subscriptions",
+        "Expire orders whose first invoice was not paid in time",
+        MINUTE_S,
+        by_every_worker=True,
+        passing=SOME_LEFT,
+    ),
     Task("send_reminders", "Remind of overdue invoices", HOUR_S, by_every_worker=True, passing=SOME_LEFT),
     Task("deliver_mails", "Mail documents to customers", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),

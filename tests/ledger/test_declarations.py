@@ -91,7 +91,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     }
     # Prices are read by the shape of their model.
     records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, Price}
-    records -= {payment_schemas.NewPurchase, payment_schemas.NewReturn}
+    records -= {billing_schemas.CanceledOrder, payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}
     records -= {payment_schemas.NewPayment, payment_schemas.NewPaymentReturn, plan_move_schemas.NewPlanMove}
@@ -111,6 +111,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         subscriptions.AMENDMENT,
         billing_schemas.CHARGE,
         billing_schemas.CUSTOMER_CHANGE,
+        billing_schemas.CANCELED_ORDER,
         billing_schemas.SELLER,
         payment_schemas.PURCHASE_BODY,
         payment_schemas.RETURN_BODY,

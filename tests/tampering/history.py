@@ -15,6 +15,7 @@ from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_i
 from billing.documents.invoice_payments.recording import record_payment
 from billing.documents.invoice_payments.returns import record_payment_return
 from billing.documents.sellers import record_seller
+from billing.generator.activations import cancel_order, order_subscription
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.metering import partitions
@@ -84,6 +85,7 @@ def make_history() -> None:
     _moved_subscription()
     _customer_with_minimum()
     _suspended_subscription()
+    _paid_first()
     call_command("generate_invoices", "--as-of", "2026-03-02", stdout=StringIO(), stderr=StringIO())
     _task_of_the_timetable()
     assert not count_entries().is_held_up
@@ -328,6 +330,17 @@ def _suspended_subscription() -> None:
         SubscriptionFactory(ref=ref, customer="C-3", plan="bounded")
         suspension.suspend(ref=ref, reason="total-limit", facts={"total_minor": 10**9})
     suspension.resume(ref="SUB-5", actor="admin:mara", reason="checked")
+
+
+def _paid_first() -> None:
+    """Subscriptions that start when they are paid: one started, one that waits, one that was canceled."""
+    plan = PlanFactory(code="paid-first", prices=[recurring(tax_rate="20")])
+    for number in range(3):
+        ref = f"SUB-PAID-{number}"
+        fields = {"customer": CustomerFactory(ref=f"C-PAID-{number}").ref, "plan": plan.code, "started_at": at(1, 1)}
+        order_subscription(ref=ref, starts_when_paid=True, actor="key:shop", **fields)
+    _move(Invoice.objects.get(subscription_ref="SUB-PAID-0"), "pay")
+    cancel_order(ref="SUB-PAID-2", reason="Ordered twice", actor="admin:mara")
 
 
 def _task_of_the_timetable() -> None:

@@ -17,11 +17,13 @@ from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import override_words
 from billing.errors import BillingSuspended, BillingWouldBeSuspended
+from billing.generator.activations import order_subscription
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.steps import GenerationResult
 from billing.models import Amendment, Customer, Invoice, Subscription
-from billing.orders.subscriptions import NewSubscription, create_subscription
+from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
+from billing.reads.subscriptions import SubscriptionRow
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm, RequestForm
@@ -53,6 +55,15 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty for no trial."),
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),
         "hold_days": Shown(label="Days held back", help="Days by which invoices come later than due; empty: as the customer."),
+        "starts_when_paid": Shown(
+            label="It starts",
+            words={False: "at once", True: "when its first invoice is paid"},
+            required=False,
+            help="When paid: the invoice is made with the order, and nothing else is billed before. Not with a trial.",
+        ),
+        "payment_timeout_hours": Shown(
+            label="Hours to pay", help=f"Then the order expires, and its invoice is voided; {PAYMENT_TIMEOUT_HOURS} if empty."
+        ),
         **OVERRIDE,
         "phases": Shown(help=PHASES_HELP),
     }
@@ -65,6 +76,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
                 self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at", "hold_days"),
                 summary="Quantities, trial, end and time zone",
             ),
+            FormSection(self.bound("starts_when_paid", "payment_timeout_hours"), summary="Payment before the start"),
             FormSection(self.bound(*OVERRIDE), summary="Negotiated prices"),
             FormSection(self.bound("phases"), summary="Phases"),
             FormSection(self.bound("reason", "idempotency_key")),
@@ -78,13 +90,13 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         form=SubscriptionForm,
         collection="subscriptions",
         rows=Subscription,
-        write=lambda form: create_subscription.execute(form.request),
+        write=lambda form: order_subscription.execute(form.request),
         describe=lambda created, form: _described(created, form.request),
         done=lambda created, form: (f"Subscription {created.ref}", f"{form.request.customer} on {form.request.plan}"),
         initial={"started_at": today.astimezone(UTC).strftime(MINUTE)},
         title="New subscription",
         button="Create the subscription",
-        explanation="A customer's order. The next run of the generator bills it.",
+        explanation="A customer's order. The next run bills it; one that starts when it is paid has its invoice at once.",
         back=reverse("admin:billing_subscription_changelist"),
     ).view(model_admin, request)
 
@@ -105,8 +117,24 @@ def _described(created: Subscription, request: NewSubscription) -> DryRun:
         sentences.append(f"It ends {instant_words(request.ends_at, zone)}.")
     as_of = max(created.started_at, created.trial_end or created.started_at, timezone.now())
     parts: list[Part] = []
+    if row.activation is not None:
+        return DryRun(sentences=[*sentences, *_first_payment(row, parts, zone)], parts=parts)
     sentences += first_billing(created.ref, as_of, parts, zone)
     return DryRun(sentences=sentences, parts=parts)
+
+
+def _first_payment(row: SubscriptionRow, parts: list[Part], zone: ZoneInfo) -> list[str]:
+    """Describe the first invoice of an order that starts when it is paid, in the caller's preview; add it to `parts`."""
+    assert row.activation is not None
+    if row.activation.invoice_id is None:
+        return ["There is nothing to pay, so it starts at once."]
+    document = _english_invoice(row.activation.invoice_id)
+    total = f"{notation_in(document['currency']).money(document['amount_due_minor'])} {document['currency']}"
+    parts.append((f"The first invoice: {total} is due", short_table(document, zone_of(document["customer"]))))
+    parts.append(upcoming_part(row.ref, timezone.now(), zone))
+    if row.state != "incomplete":
+        return ["Credit pays the first invoice, so it starts at once."]
+    return [f"It starts when {total} is paid, and expires {instant_words(row.activation.expires_at, zone)}."]
 
 
 @dataclass(frozen=True, kw_only=True)

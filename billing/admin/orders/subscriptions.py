@@ -25,6 +25,7 @@ from billing.admin.orders.tables import amendments_table, calendar_table, charge
 from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.errors import NotFound
+from billing.generator.activations import cancel_order
 from billing.models import Customer, CustomerCoupon, Invoice, Subscription, SuspendedBilling
 from billing.orders import suspension
 from billing.permissions import (
@@ -37,7 +38,7 @@ from billing.permissions import (
 )
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.wording import number
-from billing.reads.subscriptions import STATES, SubscriptionDetail, SubscriptionRow
+from billing.reads.subscriptions import STATES, ActivationRow, SubscriptionDetail, SubscriptionRow
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import NEWEST_FIRST, order_of
 from ledger.admin.kit.cells import contract_day, contract_time, instant_words
@@ -50,7 +51,10 @@ from ledger.typesetting.languages import ENGLISH
 WINDOW_ROWS = 1_000
 """How many subscriptions a click looks at if a filter has no index, because it computes the state of each."""
 MONTHLY = "monthly"
-STATE_COLOURS = {"scheduled": "info", "active": "success", "paused": "warning", "ended": "default"}
+STATE_COLOURS = {
+    "incomplete": "warning", "scheduled": "info", "active": "success", "paused": "warning", "ended": "default",
+    "expired": "default",
+}  # fmt: skip
 
 
 def _amendment(name: str, icon: str) -> Callable[..., HttpResponse]:
@@ -146,6 +150,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             ],
         },
         "cancel",
+        "cancel_order",
         "withdraw_cancellation",
         "resume_billing",
         "invoice_usage",
@@ -302,6 +307,25 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         """Invoice what is due, and the usage of running periods up to now."""
         return order_forms.running_usage_view(self, request, self.row_of(request, object_id))
 
+    @operation("Cancel the order", icon="cancel", permission=ADD_AMENDMENT, url_path="cancel-order")
+    def cancel_order(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Cancel an order that waits for its first payment."""
+        row: Any = self.row_of(request, object_id)
+        return OrderPage(
+            form=KeyedForm,
+            collection="canceled-orders",
+            write=lambda form: cancel_order(ref=row.ref, actor=form.actor, reason=form.cleaned_data["reason"]),
+            describe=lambda canceled, form: DryRun(
+                sentences=["Its first invoice becomes void. What was paid of it becomes credit of the customer."]
+            ),
+            done=lambda _, form: (f"The order {row.ref}", "canceled; it never starts"),
+            about=row,
+            title=f"Cancel the order {row.ref}",
+            button="Cancel the order",
+            explanation="The subscription waits for its first payment. Canceled, it never starts.",
+            back=reverse("admin:billing_subscription_change", args=[row.pk]),
+        ).view(self, request)
+
     @operation("Resume billing", icon="play_arrow", permission=CHANGE_SUSPENDEDBILLING, url_path="resume-billing")
     def resume_billing(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Let the generator bill it again, with a reason."""
@@ -357,7 +381,11 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
         hidden.append("withdraw_phases")
     if row.suspended_reason is None:
         hidden.append("resume_billing")
-    if row.state == "ended":
+    if row.state != "incomplete":
+        hidden.append("cancel_order")
+    if row.state in ("incomplete", "expired"):
+        hidden += ["go_on", "move_trial", "withdraw_cancellation", "give_coupon"]
+    if row.state in ("incomplete", "ended", "expired"):
         hidden += [
             "cancel",
             "pause",
@@ -379,7 +407,8 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
     row = detail.row
     zone = ZoneInfo(row.time_zone)
     interval = every(Interval(IntervalUnit(row.interval_unit), row.interval_count))
-    verb = {"scheduled": "will be", "ended": "was", "paused": "is paused,"}.get(row.state, "is")
+    verbs = {"incomplete": "will be", "scheduled": "will be", "ended": "was", "expired": "was to be", "paused": "is paused,"}
+    verb = verbs.get(row.state, "is")
     customer = f"{row.customer} ({row.customer_name})"
     sentences = [f"{customer} {verb} on {row.plan} v{row.plan_version}, billed every {interval} in {row.currency}."]
     current = [item for item in detail.items if item.starts_at <= detail.as_of and item.quantity != 1]
@@ -394,8 +423,19 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
         sentences.append("Fees are charged in the pause.")
     if row.hold_days:
         sentences.append(f"Invoices are made {row.hold_days} day{'' if row.hold_days == 1 else 's'} after what they bill is due.")
-    if row.ends_at is not None:
+    if row.activation is not None and row.activation.state != "started":
+        sentences.append(_waiting_words(row.activation, zone))
+    elif row.ends_at is not None:
         sentences.append(f"It {'ended' if row.state == 'ended' else 'ends'} {instant_words(row.ends_at, zone)}.")
     if row.suspended_reason is not None:
         sentences.append(f"Billing is suspended until a person resumes it: {row.suspended_reason}.")
     return sentences
+
+
+def _waiting_words(activation: ActivationRow, zone: ZoneInfo) -> str:
+    """Return a sentence about an order that waits for its first payment, or waited in vain."""
+    if activation.state == "waiting":
+        return f"It starts when its first invoice is paid, and expires {instant_words(activation.expires_at, zone)}."
+    assert activation.settled_at is not None
+    when = instant_words(activation.settled_at, zone)
+    return f"Its first invoice was not paid, and the order was {activation.state} {when}. It never started."

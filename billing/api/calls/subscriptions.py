@@ -18,9 +18,19 @@ from billing.api.endpoints import (
     list_operation,
 )
 from billing.api.schemas import examples, request_schemas, response_schemas
-from billing.errors import AlreadyExists, BillingNotSuspended, CouponNotApplicable, NotFound
+from billing.errors import (
+    AlreadyExists,
+    BillingNotSuspended,
+    BillingWouldBeSuspended,
+    CouponNotApplicable,
+    NotFound,
+    SubscriptionNotIncomplete,
+    SubscriptionNotStarted,
+)
+from billing.generator import activations
 from billing.generator.options import Options
 from billing.generator.run import generate
+from billing.models import Activation
 from billing.orders import coupons, subscriptions, suspension
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.subscriptions import NewSubscription
@@ -31,6 +41,8 @@ from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.errors import Invalid
 from ledger.records import shape_of
+
+NOT_STARTED = SubscriptionNotStarted(subscription="SUB-1234", state="waiting")
 
 
 def _coupon(found: GivenCoupon, _: str) -> dict[str, Any]:
@@ -54,21 +66,55 @@ class Subscriptions(WriteEndpoint):
         "createSubscription", "Create a subscription", tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
             shape_of(NewSubscription),
-            {"a subscription": examples.SUBSCRIPTION_BODY, "phases": examples.PHASED_SUBSCRIPTION_BODY},
+            {
+                "a subscription": examples.SUBSCRIPTION_BODY,
+                "phases": examples.PHASED_SUBSCRIPTION_BODY,
+                "paid first": examples.PAID_FIRST_BODY,
+            },
         ),
         responses={201: ResponseBody(response_schemas.SubscriptionSerializer, examples.SUBSCRIPTION, "The subscription.")},
-        problems=[AlreadyExists(resource="subscription", ref="SUB-1234")],
+        problems=[
+            AlreadyExists(resource="subscription", ref="SUB-1234"),
+            BillingWouldBeSuspended(subscription="SUB-1234", reason="amount-too-large"),
+        ],
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            subscription = subscriptions.create_subscription.execute(
+            subscription = activations.order_subscription.execute(
                 shape_of(NewSubscription).make(fields | {"actor": self.key.actor})
             )
             held = subscriptions.held_back(subscription).days
-            named = {"customer": fields["customer"], "plan": fields["plan"], "hold_days": held}
+            activation = Activation.objects.filter(subscription_id=subscription.pk).first()
+            named = {
+                "customer": fields["customer"], "plan": fields["plan"], "hold_days": held,
+                "activation": None if activation is None else response_schemas.ActivationSerializer.body(activation),
+            }  # fmt: skip
             return 201, response_schemas.SubscriptionSerializer.body(subscription, **named)
 
         return self.once(request, NewSubscription, act)
+
+
+class CancelOrder(WriteEndpoint):
+    """Cancels an order that waits for its first payment."""
+
+    collection = "canceled-orders"
+    takes_nothing = True
+
+    @operation(
+        "cancelOrder", "Cancel an order",
+        "Of a subscription that waits for the payment of its first invoice: the invoice is voided, and the subscription never "
+        "starts. What was paid of the invoice becomes credit of the customer. To end a subscription that has started, amend it.",
+        tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.CANCELED_ORDER, {"a reason": {"reason": "Ordered twice"}}),
+        responses={200: ResponseBody(response_schemas.ActivationSerializer, examples.ACTIVATION, "The order, canceled.")},
+        problems=[NO_SUBSCRIPTION, BUSY, SubscriptionNotIncomplete(subscription="SUB-1234")],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            order = request_schemas.CANCELED_ORDER.make(fields | {"ref": ref, "actor": self.key.actor})
+            return 200, response_schemas.ActivationSerializer.body(activations.cancel_order.execute(order))
+
+        return self.once(request, request_schemas.CANCELED_ORDER, act)
 
 
 class OneSubscription(BillingEndpoint):
@@ -129,7 +175,7 @@ class Amendments(WriteEndpoint):
                 response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."
             ),
         },
-        problems=[NO_SUBSCRIPTION, BUSY],
+        problems=[NO_SUBSCRIPTION, NOT_STARTED, BUSY],
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> Response:
         query = read_query(request_schemas.AmendmentQuery, request)
@@ -174,7 +220,7 @@ class Charges(WriteEndpoint):
         tag=SUBSCRIPTIONS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(request_schemas.CHARGE, {"a set-up fee": examples.CHARGE_BODY}),
         responses={201: ResponseBody(response_schemas.ChargeSerializer, examples.CHARGE, "The charge.")},
-        problems=[NO_SUBSCRIPTION],
+        problems=[NO_SUBSCRIPTION, NOT_STARTED],
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

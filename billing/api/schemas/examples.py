@@ -64,7 +64,14 @@ SUBSCRIPTION_BODY: dict[str, Any] = {
 }  # fmt: skip
 SUBSCRIPTION: dict[str, Any] = {
     **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
-    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": 0,
+    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": 0, "activation": None,
+}  # fmt: skip
+PAID_FIRST_BODY: dict[str, Any] = {
+    "ref": "SUB-1236", "customer": "CUST-7", "plan": "basic", "started_at": "2026-01-01T00:00:00Z", "starts_when_paid": True,
+    "payment_timeout_hours": 48,
+}  # fmt: skip
+ACTIVATION: dict[str, Any] = {
+    "state": "canceled", "invoice": 1, "expires_at": "2026-01-03T09:30:00.123456Z", "settled_at": "2026-01-01T10:00:00.250000Z",
 }  # fmt: skip
 AMENDMENT_BODY: dict[str, Any] = {"effective_at": "2026-01-15T00:00:00Z", "quantities": {"base": 2}}
 AMENDMENT: dict[str, Any] = {
@@ -76,7 +83,7 @@ PHASES_BODY: dict[str, Any] = {
     "phases": [{"intervals": 3, "price_override": {"percent_off": "20"}}, {"list_prices": True}],
 }
 CALENDAR: dict[str, Any] = {
-    "subscription": "SUB-1234", "as_of": "2026-01-15T00:00:00.000000Z",
+    "subscription": "SUB-1234", "as_of": "2026-01-15T00:00:00.000000Z", "is_incomplete": False,
     "stretches": [
         {"starts_at": "2026-01-01T00:00:00.000000Z", "ends_at": "2026-02-01T00:00:00.000000Z", "phase": 1, "is_trial": True,
          "plan": "basic", "plan_version": 1, "quantities": {"base": "1"}, "is_negotiated": False, "currency": "EUR",
@@ -191,7 +198,7 @@ SUBSCRIPTION_SUMMARY: dict[str, Any] = {
     "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
     "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",
     "trial_ends_at": None, "trial_end": None, "hold_days": 0, "ends_at": None,
-    "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None,
+    "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None, "activation": None,
 }  # fmt: skip
 SUBSCRIPTION_DETAIL: dict[str, Any] = {
     **SUBSCRIPTION_SUMMARY, "as_of": "2026-01-20T12:00:00.000000Z",

@@ -98,7 +98,7 @@ class MovePreviewSerializer(ResponseSchema):
     after_minor = minor(help_text="What they cost a month then, in minor units.")
     notes = serializers.ListField(
         child=serializers.CharField(),
-        help_text="What else concerns it: `trial`, `paused`, `negotiated-prices`, `pending-amendments`, `coupons`.",
+        help_text="What else concerns it: `incomplete`, `trial`, `paused`, `negotiated-prices`, `pending-amendments`, `coupons`.",
     )
 
 

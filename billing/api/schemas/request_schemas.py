@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.documents.sellers import NewSeller
+from billing.generator.activations import CanceledOrder
 from billing.generator.options import Scope
 from billing.generator.run.preview import MAX_INVOICES
 from billing.metering.corrections import EventCancellation, EventCorrection
@@ -36,6 +37,7 @@ from ledger.values import (
 )
 
 CHARGE = Shape(NewCharge, without={"ref"})
+CANCELED_ORDER = Shape(CanceledOrder, without={"ref"})
 USAGE_EVENT = Shape(NewEvent, name="NewUsageEvent")
 SELLER = Shape(NewSeller, without={"ref"})
 EVENT_SHAPES: dict[str, Shape[Any]] = {"corrects": shape_of(EventCorrection), "cancels": shape_of(EventCancellation)}

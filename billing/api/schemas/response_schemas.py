@@ -198,7 +198,20 @@ def customer_coupon(found: GivenCoupon) -> dict[str, Any]:
 # Subscriptions ---------------------------------------------------------------------------------------
 
 
+ACTIVATION = "The first payment, of a subscription that starts when it is paid; otherwise null."
 HOLD_DAYS = "By how many days invoices come later than due: as ordered, or as the customer's."
+
+
+class ActivationSerializer(ResponseSchema):
+    """The payment for which the start of a subscription waits, or waited."""
+
+    state = text(
+        help_text="`waiting` for the payment; `started`, because the invoice was paid or there was nothing to pay; `expired`, "
+        "because it was not paid in time; or `canceled`."
+    )
+    invoice = whole("invoice_id", null=True, help_text="The first invoice, by its id; null: there was nothing to pay.")
+    expires_at = time(help_text="Until when the invoice must be paid.")
+    settled_at = time(null=True, help_text="When it stopped waiting.")
 
 
 class SubscriptionSerializer(ResponseSchema):
@@ -213,6 +226,7 @@ class SubscriptionSerializer(ResponseSchema):
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
     hold_days = whole(help_text=HOLD_DAYS)
+    activation = ActivationSerializer(allow_null=True, help_text=ACTIVATION)
 
 
 def _change_of(amendment: Amendment) -> dict[str, Any]:
@@ -250,6 +264,7 @@ class CalendarSerializer(ResponseSchema):
 
     subscription = text()
     as_of = time()
+    is_incomplete = serializers.BooleanField(help_text="It waits for its first payment; nothing is billed before it.")
     stretches = CalendarStretchSerializer(many=True)
 
 
@@ -317,6 +332,7 @@ class SubscriptionSummarySerializer(ResponseSchema):
     ends_at = time(null=True)
     due_at = time(null=True, help_text="The next due instant; null if nothing will be due.")
     suspended = computed(SuspensionSerializer(allow_null=True), lambda row: None if row.suspended_at is None else row)
+    activation = ActivationSerializer(allow_null=True, help_text=ACTIVATION)
 
 
 class SubscriptionItemSerializer(ResponseSchema):

@@ -20,7 +20,7 @@ from billing.documents.dunning.steps import due_step
 from billing.documents.invoice_locks import payment_key
 from billing.documents.mailing.messages import REMINDER
 from billing.documents.sellers import current_seller, seller_of
-from billing.models import INVOICE, Customer, Invoice, Mail, PaymentReturn, Reminder, Subscription, SuspendedBilling
+from billing.models import INVOICE, Activation, Customer, Invoice, Mail, PaymentReturn, Reminder, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.orders.subscriptions import charge_once
 from billing.orders.suspension import resume, suspend
@@ -146,12 +146,16 @@ def _terms(seller_id: int | None) -> dict[str, Any]:
 def _next_steps(invoices: Sequence[Invoice]) -> dict[int, int]:
     """Return by invoice the reminder that is due; those that are paid, not overdue, disputed or on hold are left out.
 
+    So is the first invoice of a subscription that waits for its payment: without it the order expires.
+
     A few queries read what all of them need.
     """
     days = {seller_id: _terms(seller_id).get("reminder_days", []) for seller_id in {one.seller_id for one in invoices}}
     ids = [one.pk for one in invoices if days[one.seller_id] and one.state == Invoice.State.OPEN and one.amount_remaining_minor]
     disputes = PaymentReturn.objects.filter(kind=PaymentReturn.Kind.DISPUTE, invoice_payment__invoice_id__in=ids)
     left = set(ids) - set(disputes.values_list("invoice_payment__invoice_id", flat=True))
+    waiting = Activation.objects.filter(invoice_id__in=left, state=Activation.State.WAITING)
+    left -= set(waiting.values_list("invoice_id", flat=True))
     left -= on_hold([one for one in invoices if one.pk in left], today=today_of)
     reminded: dict[int, list[date]] = {}
     for invoice_id, day in Reminder.objects.filter(invoice_id__in=left).order_by("step").values_list("invoice_id", "reminded_on"):

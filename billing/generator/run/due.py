@@ -34,6 +34,11 @@ _PASSES_FILTER = """
                 AND (%(plans)s::text[] IS NULL OR p.code = ANY(%(plans)s))
                 AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
 """
+# It waits for its first payment, or waited in vain; one without its first invoice is due.
+_NOT_STARTED = """EXISTS (
+            SELECT FROM billing_activation AS activation
+            WHERE activation.subscription_id = s.id AND activation.state <> 'started'
+                AND NOT (activation.state = 'waiting' AND (activation.invoice_id IS NULL OR %(as_if_paid)s)))"""
 _HELD = """make_interval(hours => 24 * coalesce(
             s.hold_days, (SELECT held.hold_days FROM billing_customer AS held WHERE held.id = s.customer_id)))"""
 # The first condition is computed once: most deployments bill no usage of running periods.
@@ -45,7 +50,7 @@ _BILLS_RUNNING = """(SELECT EXISTS (SELECT FROM billing_plan WHERE usage_thresho
                         AND (p.usage_threshold IS NOT NULL OR price.kind = 'usage' AND price.timing = 'advance')
                         AND v.starts_at < %(as_of)s AND coalesce(v.ends_at, 'infinity') > %(as_of)s)"""
 _IS_DUE = f"""
-        {_PASSES_FILTER} AND
+        {_PASSES_FILTER} AND NOT {_NOT_STARTED} AND
         (
             cursor.subscription_id IS NULL
             OR (%(recurring)s AND (
@@ -151,12 +156,14 @@ class DueFilter:
     Args:
         recurring, usage: the prices that the run bills.
         suspended: also subscriptions whose billing is suspended.
+        as_if_paid: also subscriptions that wait for their first payment.
     """
 
     as_of: datetime
     recurring: bool = True
     usage: bool = True
     suspended: bool = False
+    as_if_paid: bool = False
     customers: tuple[str, ...] | None = None
     plans: tuple[str, ...] | None = None
     currency: str | None = None
@@ -191,6 +198,7 @@ def _parameters(due_filter: DueFilter) -> dict[str, Any]:
         "recurring": due_filter.recurring,
         "usage": due_filter.usage,
         "suspended": due_filter.suspended,
+        "as_if_paid": due_filter.as_if_paid,
         "customers": list(due_filter.customers) if due_filter.customers else None,
         "plans": list(due_filter.plans) if due_filter.plans else None,
         "currency": due_filter.currency,

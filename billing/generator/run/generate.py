@@ -7,6 +7,7 @@ lock: if another process has it, they raise at once, and the caller can try agai
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from django.db import Error, IntegrityError, transaction
 from django.utils import timezone
@@ -20,7 +21,7 @@ from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options, Scope
 from billing.generator.run.steps import GenerationResult, finish_steps, pay_step, pays_with_its_allowance
 from billing.generator.state.subscription_state import SubscriptionState, read_subscription
-from billing.models import Claim, Invoice
+from billing.models import Activation, Claim, Cursor, Invoice
 from billing.orders import suspension
 from billing.rating.limits import check_instant
 from billing.rating.prices.reading import PriceInvalid
@@ -30,7 +31,7 @@ from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.database.transactions import own_or_joined
 from ledger.errors import Invalid, LockBusy, Refused
-from ledger.services import clock_of, preview
+from ledger.services import clock_of, preview, time_of
 
 EXCLUSION_VIOLATION = "23P01"
 
@@ -140,7 +141,9 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResul
     if subscription.suspended_reason is not None and not options.include_suspended:
         raise BillingSuspended(subscription=ref, reason=subscription.suspended_reason)
     try:
-        return _with_grace(lock, subscription, options)
+        if subscription.activation in (None, Activation.State.STARTED):
+            return _with_grace(lock, subscription, options)
+        return _before_its_start(lock, subscription, options)
     except OverflowError as error:
         raise OutOfBounds("date-out-of-range", date=str(error)) from error
     except PriceInvalid as error:
@@ -149,6 +152,44 @@ def generate_under(lock: Lock, *, ref: str, options: Options) -> GenerationResul
         if sqlstate(error) == EXCLUSION_VIOLATION:
             raise PeriodAlreadyBilled(subscription=ref) from error
         raise
+
+
+def _before_its_start(lock: Lock, subscription: SubscriptionState, options: Options) -> GenerationResult:
+    """Make the first invoice of a subscription that waits for its payment; nothing else, and nothing once it has expired."""
+    made = GenerationResult(subscription.ref)
+    if subscription.activation != Activation.State.WAITING:
+        return made
+    if subscription.first_invoice is None:
+        made = _first_invoice(lock, subscription, options)
+    if options.as_if_paid:
+        later = _with_grace(lock, read_subscription(lock, subscription.ref), options)
+        made = replace(
+            later, invoices=[*made.invoices, *later.invoices], documents=[*made.documents, *later.documents],
+            periods=made.periods + later.periods,
+        )  # fmt: skip
+    return made
+
+
+def _first_invoice(lock: Lock, subscription: SubscriptionState, options: Options) -> GenerationResult:
+    """Make the invoice of what is due at the start, to be paid before the order expires; without anything to pay, start."""
+    assert subscription.must_be_paid_by is not None
+    zone = ZoneInfo(subscription.customer_time_zone)
+    days = [at.astimezone(zone).date() for at in (time_of(subscription.holder_id), subscription.must_be_paid_by)]
+    subscription = replace(subscription, terms_days=max((days[1] - days[0]).days, 0))
+    options = replace(
+        options, as_of=subscription.active_from, only=None, finalize=True, max_periods=None, running_usage=False,
+        grace_ends_at=None,
+    )  # fmt: skip
+    step = write_step(lock, subscription, options)
+    # Without a cursor, the first run after the start looks at everything, and grants the first allowance.
+    step.allowances = []
+    Cursor.objects.filter(pk=subscription.id).delete()
+    waiting = Activation.objects.filter(subscription_id=subscription.id, state=Activation.State.WAITING)
+    waiting.update(invoice_id=next((invoice_id for _, invoice_id, _ in step.invoices), None))
+    made = finish_steps(lock, [step])
+    if not any(one.amount_due_minor for one in made.invoices):
+        waiting.update(state=Activation.State.STARTED, settled_at=timezone.now())
+    return made
 
 
 def _at_holders_time(subscription: SubscriptionState, options: Options) -> Options:

@@ -72,6 +72,8 @@ class UpcomingInvoice:
 def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[UpcomingInvoice]:
     """Return what runs from an instant on would make, in the order of time. Only in a preview of the caller.
 
+    A subscription that waits for its first payment is shown as if it was paid.
+
     Args:
         as_of: the first run; what is due by then comes first.
         most: how many invoices, 1 to MAX_INVOICES.
@@ -86,7 +88,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
     found: list[UpcomingInvoice] = []
     latest: dict[str, dict[str, Any] | None] = {}
     # As a run does, it locks only those that may be due: the server has room for some thousand locks.
-    due = due_among(refs, DueFilter(as_of=as_of, suspended=True))
+    due = due_among(refs, DueFilter(as_of=as_of, suspended=True, as_if_paid=True))
     for _ in range(MAX_STEPS):
         for ref in due:
             if len(found) >= most:
@@ -124,7 +126,7 @@ class _Forgotten(Exception):
 
 def _made(ref: str, as_of: datetime) -> list[dict[str, Any]]:
     """Return the finalised invoices of a run, as documents; a draft in its grace comes when that is over."""
-    options = Options(as_of=as_of, dry_run=True, render=lambda invoice_id: _document(invoice_id, as_of))
+    options = Options(as_of=as_of, dry_run=True, as_if_paid=True, render=lambda invoice_id: _document(invoice_id, as_of))
     try:
         with try_advisory_lock(invoice_key(ref)) as lock:
             made = generate_under(lock, ref=ref, options=options)

@@ -50,9 +50,11 @@ SUBSCRIPTION_SQL = """
             WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL) AS has_drafts_in_grace,
         (SELECT p.tax_behavior = 'inclusive' FROM billing_amendment AS a
          JOIN billing_plan AS p ON p.id = (a.change ->> 'plan')::bigint
-         WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax
+         WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax,
+        activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
+    LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
     WHERE s.ref = %s
 """
@@ -97,6 +99,10 @@ class SubscriptionState:
     has_drafts_in_grace: bool
     includes_tax: bool
     """The amounts of its plans include tax: of all of them, or of none."""
+    activation: str | None
+    """The state of its activation; None: its start does not wait for a payment."""
+    first_invoice: int | None
+    must_be_paid_by: datetime | None
 
 
 SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
@@ -109,7 +115,8 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant, "charges_seen": integer,
     "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
     "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_credit": boolean,
-    "has_drafts_in_grace": boolean, "includes_tax": boolean,
+    "has_drafts_in_grace": boolean, "includes_tax": boolean, "activation": bytes.decode, "first_invoice": integer,
+    "must_be_paid_by": instant,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Final, NamedTuple
 
-from billing.models import Customer, CustomerCoupon, Plan, Subscription
+from billing.models import Activation, Customer, CustomerCoupon, Plan, Subscription
 from billing.models.columns import first_of
 from billing.orders import plans
 from billing.orders.item_versions import AmendmentChange, Terms, terms_at
@@ -183,6 +183,8 @@ def _previews(shown: Sequence[_Decided], target: Plan, known: Mapping[int, Plan]
     customers = Customer.objects.in_bulk({row.customer_id for row in rows.values()})
     given = CustomerCoupon.objects.filter(customer_id__in=customers, taken_off_at=None)
     coupons = set(given.values_list("customer_id", "subscription_id"))
+    activations = Activation.objects.filter(subscription_id__in=rows, state=Activation.State.WAITING)
+    waiting = set(activations.values_list("subscription_id", flat=True))
     previews: list[MovePreview] = []
     for one in shown:
         row = rows[one.candidate.id]
@@ -198,15 +200,16 @@ def _previews(shown: Sequence[_Decided], target: Plan, known: Mapping[int, Plan]
                 before_minor=before_minor,
                 currency=currency,
                 after_minor=after_minor,
-                notes=_notes(one, row, terms, has_coupon=has_coupon),
+                notes=_notes(one, row, terms, has_coupon=has_coupon, is_incomplete=row.pk in waiting),
             )
         )
     return previews
 
 
-def _notes(one: _Decided, row: Subscription, terms: Terms, *, has_coupon: bool) -> tuple[str, ...]:
+def _notes(one: _Decided, row: Subscription, terms: Terms, *, has_coupon: bool, is_incomplete: bool) -> tuple[str, ...]:
     instant = one.instants[0]
     found = {
+        "incomplete": is_incomplete,
         "trial": row.trial_end is not None and row.trial_end > instant,
         "paused": terms.paused,
         "negotiated-prices": terms.override is not None,

@@ -98,8 +98,9 @@ def _advance(intent: PaymentIntent) -> None:
 
 def _next(intent: PaymentIntent, adapter: Provider, order: Order) -> Found:
     """Ask what comes next, and return how the order stands then."""
+    is_given_up = intent.is_canceled or _is_void(intent.invoice_id)
     if not order.checkout and not order.payment:
-        if intent.is_canceled:
+        if is_given_up:
             # What a lost answer made, nobody can pay: its address was never shown, and a charge is not confirmed.
             return Found(state=CANCELED)
         found = adapter.start(order)
@@ -109,12 +110,17 @@ def _next(intent: PaymentIntent, adapter: Provider, order: Order) -> Found:
             return _confirm(adapter, order)
         if not intent.is_canceled:
             return found
-    if intent.is_canceled:
+    if intent.is_canceled or is_given_up:
         with suppress(ProviderRefused):  # it is over: find says how
             adapter.cancel(order)
         return adapter.find(order)
     found = adapter.find(order)
     return _confirm(adapter, order) if found.state == REQUESTED and order.method else found
+
+
+def _is_void(invoice_id: int | None) -> bool:
+    """Return whether nobody is to pay the invoice of an intent any more."""
+    return invoice_id is not None and Invoice.objects.filter(pk=invoice_id, state=Invoice.State.VOID).exists()
 
 
 def _confirm(adapter: Provider, order: Order) -> Found:

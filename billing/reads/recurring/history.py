@@ -33,17 +33,21 @@ LAST_ZONE: Final = timedelta(hours=12)
 
 _LOCAL: Final = "{0} AT TIME ZONE s.time_zone"
 _MONTH: Final = f"(extract(year FROM {_LOCAL}) * 12 + extract(month FROM {_LOCAL}) - 1)::int"
-_SINCE: Final = f"greatest({_MONTH.format('v.starts_at')}, {_MONTH.format('v.recorded_at')})"
+_SINCE: Final = (
+    f"greatest({_MONTH.format('v.starts_at')}, {_MONTH.format('v.recorded_at')}, {_MONTH.format('activation.settled_at')})"
+)
 _UNTIL: Final = f"least({_MONTH.format('v.ends_at')}, {_MONTH.format('v.superseded_at')})"
 
 # A version counts at the ends of the months `[since, until)`: from that in which it counted and was on record, to the one before
-# that in which it ended or was superseded.
+# that in which it ended or was superseded. Before its first payment, a subscription that waits for it brings nothing.
 VERSIONS: Final = f"""
     SELECT s.customer_id, v.subscription_id, v.plan_id, v.price_id, v.quantity, {_SINCE}, {_UNTIL}
     FROM billing_itemversion AS v
     JOIN billing_price AS p ON p.id = v.price_id AND p.kind = 'recurring'
     JOIN billing_subscription AS s ON s.id = v.subscription_id
-    WHERE v.recorded_at < %(known)s AND v.starts_at < %(known)s AND {_SINCE} < coalesce({_UNTIL}, 2147483647)
+    LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
+    WHERE coalesce(activation.state, 'started') = 'started' AND
+        v.recorded_at < %(known)s AND v.starts_at < %(known)s AND {_SINCE} < coalesce({_UNTIL}, 2147483647)
     ORDER BY s.customer_id, v.subscription_id, v.id
 """
 TRIALS: Final = f"""

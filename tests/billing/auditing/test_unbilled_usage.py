@@ -105,9 +105,9 @@ def test_late_usage_is_found_by_what_was_recorded_not_by_reading_what_was_billed
     measured: list[int] = []
     measure = usage.measure
 
-    def counting(subscription_id: int, measures: list[usage.Measure]) -> list[Usage]:
+    def counting(subscription_id: int, measures: list[usage.Measure], **limits: int | None) -> list[Usage]:
         measured.append(len(measures))
-        return measure(subscription_id, measures)
+        return measure(subscription_id, measures, **limits)
 
     monkeypatch.setattr(usage, "measure", counting)
     subscription = subscribed(started_at=at(1, 1, year=2022))

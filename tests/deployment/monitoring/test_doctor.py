@@ -347,8 +347,8 @@ def test_a_recurring_grant_that_is_overdue_is_named() -> None:
 def test_the_timetable_is_held_to_what_is_on_record() -> None:
     assert work_checks.timetable(connection).text.startswith(
         "make_recurring_grants never ran; settle_purchases never ran; collect_payments never ran; move_subscriptions never ran; "
-        "send_reminders never ran; deliver_mails never ran; expire_credits never ran; deliver_signals never ran; "
-        "generate_invoices never ran; "
+        "expire_subscriptions never ran; send_reminders never ran; deliver_mails never ran; expire_credits never ran; "
+        "deliver_signals never ran; generate_invoices never ran; "
     )
     for task in TIMETABLE:
         record_task(task.name, hours_ago=0.1, exit_code=0)

@@ -663,6 +663,23 @@ class ServerUnavailable(Busy):
     SLUG = "server-unavailable"
 
 
+class SubscriptionNotIncomplete(Problem):
+    """The subscription does not wait for the payment of its first invoice. An amendment with `ends_at` ends it."""
+
+    SLUG = "subscription-not-incomplete"
+    subscription: str
+
+
+class SubscriptionNotStarted(Problem):
+    """The subscription waits for the payment of its first invoice, or its order has expired or was canceled. What waits can only
+    be paid or canceled: `POST /v1/subscriptions/{ref}/cancel`, which voids its first invoice.
+    """
+
+    SLUG = "subscription-not-started"
+    subscription: str
+    state: str
+
+
 class TestClocksDiffer(Problem):
     """The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded."""
 
@@ -830,6 +847,8 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "sequence-taken": SequenceTaken,
     "server-busy": ServerBusy,
     "server-unavailable": ServerUnavailable,
+    "subscription-not-incomplete": SubscriptionNotIncomplete,
+    "subscription-not-started": SubscriptionNotStarted,
     "test-clocks-differ": TestClocksDiffer,
     "test-clocks-off": TestClocksOff,
     "too-many-requests": TooManyRequests,

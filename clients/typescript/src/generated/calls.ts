@@ -264,6 +264,8 @@ export const CALLS = {
   createSubscription: {"id": "createSubscription", "method": "POST", "path": "/v1/subscriptions", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a subscription. */
   subscription: {"id": "readSubscription", "method": "GET", "path": "/v1/subscriptions/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Cancel an order. */
+  cancelOrder: {"id": "cancelOrder", "method": "POST", "path": "/v1/subscriptions/{ref}/cancel", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a subscription's calendar. */
   calendar: {"id": "readCalendar", "method": "GET", "path": "/v1/subscriptions/{ref}/calendar", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List a subscription's amendments. */

@@ -461,6 +461,17 @@ export class ServerBusy extends Busy {
 /** The proxy (deploy/nginx) could not connect to any web server, and has not sent the request. */
 export class ServerUnavailable extends Busy {}
 
+/** The subscription does not wait for the payment of its first invoice. An amendment with `ends_at` ends it. */
+export class SubscriptionNotIncomplete extends Problem {
+  readonly subscription = this.fact<string>("subscription");
+}
+
+/** The subscription waits for the payment of its first invoice, or its order has expired or was canceled. What waits can only be paid or canceled: `POST /v1/subscriptions/{ref}/cancel`, which voids its first invoice. */
+export class SubscriptionNotStarted extends Problem {
+  readonly subscription = this.fact<string>("subscription");
+  readonly state = this.fact<string>("state");
+}
+
 /** The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded. */
 export class TestClocksDiffer extends Problem {
   readonly holder_id = this.fact<string>("holder_id");
@@ -599,6 +610,8 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "sequence-taken": SequenceTaken,
   "server-busy": ServerBusy,
   "server-unavailable": ServerUnavailable,
+  "subscription-not-incomplete": SubscriptionNotIncomplete,
+  "subscription-not-started": SubscriptionNotStarted,
   "test-clocks-differ": TestClocksDiffer,
   "test-clocks-off": TestClocksOff,
   "too-many-requests": TooManyRequests,

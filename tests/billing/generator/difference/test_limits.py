@@ -373,7 +373,10 @@ def test_a_stored_price_that_is_none_any_more_suspends_billing() -> None:
     [
         (
             {"line": 5},
-            "settings.BILLING_LIMITS has no 'line'; known are: lines, lines_per_day, periods, times_usual, usage_periods.",
+            (
+                "settings.BILLING_LIMITS has no 'line'; known are: groups, lines, lines_per_day, periods, times_usual, "
+                "usage_periods."
+            ),
         ),
         ({"lines": "5"}, "settings.BILLING_LIMITS['lines'] must be None or a whole number from 0 on, not '5'."),
         ({"lines": True}, "settings.BILLING_LIMITS['lines'] must be None or a whole number from 0 on, not True."),

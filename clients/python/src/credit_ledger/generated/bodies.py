@@ -107,6 +107,9 @@ TypesEnum: TypeAlias = Literal[
     "purchase.paid",
     "purchase.granted",
     "purchase.returned",
+    "subscription.started",
+    "subscription.expired",
+    "subscription.canceled",
     "subscription.suspended",
     "subscription.resumed",
 ]
@@ -133,6 +136,15 @@ class AccountBalance(TypedDict):
     overdraft: int
     owed: int
     exact_integers: NotRequired[dict[str, str]]
+
+
+class Activation(TypedDict):
+    """The payment for which the start of a subscription waits, or waited."""
+
+    state: str
+    invoice: int | None
+    expires_at: str
+    settled_at: str | None
 
 
 class AlertAccountBody(TypedDict):
@@ -333,6 +345,7 @@ class Calendar(TypedDict):
 
     subscription: str
     as_of: str
+    is_incomplete: bool
     stretches: list[CalendarStretch]
 
 
@@ -1653,6 +1666,8 @@ class PreviewedSubscription(TypedDict):
     price_override: NotRequired[PriceOverride | None]
     hold_days: NotRequired[int | None]
     phases: NotRequired[Sequence[Phase] | None]
+    starts_when_paid: NotRequired[bool]
+    payment_timeout_hours: NotRequired[int | None]
     trial_end: NotRequired[datetime | str | None]
 
 
@@ -2095,6 +2110,7 @@ class Subscription(TypedDict):
     trial_ends_at: str | None
     trial_end: str | None
     hold_days: int
+    activation: Activation | None
 
 
 class SubscriptionDetail(TypedDict):
@@ -2114,6 +2130,7 @@ class SubscriptionDetail(TypedDict):
     ends_at: str | None
     due_at: str | None
     suspended: Suspension | None
+    activation: Activation | None
     as_of: str
     current_period: Period | None
     items: list[SubscriptionItem]
@@ -2149,6 +2166,7 @@ class SubscriptionSummary(TypedDict):
     ends_at: str | None
     due_at: str | None
     suspended: Suspension | None
+    activation: Activation | None
 
 
 class SuspendedBilling(TypedDict):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from credit_ledger.call import ABSENT, Absent, Call, ListCall, absent_if_none, path
 from credit_ledger.generated.bodies import (
     AccountBalance,
+    Activation,
     AlertAccountBody,
     AlertBody,
     Amendment,
@@ -1628,6 +1629,9 @@ def deliveries(
         "purchase.paid",
         "purchase.granted",
         "purchase.returned",
+        "subscription.started",
+        "subscription.expired",
+        "subscription.canceled",
         "subscription.suspended",
         "subscription.resumed",
     ]
@@ -3467,7 +3471,7 @@ def subscriptions(
     cursor: str | None = None,
     customer: str | None = None,
     plan: str | None = None,
-    state: Literal["scheduled", "active", "paused", "ended"] | None = None,
+    state: Literal["incomplete", "scheduled", "active", "paused", "ended", "expired"] | None = None,
     suspended: bool | None = None,
     since: datetime | str | None = None,
     until: datetime | str | None = None,
@@ -3508,6 +3512,8 @@ def create_subscription(
     price_override: PriceOverride | Absent | None = ABSENT,
     hold_days: int | Absent | None = ABSENT,
     phases: Sequence[Phase] | Absent | None = ABSENT,
+    starts_when_paid: bool | None = None,
+    payment_timeout_hours: int | Absent | None = ABSENT,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Subscription]:
@@ -3532,6 +3538,8 @@ def create_subscription(
             "price_override": price_override,
             "hold_days": hold_days,
             "phases": phases,
+            "starts_when_paid": absent_if_none(starts_when_paid),
+            "payment_timeout_hours": payment_timeout_hours,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
@@ -3549,6 +3557,26 @@ def subscription(ref: str) -> Call[SubscriptionDetail]:
     return Call(
         "GET",
         path("/v1/subscriptions/{}", ref),
+    )
+
+
+def cancel_order(
+    ref: str, *, reason: str | None = None, dry_run: bool = False, idempotency_key: str | None = None
+) -> Call[Activation]:
+    """Cancel an order.
+
+    Of a subscription that waits for the payment of its first invoice: the invoice is voided, and the subscription never
+    starts. What was paid of the invoice becomes credit of the customer. To end a subscription that has started, amend it.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/subscriptions/{}/cancel", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
