@@ -5,6 +5,7 @@ from typing import Any, Final
 from django.db import models
 
 from billing.models import (
+    Activation,
     Amendment,
     Charge,
     CreditNote,
@@ -124,6 +125,10 @@ EXPORTS: Final = (
     _export(
         "subscriptions", "a subscription", Subscription,
         {"customer": _THEIRS["customer"], "subscription": "e.ref = %(subscription)s"}, order="e.id",
+    ),
+    _export(
+        "activations", "the first payment for which a start waits", Activation, _OF_SUBSCRIPTION, order="e.id",
+        dated="recorded_at",
     ),
     _export("amendments", "a change of a subscription", Amendment, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),
     _export("charges", "a one-off charge", Charge, _OF_SUBSCRIPTION, order="e.id", dated="recorded_at"),

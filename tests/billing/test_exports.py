@@ -15,6 +15,7 @@ from django.core.management import CommandError, call_command
 
 from billing.documents.credit_notes import issue_in
 from billing.exports import EXPORTS
+from billing.generator.activations import order_subscription
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Invoice
@@ -72,6 +73,15 @@ def test_rows_are_exported_by_customer_and_by_subscription(two_customers: None) 
     assert lines("credit-notes", customer="C-2") == []
     assert len(lines("credit-note-lines", customer="C-1")) == 1
     assert len(lines("invoices")) == 2
+
+
+def test_a_start_that_waits_for_its_payment_is_exported(two_customers: None) -> None:
+    plan = PlanFactory(prices=[recurring()]).code
+    order_subscription(ref="SUB-3", customer="C-1", plan=plan, started_at=at(1, 1), starts_when_paid=True)
+    [waiting] = lines("activations", customer="C-1")
+    assert (waiting["subscription"], waiting["state"], waiting["settled_at"]) == ("SUB-3", "waiting", None)
+    assert lines("activations", subscription="SUB-3") == [waiting]
+    assert lines("activations", customer="C-2") == []
 
 
 def test_purchases_are_exported_with_what_became_of_them(two_customers: None) -> None:
