@@ -3,19 +3,120 @@
 Each law is a query whose rows are findings in words. The queries share nothing with the code that makes documents.
 """
 
+# The taxes of net amounts that lines with the same taxes have together; a compound tax is computed on the others, too.
+TAXES_OF_NETS = """
+    SELECT amount.invoice_id, one.category, one.rate, one.code,
+        amount.net + CASE WHEN one.is_compound THEN others.minor ELSE 0 END AS base_minor
+    FROM ({nets}) AS amount
+    CROSS JOIN LATERAL (
+        SELECT amount.tax_category AS category, amount.tax_rate AS rate, '' AS code, false AS is_compound
+        WHERE amount.taxes = '[]'
+        UNION ALL
+        SELECT category, rate, code, is_compound
+        FROM jsonb_to_recordset(amount.taxes) AS each(category text, rate numeric, code text, is_compound boolean)
+    ) AS one
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum(round(amount.net * rate / 100)), 0) AS minor
+        FROM jsonb_to_recordset(amount.taxes) AS each(rate numeric, is_compound boolean) WHERE NOT is_compound
+    ) AS others
+"""
+NETS_OF_LINES = """
+    SELECT invoice_id, tax_category, tax_rate, taxes, sum(amount_minor - discount_minor) AS net
+    FROM billing_line GROUP BY invoice_id, tax_category, tax_rate, taxes
+"""
+# What prices that include declared taxes cost beyond net and taxes: their lines are rounded together, as they may have a tax in
+# common. A group that is credited beyond its charges is carried, without rounding.
+ROUNDING_OF_DECLARED = f"""
+    WITH treated AS (
+        SELECT l.tax_category, l.tax_rate, l.taxes, sum(l.amount_minor - l.discount_minor) AS net,
+            coalesce(sum(l.amount_minor - l.discount_minor) FILTER (WHERE of_line.is_included), 0) AS net_of_priced,
+            coalesce(sum(of_line.priced) FILTER (WHERE of_line.is_included), 0) AS priced
+        FROM billing_line AS l
+        CROSS JOIN LATERAL (
+            SELECT coalesce((l.rating #>> '{{included_tax,rate}}')::numeric = l.tax_rate, false) AS is_included,
+                billing_priced_minor(l) AS priced
+        ) AS of_line
+        WHERE l.invoice_id = i.id AND l.kind <> 'carried' AND l.taxes <> '[]'
+        GROUP BY l.tax_category, l.tax_rate, l.taxes HAVING sum(l.amount_minor - l.discount_minor) >= 0
+    ), amount AS (
+        SELECT 1 AS invoice_id, tax_category, tax_rate, taxes, net FROM treated
+        UNION ALL SELECT 2, tax_category, tax_rate, taxes, net - net_of_priced FROM treated
+    ), charged AS (
+        SELECT which, coalesce((SELECT sum(net) FROM amount WHERE invoice_id = which), 0)
+            + coalesce((SELECT sum(minor) FROM (
+                SELECT round(sum(base_minor) * rate / 100) AS minor
+                FROM ({TAXES_OF_NETS.format(nets="SELECT * FROM amount")}) AS part WHERE invoice_id = which
+                GROUP BY category, rate, code) AS rounded), 0) AS minor
+        FROM (VALUES (1), (2)) AS variant(which)
+    )
+    SELECT coalesce(greatest((SELECT sum(priced) FROM treated) + others.minor - whole.minor, -whole.minor), 0) AS minor
+    FROM charged AS whole, charged AS others WHERE whole.which = 1 AND others.which = 2
+"""
 DOCUMENT_LAWS = {
-    "taxes do not follow from the lines": """
-        SELECT format('invoice %s: category %s at %s: the lines come to %s and %s of tax, the invoice says %s and %s',
-            coalesce(due.invoice_id, tax.invoice_id), coalesce(due.category, tax.category), coalesce(due.rate, tax.rate)::float8,
+    "taxes do not follow from the lines": f"""
+        SELECT format('invoice %s: %s at %s: the lines come to %s and %s of tax, the invoice says %s and %s',
+            coalesce(due.invoice_id, tax.invoice_id),
+            coalesce(nullif(coalesce(due.code, tax.code), ''), 'category ' || coalesce(due.category, tax.category)),
+            coalesce(due.rate, tax.rate)::float8,
             coalesce(due.base_minor, 0), coalesce(round(due.base_minor * due.rate / 100), 0),
             coalesce(tax.base_minor, 0), coalesce(tax.amount_minor, 0))
         FROM (
-            SELECT invoice_id, tax_category AS category, tax_rate AS rate, sum(amount_minor - discount_minor) AS base_minor
-            FROM billing_line GROUP BY invoice_id, tax_category, tax_rate
+            SELECT invoice_id, category, rate, code, sum(base_minor) AS base_minor
+            FROM ({TAXES_OF_NETS.format(nets=NETS_OF_LINES)}) AS part
+            GROUP BY invoice_id, category, rate, code
         ) AS due
-        FULL JOIN billing_invoicetax AS tax USING (invoice_id, category, rate)
+        FULL JOIN billing_invoicetax AS tax USING (invoice_id, category, rate, code)
         WHERE tax.base_minor IS DISTINCT FROM due.base_minor
             OR tax.amount_minor IS DISTINCT FROM round(due.base_minor * due.rate / 100)
+    """,
+    "line that does not bear its taxes as declared": """
+        SELECT format('invoice %s, line %s: %s', line.invoice_id, line.position, line.taxes)
+        FROM billing_line AS line
+        CROSS JOIN LATERAL (
+            SELECT bool_and((tax.code, tax.category, tax.rate, tax.is_compound)
+                    IS NOT DISTINCT FROM (one.code, one.category, one.rate, one.is_compound)) AS are_declared,
+                sum(one.rate) FILTER (WHERE NOT one.is_compound) AS simple,
+                sum(one.rate) FILTER (WHERE one.is_compound) AS compound
+            FROM jsonb_to_recordset(line.taxes) AS one(tax_id bigint, code text, category text, rate numeric, is_compound boolean)
+            LEFT JOIN billing_tax AS tax ON tax.id = one.tax_id
+        ) AS found
+        WHERE line.taxes <> '[]' AND (NOT found.are_declared OR line.tax_category <> line.taxes #>> '{0,category}'
+            OR line.tax_rate <> coalesce(found.simple, 0) + coalesce(found.compound, 0) * (1 + coalesce(found.simple, 0) / 100))
+    """,
+    # Of all notes of an invoice that count: the share of each tax that the credited lines have, rounded once.
+    "taxes of credit notes do not follow from their lines": """
+        WITH part AS (
+            SELECT note.invoice_id, line.tax_category, line.tax_rate, line.taxes, line.amount_minor AS net, true AS is_credited
+            FROM billing_creditnoteline AS line JOIN billing_creditnote AS note ON note.id = line.credit_note_id
+            WHERE note.released_at IS NULL
+            UNION ALL
+            SELECT line.invoice_id, line.tax_category, line.tax_rate, line.taxes, line.amount_minor - line.discount_minor, false
+            FROM billing_line AS line
+            WHERE line.invoice_id IN (SELECT invoice_id FROM billing_creditnote WHERE kind = 'requested' AND released_at IS NULL)
+        ), net AS (
+            SELECT part.invoice_id, one.category, one.rate, one.code, sum(net) FILTER (WHERE is_credited) AS credited,
+                sum(net) FILTER (WHERE NOT is_credited) AS billed
+            FROM part CROSS JOIN LATERAL (
+                SELECT part.tax_category AS category, part.tax_rate AS rate, '' AS code WHERE part.taxes = '[]'
+                UNION ALL
+                SELECT category, rate, code FROM jsonb_to_recordset(part.taxes) AS each(category text, rate numeric, code text)
+            ) AS one
+            GROUP BY part.invoice_id, one.category, one.rate, one.code
+        ), noted AS (
+            SELECT note.invoice_id, tax.category, tax.rate, tax.code, sum(tax.amount_minor) AS minor, sum(tax.base_minor) AS base
+            FROM billing_creditnotetax AS tax JOIN billing_creditnote AS note ON note.id = tax.credit_note_id
+            WHERE note.released_at IS NULL GROUP BY 1, 2, 3, 4
+        )
+        SELECT format('invoice %s: its notes give back %s of %s at %s, it must be %s', net.invoice_id, coalesce(noted.minor, 0),
+            coalesce(nullif(net.code, ''), 'category ' || net.category), net.rate::float8, expected.minor)
+        FROM net
+        JOIN billing_invoicetax AS tax USING (invoice_id, category, rate, code)
+        LEFT JOIN noted USING (invoice_id, category, rate, code)
+        CROSS JOIN LATERAL (
+            SELECT round(tax.amount_minor * coalesce(net.credited, 0) / nullif(net.billed, 0)) AS minor,
+                round(tax.base_minor * coalesce(net.credited, 0) / nullif(net.billed, 0)) AS base
+        ) AS expected
+        WHERE (coalesce(noted.minor, 0), coalesce(noted.base, 0)) <> (coalesce(expected.minor, 0), coalesce(expected.base, 0))
     """,
     # A void invoice keeps its amounts, so the uses that its voiding released count too.
     "amount due does not follow from what was set against it": """
@@ -45,16 +146,16 @@ DOCUMENT_LAWS = {
                         - (l.rating #>> '{included_tax,discount_minor}')::numeric AS priced,
                     sum((l.rating #>> '{included_tax,amount_minor}')::numeric
                         - (l.rating #>> '{included_tax,discount_minor}')::numeric)
-                        OVER (PARTITION BY l.invoice_id, l.tax_category, l.tax_rate, l.rating #>> '{included_tax,rate}'
+                        OVER (PARTITION BY l.invoice_id, l.tax_category, l.tax_rate, l.taxes, l.rating #>> '{included_tax,rate}'
                             ORDER BY l.position) AS so_far
                 FROM billing_line AS l WHERE l.rating ? 'included_tax'
             ) AS each
         ) AS line
         WHERE line.net <> line.expected OR line.discount <> round(line.priced_discount / (1 + line.rate / 100))
     """,
-    # What prices that include tax cost beyond net and tax, by category and rate; then what was due in money at the issue, to the
-    # seller's step. Notes on request about the invoice came later.
-    "rounding does not follow from the seller's step": """
+    # What prices that include tax cost beyond net and tax: of each category and rate, and of all lines with declared taxes. Then
+    # what was due in money at the issue, to the seller's step. Notes on request about the invoice came later.
+    "rounding does not follow from the seller's step": f"""
         SELECT format('invoice %s: %s was due in money, which the step of %s rounds to %s; the invoice adds %s', i.id,
             due.minor, due.step, round(due.minor / due.step) * due.step, i.rounding_minor)
         FROM billing_invoice AS i
@@ -66,17 +167,19 @@ DOCUMENT_LAWS = {
             FROM (
                 SELECT l.tax_rate AS rate, sum(l.amount_minor - l.discount_minor) AS base,
                     sum(l.amount_minor - l.discount_minor) FILTER (WHERE of_rate.is_included) AS net,
-                    sum((l.rating #>> '{included_tax,amount_minor}')::numeric
-                        - (l.rating #>> '{included_tax,discount_minor}')::numeric) FILTER (WHERE of_rate.is_included) AS priced
+                    sum((l.rating #>> '{{included_tax,amount_minor}}')::numeric
+                        - (l.rating #>> '{{included_tax,discount_minor}}')::numeric) FILTER (WHERE of_rate.is_included) AS priced
                 FROM billing_line AS l
                 CROSS JOIN LATERAL (
-                    SELECT coalesce((l.rating #>> '{included_tax,rate}')::numeric = l.tax_rate, false) AS is_included
+                    SELECT coalesce((l.rating #>> '{{included_tax,rate}}')::numeric = l.tax_rate, false) AS is_included
                 ) AS of_rate
-                WHERE l.invoice_id = i.id AND l.kind <> 'carried'
+                WHERE l.invoice_id = i.id AND l.kind <> 'carried' AND l.taxes = '[]'
                 GROUP BY l.tax_category, l.tax_rate
                 HAVING bool_or(of_rate.is_included) AND sum(l.amount_minor - l.discount_minor) >= 0
             ) AS of_category
-        ) AS prices
+        ) AS priced
+        CROSS JOIN LATERAL ({ROUNDING_OF_DECLARED}) AS declared
+        CROSS JOIN LATERAL (SELECT priced.minor + declared.minor AS minor) AS prices
         CROSS JOIN LATERAL (
             SELECT (i.total_minor + prices.minor - i.credits_applied_minor - coalesce(sum(u.amount_minor), 0))::numeric AS minor,
                 coalesce((s.details -> 'cash_rounding_minor' ->> i.currency)::numeric, 1) AS step
@@ -237,7 +340,8 @@ DOCUMENT_LAWS = {
         SELECT format('refund %s of invoice %s', r.id, r.invoice_id)
         FROM billing_creditrefund AS r
         WHERE r.invoice_id IS NOT NULL AND (r.amount_minor > (
-            SELECT coalesce(sum(round(-line.amount_minor * (1 + line.tax_rate / 100) + 0.5)), 0) FROM billing_line AS line
+            SELECT coalesce(sum(round(-line.amount_minor * (1 + line.tax_rate / 100)
+                + 0.5 * greatest(jsonb_array_length(line.taxes), 1))), 0) FROM billing_line AS line
             WHERE line.invoice_id = r.invoice_id AND line.kind = 'credit' AND line.rating ->> 'unused_time' = 'refund'
         ) OR EXISTS (
             SELECT FROM billing_creditnoteuse AS u JOIN billing_creditnote AS n ON n.id = u.credit_note_id

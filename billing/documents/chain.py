@@ -112,6 +112,10 @@ INTENT_LAWS: Final = {
         SELECT format('version %s of the seller', id) FROM billing_seller AS seller
         WHERE digest IS DISTINCT FROM billing_seller_digest(seller)
     """,
+    "digest of a tax": """
+        SELECT format('version %s of the tax %s', id, code) FROM billing_tax AS tax
+        WHERE digest IS DISTINCT FROM billing_tax_digest(tax)
+    """,
 }
 
 # A row that a document's digest covers is registered once it changes afterwards.
@@ -119,7 +123,7 @@ REGISTERED: Final = (
     *(
         RegisteredTable(f"billing_{name}", is_fixed=True)
         for name in (
-            "item", "amendment", "charge", "plan", "price", "coupon", "seller", "transition", "runresult", "creditrefund",
+            "item", "amendment", "charge", "plan", "price", "coupon", "seller", "tax", "transition", "runresult", "creditrefund",
             "planmove", "movedsubscription",
             "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer", "invoicepayment",
             "paymentreturn", "reminder",

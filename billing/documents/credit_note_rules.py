@@ -1,7 +1,7 @@
 """The rules of a credit note on request: its lines, the tax per category, and the settlement of its amount. Pure.
 
-Tax is computed on the sum credited of a category so far, not per note. So all notes of a category together have the tax of a
-single note, and the note that credits the last cent of the base credits the last cent of the tax. The rounding of cash payments
+Each tax is computed on the sum credited of its lines so far, not per note. So all notes together have the tax of a single note,
+and the note that credits the last cent of the base credits the last cent of the tax. The rounding of cash payments
 is computed in the same way.
 """
 
@@ -12,9 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from billing.rating.money import round_half_up, round_to_step
-from billing.rating.tax import TaxLine
-
-Category = tuple[str, Decimal]
+from billing.rating.tax import AppliedTax, TaxLine, Treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +23,7 @@ class LineRest:
         net_minor: the amount after its discounts, before tax; negative for a credit.
         left_minor: the net amount less the amount credited of it.
         item_id: the item that the line charges or credits.
+        taxes: the declared taxes that it bears.
     """
 
     position: int
@@ -34,17 +33,37 @@ class LineRest:
     net_minor: int
     left_minor: int
     item_id: int | None = None
+    taxes: tuple[AppliedTax, ...] = ()
+
+    @property
+    def treatment(self) -> Treatment:
+        """How it is taxed."""
+        return Treatment(self.category, self.rate, self.taxes)
 
 
 @dataclass(frozen=True, slots=True)
 class TaxRest:
-    """The tax of a category on the invoice, and the part of its base that notes have credited so far."""
+    """A tax on the invoice, and what notes have credited so far of the lines that bear it.
+
+    Args:
+        base_minor: that of a compound tax contains the other taxes.
+        credited_minor: net amounts.
+        net_minor: of the lines that bear it; None: the base.
+    """
 
     category: str
     rate: Decimal
     base_minor: int
     tax_minor: int
     credited_minor: int = 0
+    code: str = ""
+    tax_id: int | None = None
+    net_minor: int | None = None
+
+    def of(self, amount_minor: int, credited_minor: int) -> int:
+        """Return the share of an amount of the tax that these net amounts have, rounded half up once."""
+        whole = self.base_minor if self.net_minor is None else self.net_minor
+        return round_half_up(Fraction(amount_minor * credited_minor, whole))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +75,7 @@ class CreditedLine:
     category: str
     rate: Decimal
     amount_minor: int
+    taxes: tuple[AppliedTax, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,22 +151,18 @@ class NoteSettlement:
 def creditable(lines: Iterable[LineRest]) -> dict[int, int]:
     """Return the amount that can still be credited of each line with a charge, in minor units before tax, by position.
 
-    A line is not credited beyond the rest of its category: for tax, a charge and the credit beside it are one amount.
+    A line is not credited beyond the rest of the lines with its taxes: for tax, a charge and the credit beside it are one amount.
     """
     known = list(lines)
     rests = _rests(known)
-    return {
-        line.position: min(max(line.left_minor, 0), max(rests[line.category, line.rate], 0))
-        for line in known
-        if line.net_minor > 0
-    }
+    return {line.position: min(max(line.left_minor, 0), max(rests[line.treatment], 0)) for line in known if line.net_minor > 0}
 
 
 def whole_rest(lines: Sequence[LineRest], taxes: Sequence[TaxRest]) -> CreditNoteAmounts:
     """Return the whole rest of the invoice, its charges less its credits; without lines if it has no rest."""
     left = _less_credits(lines)
     taken = [
-        CreditedLine(line.position, line.description, line.category, line.rate, left[line.position])
+        CreditedLine(line.position, line.description, line.category, line.rate, left[line.position], line.taxes)
         for line in lines
         if left[line.position]
     ]
@@ -160,14 +176,14 @@ def parts(lines: Sequence[LineRest], taxes: Sequence[TaxRest], requested: Mappin
         requested: the amounts by position; each position is a line of the invoice, each amount above 0.
     """
     left, rests = creditable(lines), _rests(lines)
+    chosen = [line for line in lines if line.position in requested]
     taken = [
-        CreditedLine(line.position, line.description, line.category, line.rate, requested[line.position])
-        for line in lines
-        if line.position in requested
+        CreditedLine(line.position, line.description, line.category, line.rate, requested[line.position], line.taxes)
+        for line in chosen
     ]
-    requested_of: dict[Category, int] = {}
-    for one in taken:
-        requested_of[one.category, one.rate] = requested_of.get((one.category, one.rate), 0) + one.amount_minor
+    requested_of: Counter[Treatment] = Counter()
+    for line in chosen:
+        requested_of[line.treatment] += requested[line.position]
     if any(one.amount_minor > left.get(one.position, 0) for one in taken):
         return None
     if any(amount > rests[group] for group, amount in requested_of.items()):
@@ -202,44 +218,52 @@ def _less_credits(lines: Sequence[LineRest]) -> dict[int, int]:
     """Return the rest of each charge, by position, less the credits beside it.
 
     A credit lowers the later charges of its item, because these bill the time that it gave back. The rest of the credit lowers
-    the other charges of its category, from the first one on.
+    the other charges with its taxes, from the first one on.
     """
     left = {line.position: max(line.left_minor, 0) for line in lines}
-    of_items: Counter[tuple[str, Decimal, int | None]] = Counter()
+    of_items: Counter[tuple[Treatment, int | None]] = Counter()
     for line in lines:
-        item = (line.category, line.rate, line.item_id)
+        item = (line.treatment, line.item_id)
         of_items[item] += max(-line.left_minor, 0)
         lowered = min(of_items[item], left[line.position])
         of_items[item] -= lowered
         left[line.position] -= lowered
-    of_categories: Counter[Category] = Counter()
-    for (category, rate, _), amount in of_items.items():
-        of_categories[category, rate] += amount
+    of_treatments: Counter[Treatment] = Counter()
+    for (treatment, _), amount in of_items.items():
+        of_treatments[treatment] += amount
     for line in lines:
-        lowered = min(of_categories[line.category, line.rate], left[line.position])
-        of_categories[line.category, line.rate] -= lowered
+        lowered = min(of_treatments[line.treatment], left[line.position])
+        of_treatments[line.treatment] -= lowered
         left[line.position] -= lowered
     return left
 
 
-def _rests(lines: Iterable[LineRest]) -> dict[Category, int]:
-    rests: dict[Category, int] = {}
+def _rests(lines: Iterable[LineRest]) -> dict[Treatment, int]:
+    rests: dict[Treatment, int] = {}
     for line in lines:
-        rests[line.category, line.rate] = rests.get((line.category, line.rate), 0) + line.left_minor
+        rests[line.treatment] = rests.get(line.treatment, 0) + line.left_minor
     return rests
 
 
 def _taxes(taken: Sequence[CreditedLine], taxes: Sequence[TaxRest]) -> tuple[TaxLine, ...]:
-    bases: dict[Category, int] = {}
-    for line in taken:
-        bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.amount_minor
+    nets = nets_of_taxes((Treatment(line.category, line.rate, line.taxes), line.amount_minor) for line in taken)
     return tuple(
-        TaxLine(tax.category, tax.rate, base, _tax_until(tax, tax.credited_minor + base) - _tax_until(tax, tax.credited_minor))
-        for tax in sorted(taxes, key=lambda one: (one.category, one.rate))
-        if (base := bases.get((tax.category, tax.rate), 0))
+        _credited_tax(tax, net)
+        for tax in sorted(taxes, key=lambda one: (one.category, one.rate, one.code))
+        if (net := nets.get((tax.category, tax.rate, tax.code), 0))
     )
 
 
-def _tax_until(tax: TaxRest, credited_minor: int) -> int:
-    """Return the tax of this part of the base: a share of the invoice's tax, rounded half up once."""
-    return round_half_up(Fraction(tax.tax_minor * credited_minor, tax.base_minor))
+def _credited_tax(tax: TaxRest, net_minor: int) -> TaxLine:
+    until = tax.credited_minor + net_minor
+    base, credited = (tax.of(whole, until) - tax.of(whole, tax.credited_minor) for whole in (tax.base_minor, tax.tax_minor))
+    return TaxLine(tax.category, tax.rate, base, credited, tax.code, tax.tax_id)
+
+
+def nets_of_taxes(amounts: Iterable[tuple[Treatment, int]]) -> dict[tuple[str, Decimal, str], int]:
+    """Return the net amounts that bear each tax, by its category, rate and code."""
+    nets: dict[tuple[str, Decimal, str], int] = {}
+    for treatment, net_minor in amounts:
+        for tax in treatment.all_taxes:
+            nets[tax.group] = nets.get(tax.group, 0) + net_minor
+    return nets

@@ -22,6 +22,7 @@ from billing.documents.credit_note_rules import (
     TaxRest,
     creditable,
     given_back,
+    nets_of_taxes,
     parts,
     whole_rest,
 )
@@ -43,6 +44,7 @@ from billing.models import (
     Seller,
 )
 from billing.rating.money import round_half_up
+from billing.rating.tax import Treatment, applied_taxes
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock, sqlstate
@@ -205,7 +207,7 @@ def left_of(invoice: Invoice) -> tuple[int, dict[int, int]]:
     if invoice.state not in CREDITED_STATES:
         return 0, {}
     lines = _lines_left(invoice)
-    return whole_rest(lines, _taxes_left(invoice.pk)).total_minor, creditable(lines)
+    return whole_rest(lines, _taxes_left(invoice.pk, lines)).total_minor, creditable(lines)
 
 
 def _issue_under(lock: Lock, invoice: Invoice, requested: Sequence[CreditLine] | None, reason: str, actor: str) -> CreditNote:
@@ -251,6 +253,7 @@ def _lines_left(invoice: Invoice) -> list[LineRest]:
             line.amount_minor - line.discount_minor,
             _without_tax(line, _claimed_minor(line, claims) - noted.get((invoice.pk, line.position), 0)),
             line.item_id,
+            applied_taxes(line.taxes),
         )
         for line in lines
     ]
@@ -314,21 +317,23 @@ def _without_tax(line: Line, amount_minor: int) -> int:
     return amount_minor if net == priced else round_half_up(Fraction(amount_minor * net, priced))
 
 
-def _taxes_left(invoice_id: int) -> list[TaxRest]:
-    credited = {
-        (one["category"], one["rate"]): one["credited_minor"]
-        for one in CreditNoteTax.objects.filter(credit_note__invoice_id=invoice_id, credit_note__released_at=None)
-        .values("category", "rate")
-        .annotate(credited_minor=Sum("base_minor"))
-    }
+def _taxes_left(invoice_id: int, lines: Sequence[LineRest]) -> list[TaxRest]:
+    credited = nets_of_taxes(
+        (Treatment(line.tax_category, line.tax_rate, applied_taxes(line.taxes)), line.amount_minor)
+        for line in CreditNoteLine.objects.filter(credit_note__invoice_id=invoice_id, credit_note__released_at=None)
+    )
+    nets = nets_of_taxes((line.treatment, line.net_minor) for line in lines)
     return [
-        TaxRest(tax.category, tax.rate, tax.base_minor, tax.amount_minor, credited.get((tax.category, tax.rate), 0))
+        TaxRest(
+            tax.category, tax.rate, tax.base_minor, tax.amount_minor, credited.get((tax.category, tax.rate, tax.code), 0),
+            tax.code, tax.tax_id, nets[tax.category, tax.rate, tax.code],
+        )
         for tax in InvoiceTax.objects.filter(invoice_id=invoice_id)
-    ]
+    ]  # fmt: skip
 
 
 def _credited(invoice: Invoice, lines: Sequence[LineRest], requested: Sequence[CreditLine] | None) -> CreditNoteAmounts:
-    taxes = _taxes_left(invoice.pk)
+    taxes = _taxes_left(invoice.pk, lines)
     if requested is None:
         rest = whole_rest(lines, taxes)
         if rest.total_minor <= 0:
@@ -355,7 +360,7 @@ def _by_position(lines: Sequence[LineRest], requested: Sequence[CreditLine]) -> 
 def _exceeds(invoice_id: int, lines: Sequence[LineRest]) -> CreditExceedsInvoice:
     return CreditExceedsInvoice(
         invoice=invoice_id,
-        creditable_minor=whole_rest(lines, _taxes_left(invoice_id)).total_minor,
+        creditable_minor=whole_rest(lines, _taxes_left(invoice_id, lines)).total_minor,
         lines=[{"position": position, "creditable_minor": left} for position, left in creditable(lines).items()],
     )
 
@@ -423,12 +428,19 @@ def _write(invoice: Invoice, credited: CreditNoteAmounts, reason: str, actor: st
             amount_minor=line.amount_minor,
             tax_category=line.category,
             tax_rate=line.rate,
+            taxes=[tax.as_dict() for tax in line.taxes],
         )
         for line in credited.lines
     )
     CreditNoteTax.objects.bulk_create(
         CreditNoteTax(
-            credit_note=note, category=tax.category, rate=tax.rate, base_minor=tax.base_minor, amount_minor=tax.tax_minor
+            credit_note=note,
+            category=tax.category,
+            rate=tax.rate,
+            code=tax.code,
+            tax_id=tax.tax_id,
+            base_minor=tax.base_minor,
+            amount_minor=tax.tax_minor,
         )
         for tax in credited.taxes
     )

@@ -18,6 +18,7 @@ from billing.documents.customer_credit.rests import account_turn, has_kept_credi
 from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded, refund_unused
 from billing.documents.invoice_locks import document_key
 from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line
+from billing.rating.tax import applied_taxes
 from billing.rating.totals import credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock
@@ -266,7 +267,9 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         payable_minor=invoice.total_minor + invoice.rounding_minor,
         own_note_minor=sum(line.amount_minor + int(line.rating["tax_minor"]) for line in carried),
         refunds=tuple(
-            UnusedCredit(line.rating["credits"]["invoice"], -line.amount_minor, line.tax_category, line.tax_rate)
+            UnusedCredit(
+                line.rating["credits"]["invoice"], -line.amount_minor, line.tax_category, line.tax_rate, applied_taxes(line.taxes)
+            )
             for line in Line.objects.filter(invoice_id=invoice.pk, kind="credit").order_by("position")
             if is_refunded(line.rating)
         ),

@@ -16,12 +16,13 @@ from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, S
 from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
 from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
+from billing.rating.tax import ALIASES, EU, TaxRules
 from billing.rating.values import EMAIL, Currency, OneLine, Ref, VatId
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, declared_fields, shape_of
-from ledger.values import Boolean, Integer, InvalidValue, ListOf, Text, Value, json_name, pointer_part
+from ledger.values import Boolean, Choice, Integer, InvalidValue, ListOf, Text, Value, json_name, pointer_part
 
 MAX_TERMS_CHARACTERS: Final = 500
 MAX_FOOTER_CHARACTERS: Final = 240
@@ -101,6 +102,15 @@ class NewSeller(Record):
     country: Annotated[str, OneLine("ISO 3166.", most=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)")]
     vat_id: Annotated[str, VatId("Begins with its country; ids of the EU are checked offline.", pattern=VAT_ID_OR_NONE)] = ""
     tax_number: Annotated[str, OneLine("Tax number.", most=32)] = ""
+    tax_rules: Annotated[
+        str,
+        Choice(
+            TaxRules,
+            "How lines of category S are taxed. price: as the price says. region: the declared taxes of the buyer's address. "
+            "eu_oss: VAT of the buyer's member state for consumers, reverse charge for businesses abroad, none outside the EU. "
+            "eu_origin: the same with the seller's VAT for all consumers in the EU.",
+        ),
+    ] = TaxRules.PRICE.value
     register: Annotated[str, OneLine("Company register and number.", most=100)] = ""
     email: Annotated[str, OneLine("For questions about documents.", most=100)] = ""
     phone: Annotated[str, OneLine("For questions about documents.", most=40)] = ""
@@ -167,6 +177,8 @@ class NewSeller(Record):
         if (self.suspends_at_reminder or 0) > len(self.reminder_days):
             detail = f"There are {len(self.reminder_days)} reminders."
             raise Invalid(pointer="/suspends_at_reminder", rule="unknown-reminder", detail=detail)
+        if self.tax_rules in (TaxRules.EU_OSS, TaxRules.EU_ORIGIN) and ALIASES.get(self.country, self.country) not in EU:
+            raise Invalid(pointer="/tax_rules", rule="needs-eu-country", detail="These rules are for sellers in the EU.")
         if self.mails_invoices and re.fullmatch(EMAIL, self.email or "-") is None:
             raise Invalid(pointer="/email", rule="needs-email", detail="Mails have a sender: give an e-mail address.")
 

@@ -200,6 +200,13 @@ BEGIN
 END;
 $$;
 
+CREATE FUNCTION billing_tax_digest(tax billing_tax) RETURNS bytea
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN sha256(convert_to(billing_row_form(tax), 'UTF8'));
+END;
+$$;
+
 CREATE FUNCTION billing_digest_price() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -220,6 +227,14 @@ CREATE FUNCTION billing_digest_seller() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     NEW.digest := billing_seller_digest(NEW);
+    RETURN NEW;
+END;
+$$;
+
+CREATE FUNCTION billing_digest_tax() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.digest := billing_tax_digest(NEW);
     RETURN NEW;
 END;
 $$;
@@ -267,14 +282,14 @@ BEGIN
             SELECT coalesce(json_agg(json_build_array(
                 l.id, l.position, l.kind, l.item_id, l.price_id, l.price_key, l.description, billing_microseconds(l.starts_at),
                 billing_microseconds(l.ends_at), l.quantity, l.unit_amount, l.amount_minor, l.discount_minor, l.tax_category,
-                l.tax_rate, l.rating
+                l.tax_rate, l.taxes, l.rating
             ) ORDER BY l.position), '[]')
             FROM billing_line AS l WHERE l.invoice_id = i.id
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(t.id, t.category, t.rate, t.base_minor, t.amount_minor)
-                ORDER BY t.category COLLATE "C", t.rate), '[]')
-            FROM billing_invoicetax AS t WHERE t.invoice_id = i.id
+            SELECT coalesce(json_agg(json_build_array(t.id, t.category, t.rate, t.code, encode(tax.digest, 'hex'), t.base_minor, t.amount_minor)
+                ORDER BY t.category COLLATE "C", t.rate, t.code COLLATE "C"), '[]')
+            FROM billing_invoicetax AS t LEFT JOIN billing_tax AS tax ON tax.id = t.tax_id WHERE t.invoice_id = i.id
         ),
         -- The claims as they were written: a claim that later restores another is a separate row.
         (
@@ -338,14 +353,14 @@ BEGIN
         n.seller_id, encode((SELECT s.digest FROM billing_seller AS s WHERE s.id = n.seller_id), 'hex'), n.subtotal_minor, n.tax_minor, n.rounding_minor, n.amount_minor, n.credits_returned, n.credits_returned_minor, n.refund_sequence, n.reason,
         n.actor, billing_microseconds(n.recorded_at),
         (
-            SELECT coalesce(json_agg(json_build_array(l.id, l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate)
+            SELECT coalesce(json_agg(json_build_array(l.id, l.position, l.description, l.amount_minor, l.tax_category, l.tax_rate, l.taxes)
                 ORDER BY l.position), '[]')
             FROM billing_creditnoteline AS l WHERE l.credit_note_id = n.id
         ),
         (
-            SELECT coalesce(json_agg(json_build_array(t.id, t.category, t.rate, t.base_minor, t.amount_minor)
-                ORDER BY t.category COLLATE "C", t.rate), '[]')
-            FROM billing_creditnotetax AS t WHERE t.credit_note_id = n.id
+            SELECT coalesce(json_agg(json_build_array(t.id, t.category, t.rate, t.code, encode(tax.digest, 'hex'), t.base_minor, t.amount_minor)
+                ORDER BY t.category COLLATE "C", t.rate, t.code COLLATE "C"), '[]')
+            FROM billing_creditnotetax AS t LEFT JOIN billing_tax AS tax ON tax.id = t.tax_id WHERE t.credit_note_id = n.id
         ),
         (
             SELECT u.amount_minor FROM billing_creditnoteuse AS u WHERE u.credit_note_id = n.id AND u.invoice_id = n.invoice_id
@@ -539,13 +554,14 @@ BEGIN
         END IF;
         IF NEW.number IS NOT NULL THEN
             FOR category IN
-                SELECT credited.category, credited.rate
+                SELECT credited.category, credited.rate, credited.code
                 FROM billing_creditnotetax AS credited
                 JOIN billing_creditnote AS note ON note.id = credited.credit_note_id
                 LEFT JOIN billing_invoicetax AS billed
                     ON billed.invoice_id = note.invoice_id AND billed.category = credited.category AND billed.rate = credited.rate
+                    AND billed.code = credited.code
                 WHERE note.invoice_id = NEW.invoice_id AND note.released_at IS NULL
-                GROUP BY credited.category, credited.rate, billed.base_minor, billed.amount_minor
+                GROUP BY credited.category, credited.rate, credited.code, billed.base_minor, billed.amount_minor
                 HAVING sum(credited.base_minor) > coalesce(billed.base_minor, 0)
                     OR sum(credited.amount_minor) > coalesce(billed.amount_minor, 0)
             LOOP
@@ -634,7 +650,7 @@ BEGIN
     -- Only ever inserted.
     FOREACH name IN ARRAY ARRAY[
         'billing_usageevent', 'billing_usageevent_default', 'billing_usagekey', 'billing_amendment', 'billing_charge',
-        'billing_transition', 'billing_seller', 'billing_creditrefund', 'billing_planmove', 'billing_movedsubscription',
+        'billing_transition', 'billing_seller', 'billing_tax', 'billing_creditrefund', 'billing_planmove', 'billing_movedsubscription',
         'billing_purchase', 'billing_purchasegrant', 'billing_purchasereturn', 'billing_returnsettlement',
         'billing_providercustomer', 'billing_invoicepayment', 'billing_paymentreturn', 'billing_reminder'
     ] LOOP
@@ -662,6 +678,8 @@ BEGIN
     ALTER TABLE billing_coupon ENABLE ALWAYS TRIGGER digested;
     CREATE TRIGGER digested BEFORE INSERT ON billing_seller FOR EACH ROW EXECUTE FUNCTION billing_digest_seller();
     ALTER TABLE billing_seller ENABLE ALWAYS TRIGGER digested;
+    CREATE TRIGGER digested BEFORE INSERT ON billing_tax FOR EACH ROW EXECUTE FUNCTION billing_digest_tax();
+    ALTER TABLE billing_tax ENABLE ALWAYS TRIGGER digested;
 
     CREATE TRIGGER kept BEFORE UPDATE OR DELETE ON billing_requestkey FOR EACH ROW EXECUTE FUNCTION billing_keep_response();
     ALTER TABLE billing_requestkey ENABLE ALWAYS TRIGGER kept;
@@ -1022,6 +1040,7 @@ CALL ledger_have_registered('billing_reminderhold', '{id}', '{released_at,releas
 CALL ledger_have_registered('billing_customercoupon', '{id}', '{taken_off_at}');
 CALL ledger_have_registered('billing_suspendedbilling', '{id}', '{resumed_at,resumed_by,resume_reason}');
 CALL ledger_have_registered('billing_seller', '{id}');
+CALL ledger_have_registered('billing_tax', '{id}');
 CALL ledger_have_registered('billing_transition', '{id}');
 CALL ledger_have_registered('billing_droppedmonth', '{month}', '{events,keys_digest,dropped_at}');
 CALL ledger_have_registered('billing_requestkey', '{collection,idempotency_key}', '{body}');

@@ -91,6 +91,38 @@ class Coupon(models.Model):
         return self.code
 
 
+class Tax(models.Model):
+    """A version of a tax: a rate in a region, for some tax classes, from a day on. Append-only."""
+
+    code = models.CharField(max_length=64)
+    name = models.CharField(max_length=60, db_comment="as documents print it")
+    names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")
+    category = models.CharField(max_length=32, db_comment="UNTDID 5305; O is a tax that is not VAT")
+    rate = models.DecimalField(**MONEY, db_comment="percent")
+    country = models.CharField(max_length=2, db_comment="ISO 3166")
+    subdivision = models.CharField(max_length=3, blank=True, default="", db_comment="ISO 3166-2 without the country; empty: all")
+    city = models.CharField(max_length=60, blank=True, default="", db_comment="empty: all")
+    postal_codes = models.JSONField(default=list, db_comment="how a postal code may begin; empty: all")
+    classes = models.JSONField(db_comment="the tax classes that bear it")
+    is_compound = models.BooleanField(default=False, db_comment="computed on the net amount and the other taxes")
+    valid_from = models.DateField()
+    valid_until = models.DateField(null=True, db_comment="the first day without it; null: until the next version")
+    recorded_by = models.CharField(max_length=200)
+    recorded_at = models.DateTimeField(db_default=Now())
+    digest = digest_column("this row")
+
+    class Meta:
+        verbose_name_plural = "taxes"
+        default_permissions = ("add", "view")
+        indexes = [
+            models.Index(fields=["code", "-id"], name="billing_tax_code"),
+            models.Index(fields=["country"], name="billing_tax_country"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.rate.normalize():f} %"
+
+
 class CustomerCoupon(models.Model):
     """A customer has a coupon, for all subscriptions or for one. Its rest follows from its uses."""
 

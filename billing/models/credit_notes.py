@@ -104,23 +104,28 @@ class CreditNoteLine(models.Model):
     description = models.CharField(max_length=500)
     amount_minor = models.BigIntegerField(db_comment="after discounts, before tax; negative where a credit is taken back")
     tax_category = models.CharField(max_length=32)
-    tax_rate = models.DecimalField(**MONEY, db_comment="percent")
+    tax_rate = models.DecimalField(**MONEY, db_comment="percent, of all its taxes together")
+    taxes = models.JSONField(default=list, db_default=[], db_comment="the declared taxes of the invoice's line")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["credit_note", "position"], name="billing_creditnoteline_position")]
 
 
 class CreditNoteTax(models.Model):
-    """The tax of one category and rate that goes back with a credit note."""
+    """What goes back of one tax at one rate with a credit note."""
 
     credit_note = models.ForeignKey(CreditNote, on_delete=models.DO_NOTHING, related_name="taxes")
     category = models.CharField(max_length=32)
     rate = models.DecimalField(**MONEY, db_comment="percent")
+    code = models.CharField(max_length=64, blank=True, default="", db_default="", db_comment="of a declared tax; empty: prices")
+    tax_id = models.BigIntegerField(null=True, db_comment="billing_tax.id of the declared version; null: the rate of prices")
     base_minor = models.BigIntegerField()
     amount_minor = models.BigIntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["credit_note", "category", "rate"], name="billing_creditnotetax_category")]
+        constraints = [
+            models.UniqueConstraint(fields=["credit_note", "category", "rate", "code"], name="billing_creditnotetax_category")
+        ]
 
 
 class CreditRefund(models.Model):

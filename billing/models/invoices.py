@@ -316,7 +316,8 @@ class Line(models.Model):
     amount_minor = models.BigIntegerField(db_comment="before discounts and tax; negative on a credit")
     discount_minor = models.BigIntegerField(default=0, db_comment="its share of the discounts")
     tax_category = models.CharField(max_length=32, default="S")
-    tax_rate = models.DecimalField(**MONEY, default=Decimal(0), db_comment="percent")
+    tax_rate = models.DecimalField(**MONEY, default=Decimal(0), db_comment="percent, of all its taxes together")
+    taxes = models.JSONField(default=list, db_default=[], db_comment="the declared taxes that it bears; empty: its rate")
     rating = models.JSONField(default=dict, db_comment="how the amount came about")
 
     class Meta:
@@ -324,16 +325,20 @@ class Line(models.Model):
 
 
 class InvoiceTax(models.Model):
-    """The tax of one category and rate on an invoice: its base rounded, times the rate, rounded once."""
+    """One tax at one rate on an invoice: its base rounded, times the rate, rounded once."""
 
     invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="taxes")
     category = models.CharField(max_length=32)
     rate = models.DecimalField(**MONEY, db_comment="percent")
+    code = models.CharField(max_length=64, blank=True, default="", db_default="", db_comment="of a declared tax; empty: prices")
+    tax_id = models.BigIntegerField(null=True, db_comment="billing_tax.id of the declared version; null: the rate of prices")
     base_minor = models.BigIntegerField()
     amount_minor = models.BigIntegerField()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["invoice", "category", "rate"], name="billing_invoicetax_category")]
+        constraints = [
+            models.UniqueConstraint(fields=["invoice", "category", "rate", "code"], name="billing_invoicetax_category")
+        ]
 
 
 class CreditPayment(models.Model):

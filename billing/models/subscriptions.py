@@ -142,6 +142,7 @@ class Charge(models.Model):
     description = models.CharField(max_length=500)
     tax_category = models.CharField(max_length=32, default="S")
     tax_rate = models.DecimalField(**MONEY, default=Decimal(0), db_comment="percent")
+    tax_class = models.CharField(max_length=32, default="standard", db_default="standard", db_comment="what is sold")
     actor = models.CharField(max_length=128, blank=True, default="")
     recorded_at = models.DateTimeField(db_default=Now())
     digest = digest_column("the subscription's charge before it and this row")

@@ -72,9 +72,9 @@ def _taxes(columns: list[Column], found: list[TaxRow]) -> list[Figure]:
     for row in found:
         key = _tax_key(row)
         place = f"{row.seller}: {row.country or 'no country'}" if several else row.country or "no country"
-        titles[key] = f"{place}, {row.rate.normalize():f} % ({row.category})"
+        titles[key] = f"{place}, {f'{row.code} ' if row.code else ''}{row.rate.normalize():f} % ({row.category})"
         sums.update({(key, row.currency, "net"): row.base_minor, (key, row.currency, "tax"): row.tax_minor})
-        sums.update({(ALL, row.currency, "net"): row.base_minor, (ALL, row.currency, "tax"): row.tax_minor})
+        sums.update({(ALL, row.currency, "net"): row.net_minor, (ALL, row.currency, "tax"): row.tax_minor})
     titles[ALL] = "All"
 
     def minor(key: str, currency: str, part: str) -> int:
@@ -84,7 +84,7 @@ def _taxes(columns: list[Column], found: list[TaxRow]) -> list[Figure]:
 
 
 def _tax_key(row: TaxRow | DocumentRow) -> str:
-    return f"{row.seller}/{row.country}/{row.rate.normalize():f}/{row.category}"
+    return f"{row.seller}/{row.country}/{row.rate.normalize():f}/{row.category}" + (f"/{row.code}" if row.code else "")
 
 
 def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
@@ -104,7 +104,8 @@ def rows(month: date, section: str, figure: str, column: str) -> Rows | None:
     sums: dict[tuple[str, str, int], int] = {}
     of = {(row.kind, row.document, row.id): row for row in found}
     for row in found:
-        minor = {"net": row.base_minor, "tax": row.tax_minor, "total": row.total_minor}[part]
+        net = row.base_minor if section == TAXES and figure != ALL else row.net_minor
+        minor = {"net": net, "tax": row.tax_minor, "total": row.total_minor}[part]
         sums[row.kind, row.document, row.id] = sums.get((row.kind, row.document, row.id), 0) + minor
     cells = [
         Row(

@@ -28,6 +28,7 @@ ADDRESS_LINES: Final = {
     "line2": Text(most=100),
     "postal_code": Text(most=16),
     "city": Text(most=60),
+    "subdivision": Text(most=10),
     "country": Text(most=60),
 }
 """The lines of an address with what forms accept. An address may have further members, which documents print too."""

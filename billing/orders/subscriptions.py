@@ -23,7 +23,8 @@ from billing.orders.overrides import Override, PriceOverride, stored
 from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
-from billing.rating.prices.price import PriceKind
+from billing.rating.prices.price import TAX_CLASS, PriceKind
+from billing.rating.tax import STANDARD_CLASS
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock
@@ -300,6 +301,7 @@ class NewCharge(Record):
     description: Annotated[str, Text("As printed on the invoice.", most=500, least=1)]
     tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
     tax_category: str = "S"
+    tax_class: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CLASS)] = STANDARD_CLASS
     actor: str = ""
 
 
@@ -320,6 +322,7 @@ def _charge(request: NewCharge) -> Charge:
             description=request.description,
             tax_category=request.tax_category,
             tax_rate=request.tax_rate,
+            tax_class=request.tax_class,
             actor=request.actor,
         )
         charge.refresh_from_db()

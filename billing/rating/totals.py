@@ -4,8 +4,8 @@
    of its lines, and its parts on the lines add up exactly.
 2. Maximums: a discount of the amount above them after coupons; per price first, then per subscription.
 3. Minimums: a line for the amount missing after discounts; per price first, then per subscription.
-4. Credit lines that exceed the fees of their tax category: the amount below zero goes, with its tax, into a credit note.
-5. Tax per category, total, credit notes (those carried included), prepaid credits, amount due.
+4. Credit lines that exceed the fees with their taxes: the amount below zero goes, with its tax, into a credit note.
+5. Taxes, total, credit notes (those carried included), prepaid credits, amount due.
 
 All amounts are in minor units of one currency. Only credit lines are below zero.
 """
@@ -18,7 +18,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from billing.rating.money import minor_digits, round_half_up, spread
-from billing.rating.tax import Taxable, TaxLine, tax_minor, taxes
+from billing.rating.tax import AppliedTax, Taxable, TaxLine, Treatment, taxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class FeeLine:
         amount_minor: rounded; negative for a credit.
         price_key, plan: the values to which coupons can be limited.
         discountable: False if no coupon may reduce the line.
+        taxes: the declared taxes that it bears; empty: the one of its category and rate.
     """
 
     position: int
@@ -39,6 +40,7 @@ class FeeLine:
     price_key: str = ""
     plan: str = ""
     discountable: bool = True
+    taxes: tuple[AppliedTax, ...] = ()
 
 
 class Duration(StrEnum):
@@ -166,17 +168,18 @@ class MinimumFee:
 
 @dataclass(frozen=True, slots=True)
 class CarriedCredit:
-    """The amount below zero that is left in a tax category: it goes from the invoice into a credit note.
+    """The amount below zero that is left of lines with the same taxes: it goes from the invoice into a credit note.
 
     Args:
-        net_minor: a line of this amount raises the category's base to 0.
-        tax_minor: the tax that the credit note gives back with it.
+        net_minor: a line of this amount raises their sum to 0.
+        tax_minor: the taxes that the credit note gives back with it.
     """
 
     tax_category: str
     tax_rate: Decimal
     net_minor: int
     tax_minor: int
+    taxes: tuple[AppliedTax, ...] = ()
 
     @property
     def total_minor(self) -> int:
@@ -390,16 +393,19 @@ def _minimum_fees(fees: _Fees, limits: Iterable[Limit]) -> list[MinimumFee]:
 
 
 def _carried(fees: _Fees, minimum_fees: Iterable[MinimumFee]) -> list[CarriedCredit]:
+    nets: dict[Treatment, int] = {}
+    for one in _taxables(fees, minimum_fees, ()):
+        nets[one.treatment] = nets.get(one.treatment, 0) + one.amount_minor
     return [
-        CarriedCredit(line.category, line.rate, -line.base_minor, tax_minor(-line.base_minor, line.rate))
-        for line in taxes(_taxables(fees, minimum_fees, ()))
-        if line.base_minor < 0
+        CarriedCredit(treatment.category, treatment.rate, -net, treatment.tax_minor(-net), treatment.taxes)
+        for treatment, net in sorted(nets.items())
+        if net < 0
     ]
 
 
 def _taxables(fees: _Fees, minimum_fees: Iterable[MinimumFee], carried: Iterable[CarriedCredit]) -> list[Taxable]:
     return [
-        *(Taxable(line.tax_category, line.tax_rate, fees.left[position]) for position, line in fees.lines.items()),
+        *(Taxable(line.tax_category, line.tax_rate, fees.left[position], line.taxes) for position, line in fees.lines.items()),
         *(Taxable(t.tax_category, t.tax_rate, t.amount_minor) for t in minimum_fees),
-        *(Taxable(c.tax_category, c.tax_rate, c.net_minor) for c in carried),
+        *(Taxable(c.tax_category, c.tax_rate, c.net_minor, c.taxes) for c in carried),
     ]

@@ -12,6 +12,7 @@ from billing.reads.catalogue import (
     seller,
     sellers,
     subscription_coupons,
+    taxes,
 )
 from billing.reads.document_names import plan_names
 from billing.reads.documents import (

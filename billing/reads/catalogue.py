@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Count, Max, QuerySet, Sum
 
-from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan, Seller, Subscription
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan, Seller, Subscription, Tax
 from billing.models.columns import first_of
 from billing.reads.pages import page, within
 
@@ -69,6 +69,22 @@ def sellers(*, before: int | None = None, after: int | None = None, limit: int) 
     """Return the current version of each seller, the newest first, by keyset on the id."""
     last = Seller.objects.values("ref").annotate(last=Max("id")).values("last")
     return page(Seller.objects.filter(pk__in=last), before=before, after=after, limit=limit)
+
+
+# Taxes -----------------------------------------------------------------------------------------------
+
+
+def taxes(
+    *, code: str | None = None, country: str | None = None, before: int | None = None, after: int | None = None, limit: int
+) -> list[Tax]:
+    """Return the newest version of each tax, or all versions of one; the newest first, by keyset on the id."""
+    rows = Tax.objects.filter(code=code) if code is not None else newest_taxes()
+    return page(_equal(rows, {"country": country}), before=before, after=after, limit=limit)
+
+
+def newest_taxes() -> QuerySet[Tax]:
+    """Return the newest version of each tax."""
+    return Tax.objects.filter(pk__in=Tax.objects.values("code").annotate(last=Max("pk")).values("last"))
 
 
 # Plans -----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from billing.models import CouponUse, Invoice, Line, Plan, Price
+from billing.models import CouponUse, CreditNoteTax, Invoice, InvoiceTax, Line, Plan, Price, Tax
 from billing.rating.names import name_in
 from billing.rating.prices.wording import group_words
 from ledger.typesetting.languages import language_of
@@ -74,6 +74,19 @@ class LineTitles:
         """Return the version that was the newest when the invoice was made, so that its title stays the same."""
         versions = [plan for plan in self._versions.get(code, ()) if plan.created_at <= made_at]
         return versions[-1] if versions else None
+
+
+class TaxNames:
+    """The names of the declared taxes of documents, by one query if there are any."""
+
+    def __init__(self, rows: Iterable[InvoiceTax | CreditNoteTax]) -> None:
+        ids = {row.tax_id for row in rows if row.tax_id is not None}
+        self._taxes = Tax.objects.in_bulk(ids) if ids else {}
+
+    def of(self, row: InvoiceTax | CreditNoteTax, language: str) -> str | None:
+        """Return the name of a tax in a language, by its code; None: the rate of prices has none."""
+        tax = None if row.tax_id is None else self._taxes[row.tax_id]
+        return None if tax is None else name_in(language, key=tax.code, name=tax.name, names=tax.names)
 
 
 def plan_names(ids: Iterable[int], language: str) -> dict[int, str]:

@@ -1,11 +1,11 @@
 """The fields of invoices and credit notes, in REST responses and PDFs."""
 
 from datetime import date
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from rest_framework import serializers
 
-from billing.models import CreditNote, Line
+from billing.models import CreditNote, CreditNoteTax, InvoiceTax, Line
 from billing.rating.periods import TimeSpan
 from billing.rating.tax import NOTES
 from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
@@ -27,6 +27,17 @@ class PeriodSerializer(ResponseSchema):
     end = time()
 
 
+class LineTaxSerializer(ResponseSchema):
+    """A declared tax that a line bears."""
+
+    code = text(itemgetter("code"))
+    category = text(itemgetter("category"))
+    rate = text(itemgetter("rate"))
+
+
+TAXES_OF_LINE = "The declared taxes that it bears; missing: it bears the one of its category and rate."
+
+
 class InvoiceLineSerializer(ResponseSchema):
     """A line."""
 
@@ -41,7 +52,8 @@ class InvoiceLineSerializer(ResponseSchema):
     amount_minor = minor()
     discount_minor = minor()
     tax_category = text()
-    tax_rate = decimal()
+    tax_rate = decimal(help_text="Of all its taxes together.")
+    taxes = computed(LineTaxSerializer(many=True, required=False, help_text=TAXES_OF_LINE), lambda line: line.taxes or None)
     rating = serializers.DictField(
         help_text="How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. "
         "`included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups "
@@ -57,9 +69,21 @@ class InvoiceDiscountSerializer(ResponseSchema):
     amount_minor = minor()
 
 
-class InvoiceTaxSerializer(ResponseSchema):
-    """Tax of one category."""
+def _reason(tax: InvoiceTax | CreditNoteTax) -> str | None:
+    """Return why a category bears no tax; a tax that is not VAT has one with a rate."""
+    return None if tax.code and tax.rate else NOTES.get(tax.category)
 
+
+class InvoiceTaxSerializer(ResponseSchema):
+    """One tax at one rate."""
+
+    code = computed(
+        serializers.CharField(required=False, help_text="Of a declared tax; missing: the rate of prices."),
+        lambda tax: tax.code or None,
+    )
+    name = computed(
+        serializers.CharField(required=False, help_text="What documents call a declared tax, in the customer's language.")
+    )
     category = text()
     rate = decimal()
     base_minor = minor()
@@ -68,7 +92,7 @@ class InvoiceTaxSerializer(ResponseSchema):
         serializers.CharField(
             required=False, help_text="Why the invoice has no tax, such as `Reverse charge`; null if there is no reason."
         ),
-        lambda tax: NOTES.get(tax.category),
+        _reason,
     )
 
 
@@ -110,7 +134,8 @@ class CreditNoteLineSerializer(ResponseSchema):
     title = text(help_text="What documents call the line, in the customer's language.")
     amount_minor = minor()
     tax_category = text()
-    tax_rate = decimal()
+    tax_rate = decimal(help_text="Of all its taxes together.")
+    taxes = computed(LineTaxSerializer(many=True, required=False, help_text=TAXES_OF_LINE), lambda line: line.taxes or None)
 
 
 def _state_of(note: CreditNote) -> str:

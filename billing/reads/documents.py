@@ -28,7 +28,7 @@ from billing.models import (
     Transition,
 )
 from billing.models.columns import first_of
-from billing.reads.document_names import LineTitles, discounts_of, document_language
+from billing.reads.document_names import LineTitles, TaxNames, discounts_of, document_language
 from billing.reads.document_schemas import (
     CreditNoteLineSerializer,
     CreditNoteSerializer,
@@ -104,7 +104,7 @@ def transitions(invoice_id: int, *, before: int | None = None, after: int | None
 
 
 def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -> list[dict[str, Any]]:
-    """Return several invoices with their lines, discounts and taxes, by at most seven queries in all.
+    """Return several invoices with their lines, discounts and taxes, by at most eight queries in all.
 
     Args:
         language: the code of the language of all names; None: the language of each invoice's buyer.
@@ -119,8 +119,10 @@ def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -
         lines[line.invoice_id].append(InvoiceLineSerializer.body(line, title=title))
     discounts = discounts_of(rows, languages)
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
-    for tax in InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate"):
-        taxes[tax.invoice_id].append(InvoiceTaxSerializer.body(tax))
+    tax_rows = list(InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate", "code"))
+    names = TaxNames(tax_rows)
+    for tax in tax_rows:
+        taxes[tax.invoice_id].append(InvoiceTaxSerializer.body(tax, name=names.of(tax, languages[tax.invoice_id])))
     refunded = dict(CreditRefund.objects.filter(invoice_id__in=ids).values_list("invoice_id", "amount_minor"))
     return [
         InvoiceSerializer.body(
@@ -289,8 +291,11 @@ def _credit_note_documents(rows: Sequence[CreditNote], language: str | None = No
         title = titles.of(of, invoice, language or document_language(invoice))
         lines[line.credit_note_id].append(CreditNoteLineSerializer.body(line, title=title))
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
-    for tax in CreditNoteTax.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "category", "rate"):
-        taxes[tax.credit_note_id].append(InvoiceTaxSerializer.body(tax))
+    tax_rows = list(CreditNoteTax.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "category", "rate", "code"))
+    names = TaxNames(tax_rows)
+    for tax in tax_rows:
+        spoken = language or document_language(invoices[invoice_of[tax.credit_note_id]])
+        taxes[tax.credit_note_id].append(InvoiceTaxSerializer.body(tax, name=names.of(tax, spoken)))
     lowering = CreditNoteUse.objects.filter(credit_note_id__in=ids, released_at=None, invoice_id=F("credit_note__invoice_id"))
     lowered = dict(lowering.values_list("credit_note_id", "amount_minor"))
     return [

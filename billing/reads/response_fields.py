@@ -17,9 +17,9 @@ def time(value: Read | str | None = None, *, null: bool = False, help_text: str 
     return computed(serializers.CharField(allow_null=null, help_text=help_text), value, as_text=time_text)
 
 
-def decimal(value: Read | None = None, *, null: bool = False) -> serializers.CharField:
+def decimal(value: Read | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.CharField:
     """A number as a decimal string."""
-    return computed(serializers.CharField(allow_null=null), value, as_text=decimal_text)
+    return computed(serializers.CharField(allow_null=null, help_text=help_text), value, as_text=decimal_text)
 
 
 def whole(value: Read | str | None = None, *, null: bool = False, help_text: str | None = None) -> serializers.IntegerField:

@@ -81,6 +81,7 @@ KEY_REQUEST: Final = LockName(
 PLAN: Final = LockName("plan", "plan/{code}", "writing a version of a plan")
 COUPON: Final = LockName("coupon", "coupon/{code}", "writing a coupon")
 SELLERS: Final = LockName("sellers", "database/sellers", "recording a seller, so that each prefix of numbers has one seller")
+TAX: Final = LockName("tax", "tax/{code}", "recording a version of a tax")
 PACK: Final = LockName("pack", "pack/{code}", "writing a version of a pack")
 CUSTOMER: Final = LockName("customer", "customer/{customer}", "writing a customer")
 TOP_UP: Final = LockName("top_up", "topup/{holder}", "declaring top-ups of a holder, and topping the holder's accounts up")

@@ -114,6 +114,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_suspendedbilling": (*APPEND, columns("resumed_at", "resumed_by", "resume_reason")),
     # Documents. A trigger lets only drafts be deleted, and freezes what has a number.
     "billing_seller": APPEND,
+    "billing_tax": APPEND,
     "billing_numberseries": (*APPEND, columns("last_value")),
     "billing_invoice": (
         *APPEND,

@@ -40,6 +40,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_transition": "append_only chained registered",
         "billing_requestkey": "kept never_truncated registered",
         "billing_seller": "append_only digested registered",
+        "billing_tax": "append_only digested registered",
         "billing_usageevent": "append_only",
         "billing_usageevent_default": "append_only",
         "billing_usagekey": "append_only",

@@ -27,6 +27,7 @@ from billing.documents.printing.brand import Logo
 from billing.metering import usage
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.overrides import Amounts
+from billing.orders.taxes import declaring
 from billing.payments import packs
 from billing.rating.names import Names
 from billing.rating.prices.price import Price
@@ -90,7 +91,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)
     }
     # Prices are read by the shape of their model.
-    records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, Price}
+    records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, declaring.NewTax, Price}
     records -= {billing_schemas.CanceledOrder, payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}
@@ -113,6 +114,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         billing_schemas.CUSTOMER_CHANGE,
         billing_schemas.CANCELED_ORDER,
         billing_schemas.SELLER,
+        billing_schemas.TAX,
         payment_schemas.PURCHASE_BODY,
         payment_schemas.RETURN_BODY,
         intent_schemas.INTENT_BODY,

@@ -11,9 +11,11 @@ from django.core.management import call_command
 from django.db import connection
 
 from billing.documents import credit_notes, transitions
+from billing.documents.credit_notes import CreditLine
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
 from billing.documents.invoice_payments.recording import record_payment
 from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.sellers import record_seller
 from billing.generator.activations import cancel_order, order_subscription
 from billing.generator.options import Options
@@ -39,6 +41,7 @@ from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.orders.plan_moves.walking import carry_out
+from billing.orders.taxes.declaring import NewTax, declare
 from billing.payments.collecting.advancing import apply
 from billing.payments.packs import create_pack
 from billing.payments.providers.interface import SUCCEEDED, Found, MoneyBack
@@ -78,6 +81,7 @@ def make_history() -> None:
     _alerts()
     _usage_that_was_dropped()
     _two_sellers()
+    _taxed_by_region()
     _purchases()
     _payment_intents()
     _billed_customer()
@@ -186,6 +190,22 @@ def _usage_that_was_dropped() -> None:
 
 def _two_sellers() -> None:
     record_seller(SELLER, actor="admin:mara")
+
+
+def _taxed_by_region() -> None:
+    """An invoice with two taxes, and a credit note of a part of it."""
+    record_seller(
+        {**SELLER, "ref": "ca", "tax_rules": "region", "invoice_prefix": "CA", "credit_note_prefix": "CAC"}, actor="admin:mara"
+    )
+    terms: dict[str, Any] = {"category": "O", "country": "CA", "valid_from": date(2020, 1, 1)}
+    for code, rate in (("ca-gst", "5"), ("ca-qst", "9.975")):
+        declare(NewTax(code=code, name=code, rate=Decimal(rate), **terms), actor="admin:mara")
+    customer = CustomerFactory(ref="C-CA", address={"country": "CA"}, seller="ca")
+    line = OneOffLine(description="Set-up", unit_amount=Decimal("33.33"))
+    invoice = issue_one_off_in(customer_ref=customer.ref, request=NewOneOffInvoice(lines=[line]))
+    credit_notes.issue_in(
+        invoice_id=invoice.pk, lines=[CreditLine(position=1, amount_minor=1000)], reason="Part", actor="admin:mara"
+    )
 
 
 def _purchases() -> None:

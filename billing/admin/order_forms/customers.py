@@ -26,8 +26,11 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.units import unit_of
 
 VAT_WORDS: Final = {"taxable": "taxed as the prices say", "reverse_charge": "reverse charge", "exempt": "exempt from VAT"}
-ADDRESS_LABELS: Final = {"line1": "Street", "line2": "Second line"}
-ADDRESS_HELP: Final = {"country": "Two letters, such as DE; e-invoices need it."}
+ADDRESS_LABELS: Final = {"line1": "Street", "line2": "Second line", "subdivision": "State or province"}
+ADDRESS_HELP: Final = {
+    "subdivision": "Its code, such as QC; taxes of a region need it.",
+    "country": "Two letters, such as DE; e-invoices and taxes need it.",
+}
 ADDRESS: Final = {
     name: Shown(label=ADDRESS_LABELS.get(name), at=f"/address/{name}", value=value, help=ADDRESS_HELP.get(name, ""))
     for name, value in customers.ADDRESS_LINES.items()

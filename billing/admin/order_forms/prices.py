@@ -147,6 +147,7 @@ FIELDS: Final[dict[str, Shown]] = {
     "proration": Shown(label="Part of a period", words=PRORATIONS, initial="day"),
     "bill_last_day": Shown(label="Charge the last day of a cancelled period", make=_check, initial=False),
     "tax_category": Shown(initial="S", help="UNTDID 5305; S by default."),
+    "tax_class": Shown(initial="standard", help="What is sold: for sellers whose rules find the tax of category S."),
     "names": Shown(label="Called in other languages", help="A language and the name on each line."),
 }
 FIELDS.update(

@@ -100,6 +100,12 @@ def _(value: CashSteps, shown: Shown) -> forms.Field:
 
 
 YES_OR_NO = {True: "yes", False: "no"}
+RULES = {
+    "price": "as the prices say",
+    "region": "the declared taxes of the buyer's address",
+    "eu_oss": "EU: consumers pay the VAT of their country, businesses abroad owe it",
+    "eu_origin": "EU: consumers pay the seller's VAT, businesses abroad owe theirs",
+}
 
 
 class SellerForm(OrderForm, RequestForm[NewSeller]):
@@ -116,6 +122,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "country": Shown(help="Two letters, such as DE."),
         "vat_id": Shown(label="VAT id", help="Begins with its country."),
         "tax_number": Shown(),
+        "tax_rules": Shown(label="Taxes", words=RULES, required=False, help="Of lines of category S; other categories stay."),
         "register": Shown(help="Company register and number."),
         "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
         "terms_days": Shown(label="Days to pay", required=False, help="Of new customers without others, from the day of issue."),
@@ -154,7 +161,7 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         address = ("ref", "name", "line1", "line2", "postal_code", "city", "country")
         return [
             FormSection(self.bound(*address)),
-            FormSection([], self.bound("vat_id", "tax_number", "register"), summary="Tax and register"),
+            FormSection([], self.bound("vat_id", "tax_number", "register", "tax_rules"), summary="Tax and register"),
             FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),
             FormSection(
                 [], self.bound("iban", "bic", "bank", "terms_days", "payment_terms", "cash_rounding_minor"), summary="Payment"

@@ -16,7 +16,8 @@ SELLER_BODY: dict[str, Any] = {
     "payment_terms": {"en": "2 % off within 10 days."}, "cash_rounding_minor": {"CHF": 5}, "numbers_per_year": True,
 }  # fmt: skip
 SELLER: dict[str, Any] = {
-    "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "register": "", "email": "", "phone": "", "website": "",
+    "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "tax_rules": "price",
+    "register": "", "email": "", "phone": "", "website": "",
     "bic": "", "bank": "", "logo": "", "footer": {}, "mails_invoices": False, "terms_days": 30,
     "reminder_days": [],
     "reminder_fee_minor": {}, "suspends_at_reminder": None, "invoice_prefix": "INV", "credit_note_prefix": "CN",
@@ -216,11 +217,20 @@ USAGE_EVENT: dict[str, Any] = {
     "occurred_at": "2026-01-10T10:00:00.000000Z", "properties": {"region": "eu"}, "recorded_at": "2026-01-10T10:00:01.250000Z",
     "corrects": None, "cancels": None, "corrected_by": None,
 }  # fmt: skip
+TAX_BODY: dict[str, Any] = {
+    "name": "GST", "names": {}, "rate": "5", "category": "O", "country": "CA", "subdivision": "", "city": "", "postal_codes": [],
+    "classes": ["standard"], "is_compound": False, "valid_from": "2008-01-01", "valid_until": None,
+}  # fmt: skip
+TAX: dict[str, Any] = {
+    "code": "ca-gst", **TAX_BODY, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
+}  # fmt: skip
 TAX_SUMMARY: dict[str, Any] = {
     "month": "2026-02",
     "rows": [
         {"seller": "default", "currency": "EUR", "country": "DE", "category": "S", "rate": "19", "base_minor": 124000,
          "tax_minor": 23560},
+        {"seller": "default", "currency": "EUR", "country": "CA", "tax": "ca-gst", "category": "O", "rate": "5",
+         "base_minor": 10000, "tax_minor": 500},
     ],
 }  # fmt: skip
 BOOK: dict[str, Any] = {

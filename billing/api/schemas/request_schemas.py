@@ -15,6 +15,7 @@ from billing.metering.usage import MAX_EVENTS, NewEvent
 from billing.models import Invoice
 from billing.orders.customers import CustomerChange
 from billing.orders.subscriptions import NewCharge, NewSubscription, Wish
+from billing.orders.taxes.declaring import NewTax
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceValue
 from billing.rating.values import Currency, OneLine, Ref, Units, Used
@@ -40,6 +41,7 @@ CHARGE = Shape(NewCharge, without={"ref"})
 CANCELED_ORDER = Shape(CanceledOrder, without={"ref"})
 USAGE_EVENT = Shape(NewEvent, name="NewUsageEvent")
 SELLER = Shape(NewSeller, without={"ref"})
+TAX = Shape(NewTax, without={"code"})
 EVENT_SHAPES: dict[str, Shape[Any]] = {"corrects": shape_of(EventCorrection), "cancels": shape_of(EventCancellation)}
 """What corrects or cancels an event, by the member that only it has."""
 CUSTOMER_CHANGE = Shape(CustomerChange, without={"ref"})

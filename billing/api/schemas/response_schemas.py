@@ -1,6 +1,7 @@
 """The responses of billing's calls. Each field is declared once, for the body and for the OpenAPI document."""
 
 from collections.abc import Sequence
+from datetime import date
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -542,12 +543,36 @@ class GeneratedInvoicesSerializer(ResponseSchema):
 # Taxes -----------------------------------------------------------------------------------------------
 
 
+class TaxSerializer(ResponseSchema):
+    """A version of a tax."""
+
+    code = text()
+    name = text()
+    names = computed(serializers.DictField(child=serializers.CharField()))
+    rate = decimal()
+    category = text()
+    country = text()
+    subdivision = text()
+    city = text()
+    postal_codes = computed(serializers.ListField(child=serializers.CharField()))
+    classes = computed(serializers.ListField(child=serializers.CharField()))
+    is_compound = computed(serializers.BooleanField())
+    valid_from = computed(serializers.CharField(), as_text=date.isoformat)
+    valid_until = computed(serializers.CharField(allow_null=True), as_text=date.isoformat)
+    recorded_at = time()
+    recorded_by = text()
+
+
 class TaxRowSerializer(ResponseSchema):
     """What was charged in a country at one rate."""
 
     seller = text()
     currency = text()
     country = text(help_text="Of the buyer, or else of the seller; empty if neither has one.")
+    tax = computed(
+        serializers.CharField(required=False, help_text="The code of a declared tax; missing: the rate of prices."),
+        lambda row: row.code or None,
+    )
     category = text()
     rate = decimal()
     base_minor = sum_of_minor()

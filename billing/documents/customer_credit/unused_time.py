@@ -1,5 +1,6 @@
 """Pays unused time out that an end of a subscription refunds: as far as it was paid in money, once, when its invoice is final."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 from billing.documents.customer_credit.rests import take_out
 from billing.models import CreditNote, CreditRefund
 from billing.orders.item_versions import UnusedTime
-from billing.rating.tax import tax_minor
+from billing.rating.tax import AppliedTax, Treatment, applied_taxes
 from ledger.database.statements import fetch_rows
 
 ACTOR = "billing"
@@ -41,7 +42,7 @@ PAID_INVOICES = """
 """
 
 CREDITS_ON = """
-    SELECT invoice_id, (rating -> 'credits' ->> 'invoice')::bigint, -amount_minor, tax_category, tax_rate
+    SELECT invoice_id, (rating -> 'credits' ->> 'invoice')::bigint, -amount_minor, tax_category, tax_rate, taxes
     FROM billing_line WHERE invoice_id = ANY(%(invoices)s) AND kind = 'credit' AND amount_minor < 0
 """
 
@@ -59,6 +60,12 @@ class UnusedCredit:
     net_minor: int
     tax_category: str
     tax_rate: Decimal
+    taxes: tuple[AppliedTax, ...] = ()
+
+    @property
+    def treatment(self) -> Treatment:
+        """How it is taxed."""
+        return Treatment(self.tax_category, self.tax_rate, self.taxes)
 
 
 class PaidInvoice(NamedTuple):
@@ -77,6 +84,12 @@ class _CreditOn(NamedTuple):
     net_minor: int
     tax_category: str
     tax_rate: Decimal
+    stored_taxes: str
+
+    @property
+    def treatment(self) -> Treatment:
+        """How it is taxed."""
+        return Treatment(self.tax_category, self.tax_rate, applied_taxes(json.loads(self.stored_taxes)))
 
 
 def is_refunded(rating: Mapping[str, Any]) -> bool:
@@ -118,14 +131,14 @@ def _paid_in_money(unused: Sequence[UnusedCredit]) -> int:
 
 
 def _by_invoice(given_back: Iterable[UnusedCredit | _CreditOn]) -> dict[int, int]:
-    """Return by the invoice whose lines it gives back what is given back, with tax, which each category rounds once."""
-    bases: dict[tuple[int, str, Decimal], int] = {}
+    """Return by the invoice whose lines it gives back what is given back, with tax, rounded once by its taxes."""
+    bases: dict[tuple[int, Treatment], int] = {}
     for credit in given_back:
-        group = credit.invoice_id, credit.tax_category, credit.tax_rate
+        group = credit.invoice_id, credit.treatment
         bases[group] = bases.get(group, 0) + credit.net_minor
     found: dict[int, int] = {}
-    for (invoice_id, _, rate), base in bases.items():
-        found[invoice_id] = found.get(invoice_id, 0) + base + tax_minor(base, rate)
+    for (invoice_id, treatment), base in bases.items():
+        found[invoice_id] = found.get(invoice_id, 0) + base + treatment.tax_minor(base)
     return found
 
 

@@ -6,6 +6,7 @@ is claimed, so to void it frees no period.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Final
@@ -15,9 +16,10 @@ from billing.documents.invoice_locks import document_key
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.models import Customer, Invoice, InvoiceTax, Line
 from billing.orders.customers import customer_of
+from billing.orders.taxes.policies import policy_of
 from billing.rating.money import minor_digits, round_half_up
-from billing.rating.prices.price import TAX_CATEGORY, UNTAXED_CATEGORIES
-from billing.rating.tax import Taxable, TaxLine, category_for, taxes, vat_status_of
+from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
+from billing.rating.tax import STANDARD_CLASS, Taxable, TaxLine, TaxNotDeclared, applied_taxes, taxes
 from billing.rating.values import Currency, Money, OneLine, Units
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger import services as ledger
@@ -41,6 +43,7 @@ class OneOffLine(Record):
     unit_amount: Annotated[Decimal, Money("The price of one, before tax, in major units.")]
     tax_category: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CATEGORY)] = "S"
     tax_rate: Annotated[Decimal, Number("Percent.", least=0, most=100)] = Decimal(0)
+    tax_class: Annotated[str, Text("As of a price.", most=32, least=1, pattern=TAX_CLASS)] = STANDARD_CLASS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,23 +85,24 @@ def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice
 
     Raises:
         NotFound: the customer does not exist.
-        Invalid: an amount is too large, a quantity is 0, or a category that bears no tax has a rate.
+        Invalid: an amount is too large, a quantity is 0, a category without tax has a rate, or the rules find no tax.
         HolderBusy: another request holds one of the locks for longer than lock_timeout; nothing was written.
     """
     with own_or_joined(), advisory_lock(document_key("", customer_ref)) as lock:
         customer = customer_of(customer_ref)
         currency = request.currency or customer.currency
-        lines = _lines(customer, currency, request.lines)
-        due = taxes([Taxable(line.tax_category, line.tax_rate, line.amount_minor) for line in lines])
-        invoice = _write_draft(customer, currency, lines, due, request.note)
+        as_of = ledger.time_of(customer.holder_id)
+        lines = _lines(customer, currency, request.lines, as_of)
+        due = taxes([Taxable(line.tax_category, line.tax_rate, line.amount_minor, applied_taxes(line.taxes)) for line in lines])
+        invoice = _write_draft(customer, currency, lines, due, request.note, as_of)
         if request.finalize:
             _finalize(lock, invoice)
         invoice.refresh_from_db()
     return invoice
 
 
-def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine]) -> list[Line]:
-    status = vat_status_of(customer.vat_status, customer.vat_id)
+def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine], as_of: datetime) -> list[Line]:
+    policy = policy_of(customer)
     found = []
     for index, one in enumerate(requested):
         if not one.quantity:
@@ -107,7 +111,11 @@ def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine]) -
             detail = f"category {one.tax_category} needs a rate of 0"
             raise Invalid(pointer=f"/lines/{index}/tax_rate", rule="rate-not-for-category", detail=detail)
         amount = round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency))
-        category, rate = category_for(status, one.tax_category, one.tax_rate)
+        try:
+            taxed = policy.taxed(one.tax_category, one.tax_rate, one.tax_class, policy.day_of(None, as_of))
+        except TaxNotDeclared as missing:
+            raise Invalid(pointer=f"/lines/{index}/tax_class", rule="tax-not-declared", detail=str(missing)) from missing
+        treatment = taxed.treatment
         found.append(
             Line(
                 position=index + 1,
@@ -116,8 +124,9 @@ def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine]) -
                 quantity=one.quantity,
                 unit_amount=one.unit_amount,
                 amount_minor=amount,
-                tax_category=category,
-                tax_rate=rate,
+                tax_category=treatment.category,
+                tax_rate=treatment.rate,
+                taxes=[tax.as_dict() for tax in treatment.taxes],
                 rating={},
             )
         )
@@ -127,7 +136,9 @@ def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine]) -
     return found
 
 
-def _write_draft(customer: Customer, currency: str, lines: Sequence[Line], due: Sequence[TaxLine], note: str) -> Invoice:
+def _write_draft(
+    customer: Customer, currency: str, lines: Sequence[Line], due: Sequence[TaxLine], note: str, as_of: datetime
+) -> Invoice:
     subtotal = sum(line.amount_minor for line in lines)
     tax = sum(one.tax_minor for one in due)
     invoice = Invoice.objects.create(
@@ -137,7 +148,7 @@ def _write_draft(customer: Customer, currency: str, lines: Sequence[Line], due: 
         customer_ref=customer.ref,
         buyer={name: getattr(customer, name) for name in ("name", "language", "address", "vat_id", "vat_status")},
         currency=currency,
-        as_of=ledger.time_of(customer.holder_id),
+        as_of=as_of,
         subtotal_minor=subtotal,
         tax_minor=tax,
         total_minor=subtotal + tax,
@@ -148,7 +159,15 @@ def _write_draft(customer: Customer, currency: str, lines: Sequence[Line], due: 
         line.invoice = invoice
     Line.objects.bulk_create(lines)
     InvoiceTax.objects.bulk_create(
-        InvoiceTax(invoice=invoice, category=one.category, rate=one.rate, base_minor=one.base_minor, amount_minor=one.tax_minor)
+        InvoiceTax(
+            invoice=invoice,
+            category=one.category,
+            rate=one.rate,
+            code=one.code,
+            tax_id=one.tax_id,
+            base_minor=one.base_minor,
+            amount_minor=one.tax_minor,
+        )
         for one in due
     )
     return invoice

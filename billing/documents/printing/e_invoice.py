@@ -5,7 +5,7 @@ Source: EN 16931-1 (BT and BG are its numbers of terms), Factur-X 1.09 / ZUGFeRD
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -37,6 +37,7 @@ REASONS: Final = {
 FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Source: XML 1.0, 2.2."""
 VAT_IDS_OF_BOTH: Final = {"AE", "K"}
+NOT_VAT: Final = "O"
 
 MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -53,7 +54,7 @@ def e_invoice(source: DocumentSource) -> bytes | None:
     """Return the XML of a document, valid against the schemas of Factur-X; None if the document cannot have one.
 
     A document can have one if it is issued and valid, in euro, and has all data that EN 16931 requires: the countries of both
-        sides, and the VAT ids for tax, reverse charge and intra-community supply.
+        sides, and the VAT ids for tax, reverse charge and intra-community supply. No line of it bears two VATs.
     """
     if not is_complete(source):
         return None
@@ -76,6 +77,7 @@ def is_complete(source: DocumentSource) -> bool:
         source.is_valid
         and document["currency"] == EURO
         and bool(document["lines"])
+        and all(sum(not _is_other(tax) for tax in _declared(line)) <= 1 for line in document["lines"])
         and len(buyer_country) == 2
         and buyer_country.isascii()
         and buyer_country.isupper()
@@ -98,6 +100,8 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
     is_note = source.kind is CREDIT_NOTE
     minor = _Minor(document["currency"])
     net_minor = sum(_net_minor(line) for line in document["lines"])
+    charges = _other_taxes(document)
+    charged_minor = sum(tax["amount_minor"] for tax in charges)
     paid_minor = 0 if is_note else document["credit_notes_minor"] + document["credits_applied_minor"]
     with_tax_minor, rounding_minor = net_minor + document["tax_minor"], document["rounding_minor"]
     terms: dict[str, Any] = {
@@ -111,8 +115,10 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
         "BG-7": _buyer(source.buyer),
         "BG-23": _taxes(source, minor),
         "BT-106": minor.text(net_minor),
-        "BT-109": minor.text(net_minor),
-        "BT-110": minor.text(document["tax_minor"]),
+        "BG-21": [_charge(document, tax, minor) for tax in charges],
+        "BT-108": minor.text(charged_minor) if charges else None,
+        "BT-109": minor.text(net_minor + charged_minor),
+        "BT-110": minor.text(document["tax_minor"] - charged_minor),
         "BT-112": minor.text(with_tax_minor),
         "BT-113": minor.text(paid_minor) if paid_minor else None,
         "BT-114": minor.text(rounding_minor) if rounding_minor else None,
@@ -215,19 +221,69 @@ def _category(category: str) -> str:
     return category if category in CATEGORIES else "S"
 
 
+def _declared(line: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the declared taxes that a line bears."""
+    taxes: Sequence[Mapping[str, Any]] = line.get("taxes", ())
+    return taxes
+
+
+def _is_other(tax: Mapping[str, Any]) -> bool:
+    """Return whether a declared tax is not VAT: EN 16931 has it as a charge on the document."""
+    return bool(tax.get("code")) and tax["category"] == NOT_VAT and Decimal(tax["rate"]) > 0
+
+
+def _other_taxes(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [tax for tax in document["taxes"] if _is_other(tax)]
+
+
+def _charge(document: Mapping[str, Any], tax: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
+    """Return a tax that is not VAT as a charge, in the category of VAT that is due on it."""
+    category, rate = _vat_on(document, tax)
+    return {
+        "base_amount": minor.text(tax["base_minor"]),
+        "rate": tax["rate"],
+        "amount": minor.text(tax["amount_minor"]),
+        "reason": tax["name"],
+        "vat_category_code": category,
+        "vat_rate": None if category == NOT_VAT else rate,
+    }
+
+
+def _vat_on(document: Mapping[str, Any], tax: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the VAT that is computed on another tax; where VAT is due on the net amount alone, exempt; else no VAT at all."""
+    lines = [line for line in document["lines"] if any(one["code"] == tax["code"] for one in _declared(line))]
+    vats = [one for line in lines for one in _declared(line) if not _is_other(one)]
+    if not vats:
+        return NOT_VAT, "0"
+    billed = next(one for one in document["taxes"] if one.get("code") == vats[0]["code"])
+    nets = sum(_net_minor(line) for line in document["lines"] if any(one["code"] == billed["code"] for one in _declared(line)))
+    return (_category(billed["category"]), billed["rate"]) if billed["base_minor"] != nets else ("E", "0")
+
+
+def _vat_of(line: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the category and rate of a line's VAT."""
+    if not _declared(line):
+        return _category(line["tax_category"]), line["tax_rate"]
+    vat = next((tax for tax in _declared(line) if not _is_other(tax)), None)
+    return (NOT_VAT, "0") if vat is None else (_category(vat["category"]), vat["rate"])
+
+
 def _taxes(source: DocumentSource, minor: _Minor) -> list[dict[str, Any]]:
     """Return the tax per category and rate of EN 16931; a plan's own categories are grouped by their rate."""
     sums: dict[tuple[str, str], list[int]] = {}
     for tax in source.document["taxes"]:
-        known = sums.setdefault((_category(tax["category"]), tax["rate"]), [0, 0])
-        known[0] += tax["base_minor"]
-        known[1] += tax["amount_minor"]
+        if _is_other(tax):
+            sums.setdefault(_vat_on(source.document, tax), [0, 0])[0] += tax["amount_minor"]
+        else:
+            sums.setdefault((_category(tax["category"]), tax["rate"]), [0, 0])[1] += tax["amount_minor"]
+    for line in source.document["lines"]:
+        sums.setdefault(_vat_of(line), [0, 0])[0] += _net_minor(line)
     return [
         {
             "BT-116": minor.text(base),
             "BT-117": minor.text(amount),
             "BT-118": category,
-            "BT-119": None if category == "O" else rate,
+            "BT-119": None if category == NOT_VAT else rate,
             "BT-120": REASONS.get(category, (None, None))[0],
             "BT-121": REASONS.get(category, (None, None))[1],
         }
@@ -241,7 +297,7 @@ def _net_minor(line: Mapping[str, Any]) -> int:
 
 
 def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dict[str, Any]:
-    category = _category(line["tax_category"])
+    category, rate = _vat_of(line)
     period = line.get("period")
     return {
         "BT-126": str(line["position"]),
@@ -252,7 +308,7 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
         "BT-134": _local(source, period["start"]).date() if period else None,
         "BT-135": _last_day(source, period) if period else None,
         "BT-151": category,
-        "BT-152": None if category == "O" else line["tax_rate"],
+        "BT-152": None if category == NOT_VAT else rate,
         "BG-27": [{"amount": minor.text(line["discount_minor"]), "reason": _discount_reason(source), "reason_code": "95"}]
         if line.get("discount_minor")
         else [],

@@ -284,7 +284,9 @@ def _taxes(source: DocumentSource) -> list[dict[str, Any]]:
     notation = source.notation
     return [
         _sum(
-            notation.texts["tax_on"].format(rate=notation.number(tax["rate"]), base=notation.money(tax["base_minor"])),
+            notation.texts["named_tax_on" if "name" in tax else "tax_on"].format(
+                name=tax.get("name"), rate=notation.number(tax["rate"]), base=notation.money(tax["base_minor"])
+            ),
             notation.money(tax["amount_minor"]),
         )
         for tax in source.document["taxes"]
@@ -356,7 +358,7 @@ def _credit_note_sums(source: DocumentSource, invoice_number: str) -> list[dict[
 def _notes(source: DocumentSource) -> list[str]:
     """Return the reason why a category bears no tax."""
     texts = source.notation.texts
-    names = dict.fromkeys(f"note_{tax['category']}" for tax in source.document["taxes"])
+    names = dict.fromkeys(f"note_{tax['category']}" for tax in source.document["taxes"] if tax.get("note"))
     return [texts[name] for name in names if name in texts]
 
 

@@ -20,7 +20,15 @@ from billing.generator.difference.reconcile import UsageDue
 from billing.generator.state.open_claims import Credit
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
-from billing.rating.tax import TaxLine, VatStatus, category_for, rounding_of_included, without_tax
+from billing.rating.tax import (
+    IncludedGroup,
+    TaxLine,
+    TaxPolicy,
+    TaxRules,
+    Treatment,
+    rounding_of_included,
+    without_tax,
+)
 from billing.rating.totals import CarriedCredit, CouponTerms, Duration, FeeLine, Limit, Totals, compute_totals
 
 
@@ -166,7 +174,7 @@ def make_bill(
     coupons: Sequence[CouponTerms],
     periods: Mapping[str, CouponPeriods],
     bound: Callable[[], Sequence[DraftLine]] = tuple,
-    vat_status: VatStatus = VatStatus.TAXABLE,
+    policy: TaxPolicy = TaxPolicy(),  # noqa: B008 (it never changes)
     freed: Sequence[FreedDiscount] = (),
     *,
     includes_tax: bool = False,
@@ -175,16 +183,19 @@ def make_bill(
 
     Args:
         bound: makes the lines that raise or lower a period to its bounds, from lines with their discounts.
-        vat_status: the customer's; it may change the tax category of the lines.
+        policy: decides the taxes of the lines.
         coupons: in the order in which the customer got them.
         periods: of the recurring coupons: they decide the lines that each lowers.
         freed: the discounts that credits give back.
         includes_tax: the amounts of the subscription's plan include tax; those of one-off charges do not.
+
+    Raises:
+        TaxNotDeclared: the policy finds no tax for a line that must bear one.
     """
     ordered = sorted(lines, key=lambda line: line.due_at)
     for position, line in enumerate(ordered, 1):
         line.position = position
-        _tax_for(vat_status, line, includes_tax=includes_tax)
+        _tax_for(policy, line, includes_tax=includes_tax)
     for coupon in coupons:
         if coupon.code in periods:
             periods[coupon.code].count_from(line for line in ordered if coupon.covers(_fee(line)))
@@ -195,10 +206,12 @@ def make_bill(
         line.position = position
     for line in bound():
         line.position = len(everything) + 1
-        _tax_for(vat_status, line, includes_tax=includes_tax)
+        _tax_for(policy, line, includes_tax=includes_tax)
         everything.append(line)
     rounding = _take_tax_out(everything)
-    totals = compute_totals([FeeLine(line.position, line.taxable_minor, line.tax_category, line.tax_rate) for line in everything])
+    totals = compute_totals(
+        [FeeLine(line.position, line.taxable_minor, *line.treatment[:2], taxes=line.taxes) for line in everything]
+    )
     for carried in totals.carried:
         everything.append(_carried_line(carried, len(everything) + 1, everything[-1].due_at))
     discount = sum(line.taxable_discount_minor for line in everything)
@@ -217,24 +230,30 @@ def make_bill(
 
 def _take_tax_out(lines: Sequence[DraftLine]) -> int:
     """Set the amounts without tax of lines that include it; return what the rounding of the document adds."""
-    included: dict[tuple[str, Decimal, Decimal], list[DraftLine]] = {}
+    included: dict[tuple[Treatment, Decimal], list[DraftLine]] = {}
     for line in lines:
         if line.included_rate is not None:
-            included.setdefault((line.tax_category, line.tax_rate, line.included_rate), []).append(line)
-    rounding = 0
-    for (_, _, included_rate), of_rate in included.items():
+            included.setdefault((line.treatment, line.included_rate), []).append(line)
+    for (_, included_rate), of_rate in included.items():
         nets = without_tax([line.net_minor for line in of_rate], included_rate)
         for line, net in zip(of_rate, nets, strict=True):
             line.without_tax_minor = net
             line.rating["included_tax"] = _included(line, included_rate)
-    for (category, rate, included_rate), of_rate in included.items():
-        base = sum(line.taxable_minor for line in lines if (line.tax_category, line.tax_rate) == (category, rate))
-        # What a customer pays who owes the tax, or is exempt, is the net amount; a credit that is carried has no rounding.
-        if included_rate == rate and base >= 0:
-            net = sum(line.without_tax_minor for line in of_rate)
-            with_tax = sum(line.net_minor for line in of_rate)
-            rounding += rounding_of_included(with_tax_minor=with_tax, net_minor=net, other_minor=base - net, rate=rate)
-    return rounding
+    # Lines with declared taxes may have one of them in common: these are rounded together, every other category by itself.
+    rounded: dict[Treatment | None, list[IncludedGroup]] = {}
+    for treatment in dict.fromkeys(line.treatment for line in lines):
+        group = _group([line for line in lines if line.treatment == treatment], treatment)
+        # A credit that is carried has no rounding.
+        if group.net_minor + group.other_minor >= 0:
+            rounded.setdefault(None if treatment.taxes else treatment, []).append(group)
+    return sum(rounding_of_included(groups) for groups in rounded.values() if any(group.with_tax_minor for group in groups))
+
+
+def _group(lines: Sequence[DraftLine], treatment: Treatment) -> IncludedGroup:
+    """Return the lines of a treatment. What a customer pays who owes the tax, or is exempt, is the net amount."""
+    priced = [line for line in lines if line.included_rate == treatment.rate]
+    net = sum(line.taxable_minor for line in priced)
+    return IncludedGroup(treatment, sum(line.net_minor for line in priced), net, sum(line.taxable_minor for line in lines) - net)
 
 
 def _included(line: DraftLine, rate: Decimal) -> dict[str, Any]:
@@ -242,10 +261,14 @@ def _included(line: DraftLine, rate: Decimal) -> dict[str, Any]:
     return {"rate": decimal_text(rate), "amount_minor": line.amount_minor, "discount_minor": line.discount_minor}
 
 
-def _tax_for(vat_status: VatStatus, line: DraftLine, *, includes_tax: bool) -> None:
+def _tax_for(policy: TaxPolicy, line: DraftLine, *, includes_tax: bool) -> None:
+    day = policy.day_of(line.ends_at, line.counted_at or line.due_at)
+    taxed = line.taxed or policy.taxed(line.tax_category, line.tax_rate, line.tax_class, day)
     if includes_tax and line.kind != CHARGE:
-        line.included_rate = line.tax_rate
-    line.tax_category, line.tax_rate = category_for(vat_status, line.tax_category, line.tax_rate)
+        line.included_rate = taxed.included_rate
+    line.tax_category, line.tax_rate, line.taxes = taxed.treatment
+    # What the price and the customer's status say is not kept: credits follow them.
+    line.taxed = taxed if policy.rules != TaxRules.PRICE else line.taxed
 
 
 def _discount_by_instant(
@@ -371,6 +394,7 @@ def _minimum_line(of: DraftLine, position: int) -> DraftLine:
         quantity=Decimal(1),
         tax_category=of.tax_category,
         tax_rate=of.tax_rate,
+        taxes=of.taxes,
         due_at=of.due_at,
         included_rate=of.included_rate,
         item_id=of.item_id,
@@ -391,6 +415,7 @@ def _carried_line(carried: CarriedCredit, position: int, due_at: datetime) -> Dr
         quantity=Decimal(1),
         tax_category=carried.tax_category,
         tax_rate=carried.tax_rate,
+        taxes=carried.taxes,
         due_at=due_at,
         position=position,
         rating={"tax_minor": carried.tax_minor},

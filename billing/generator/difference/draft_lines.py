@@ -20,7 +20,7 @@ from billing.rating.prices.price import Price
 from billing.rating.prices.pricing import NOTHING_RATED, Rating, in_all, quote, rate, rate_groups, rate_uncovered
 from billing.rating.prices.wording import group_words
 from billing.rating.proration import share
-from billing.rating.tax import without_tax
+from billing.rating.tax import STANDARD_CLASS, AppliedTax, Taxed, Treatment, without_tax
 from billing.rating.totals import Limit
 
 MINIMUM = "minimum"
@@ -43,6 +43,9 @@ class DraftLine:
         minimum_minor: the amount that the price's minimum adds on a separate line.
         group: of a price that groups its usage, the group that it bills.
         beside: of a line that keeps late usage of groups within the bounds of their price, the lines of the groups.
+        tax_class: of what it sells, for the seller's rules.
+        taxed: how it is taxed: as what it credits or continues; else `draft.make_bill` sets it under the seller's rules.
+        taxes: the declared taxes that it bears; empty: the one of its category and rate.
         included_rate: the rate of the tax that the amounts include; None: they are without tax.
         without_tax_minor: the amount after discounts without that tax; `draft.make_bill` sets it.
     """
@@ -72,10 +75,18 @@ class DraftLine:
     counted_at: datetime | None = None
     minimum_minor: int = 0
     after_coupons_minor: int = 0
+    tax_class: str = STANDARD_CLASS
+    taxed: Taxed | None = None
+    taxes: tuple[AppliedTax, ...] = ()
     included_rate: Decimal | None = None
     without_tax_minor: int = 0
     group: Group | None = None
     beside: Sequence["DraftLine"] = ()
+
+    @property
+    def treatment(self) -> Treatment:
+        """How it is taxed."""
+        return Treatment(self.tax_category, self.tax_rate, self.taxes)
 
     @property
     def net_minor(self) -> int:
@@ -178,6 +189,8 @@ def _credit_line(credit: Credit, part: UnusedPart, change: CreditChange | None, 
         ends_at=part.end,
         discountable=False,
         rating=rating,
+        tax_class=price.tax_class,
+        taxed=credit.claim.taxed,
     )
 
 
@@ -207,6 +220,7 @@ def _price_line(span: ItemSpan, part: Period, *, rating: dict[str, Any], **facts
         description=span.price.key,
         tax_category=span.price.tax_category,
         tax_rate=span.price.tax_rate,
+        tax_class=span.price.tax_class,
         item_id=span.item_id,
         price_id=span.price_id,
         price_key=span.price.key,
@@ -282,6 +296,11 @@ def usage_lines(rated: RatedUsage, as_of: datetime) -> list[DraftLine]:
     return lines
 
 
+def _taxed_before(due: UsageDue) -> Taxed | None:
+    """Return how what a period continues was taxed: late usage belongs to that supply."""
+    return due.continued[-1].taxed if due.continued else None
+
+
 def _line_of_group(due: UsageDue, as_of: datetime, group: Group, rating: Rating, usage: Usage) -> DraftLine:
     named = due.span.price.named(group)
     line = _price_line(
@@ -293,6 +312,7 @@ def _line_of_group(due: UsageDue, as_of: datetime, group: Group, rating: Rating,
         due_at=as_of if due.is_late else due.part.end,
         rating=rating.as_dict() | due.span.price.conversion_facts(usage) | {"group": named},
         continues=due if due.continued else None,
+        taxed=_taxed_before(due),
         after_coupons_minor=rating.amount_minor,
         group=group,
     )
@@ -303,7 +323,7 @@ def _line_of_bounds(due: UsageDue, limit: Limit, lines: Sequence[DraftLine], as_
     """Return the line that keeps a continued period within the bounds of its price; `draft` sets its amount, after coupons."""
     line = _price_line(
         due.span, due.part, kind=MINIMUM, amount_minor=0, quantity=Decimal(1), due_at=as_of if due.is_late else due.part.end,
-        rating={}, continues=due, limit=limit, beside=tuple(lines),
+        rating={}, continues=due, taxed=_taxed_before(due), limit=limit, beside=tuple(lines),
     )  # fmt: skip
     return replace(line, rating={}, unit_amount=None)
 
@@ -329,6 +349,7 @@ def _usage_line(rated: RatedUsage, as_of: datetime) -> DraftLine | None:
         due_at=as_of if late else part.end,
         rating=rating,
         continues=rated.due if continues else None,
+        taxed=_taxed_before(rated.due),
         limit=limit,
         # Coupons do not lower a line whose amount the bounds reduce to 0.
         discountable=owes or not continues,
@@ -369,6 +390,7 @@ def one_off_line(charge: OneOffCharge, spans: Sequence[ItemSpan], as_of: datetim
         quantity=Decimal(1),
         tax_category=charge.tax_category,
         tax_rate=charge.tax_rate,
+        tax_class=charge.tax_class,
         due_at=charge.recorded_at,
         schedule=next((span.plan_schedule for span in there), None),
         counted_at=counted_at,

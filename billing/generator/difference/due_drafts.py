@@ -37,6 +37,7 @@ from billing.orders.subscriptions import refunded_times
 from billing.rating.aggregation import Usage
 from billing.rating.money import to_minor
 from billing.rating.prices.price import PriceKind
+from billing.rating.tax import TaxNotDeclared
 from ledger.database.locks import Lock
 
 
@@ -205,10 +206,13 @@ def _write_invoices(
         held = coupon_uses.hold(lock, subscription, currency)
         drafted = [line for c, line in lines if c == currency]
         freed = [one for credit, _ in changes.credits if credit.claim.currency == currency for one in freed_by(credit)]
-        bill = make_bill(
-            drafted, held.coupons, held.periods, partial(bounds.lines, currency), subscription.vat_status, freed,
-            includes_tax=subscription.includes_tax,
-        )  # fmt: skip
+        try:
+            bill = make_bill(
+                drafted, held.coupons, held.periods, partial(bounds.lines, currency), subscription.policy, freed,
+                includes_tax=subscription.includes_tax,
+            )  # fmt: skip
+        except TaxNotDeclared as missing:
+            raise run_limits.OutOfBounds("tax-not-declared", **missing.facts) from missing
         if not bill.lines:
             continue
         run_limits.ensure_billable(currency, bill)

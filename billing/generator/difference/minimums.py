@@ -17,6 +17,7 @@ from billing.rating.money import to_minor
 from billing.rating.periods import Period, periods
 from billing.rating.prices.price import Proration
 from billing.rating.proration import share
+from billing.rating.tax import Taxed
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,12 @@ class Bounds:
         before = claim.amount_minor if claim else 0
         if claim is not None and adjustment == before:
             return None
-        lines = _lines(span.item_id, span.terms, part.start, part.end, before, adjustment)
+        lines = _lines(span.item_id, span.terms, part.start, part.end, before, adjustment, claim)
         return BoundChange(span.item_id, part.start, part.end, span.terms, adjustment, claim, lines)
 
 
 def _gone(claim: BoundClaim) -> BoundChange:
-    lines = _lines(claim.item_id, claim.terms, claim.start, claim.end, claim.amount_minor, 0)
+    lines = _lines(claim.item_id, claim.terms, claim.start, claim.end, claim.amount_minor, 0, claim)
     return BoundChange(claim.item_id, claim.start, claim.end, claim.terms, None, claim, lines)
 
 
@@ -129,8 +130,9 @@ def _adjustment(span: BoundedSpan, part: Period, net_minor: int) -> int:
 
 
 def _lines(
-    item_id: int, terms: BoundTerms, start: datetime, end: datetime, before_minor: int, wanted_minor: int
-) -> tuple[DraftLine, ...]:
+    item_id: int, terms: BoundTerms, start: datetime, end: datetime, before_minor: int, wanted_minor: int,
+    claim: BoundClaim | None,
+) -> tuple[DraftLine, ...]:  # fmt: skip
     """Return the lines that take a period's bounds from one amount to another: above zero is a minimum, below zero a maximum.
 
     If a minimum becomes smaller, the line belongs to the minimum: a plan without a maximum never shows a maximum.
@@ -139,10 +141,13 @@ def _lines(
         MINIMUM: max(wanted_minor, 0) - max(before_minor, 0),
         MAXIMUM: min(wanted_minor, 0) - min(before_minor, 0),
     }
-    return tuple(_line(kind, item_id, terms, start, end, amount) for kind, amount in changes.items() if amount)
+    taxed = claim.taxed if claim else None
+    return tuple(_line(kind, item_id, terms, start, end, amount, taxed) for kind, amount in changes.items() if amount)
 
 
-def _line(kind: str, item_id: int, terms: BoundTerms, start: datetime, end: datetime, amount_minor: int) -> DraftLine:
+def _line(
+    kind: str, item_id: int, terms: BoundTerms, start: datetime, end: datetime, amount_minor: int, taxed: Taxed | None
+) -> DraftLine:
     return DraftLine(
         kind=kind,
         description=f"{kind.capitalize()} of {terms.plan_code}",
@@ -150,6 +155,8 @@ def _line(kind: str, item_id: int, terms: BoundTerms, start: datetime, end: date
         quantity=Decimal(1),
         tax_category=terms.tax_category,
         tax_rate=terms.tax_rate,
+        tax_class=terms.tax_class,
+        taxed=taxed,
         due_at=end,
         item_id=item_id,
         plan_code=terms.plan_code,

@@ -22,6 +22,7 @@ from billing.generator.state.open_claims import (
     bound_snapshot,
     groups_snapshot,
     origin_snapshot,
+    taxed_snapshot,
     usage_snapshot,
 )
 from billing.generator.state.subscription_state import SubscriptionState
@@ -47,19 +48,19 @@ INSERT_INVOICE = Statement(
         RETURNING id
     ), lines AS (
         INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
-            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating)
+            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, taxes, rating)
         SELECT invoice.id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
-            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, rating
+            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, taxes, rating
         FROM invoice, jsonb_to_recordset(%(lines)s::jsonb) AS line(
             position int, kind text, item_id bigint, price_id bigint, price_key text, description text, starts_at timestamptz,
             ends_at timestamptz, quantity numeric, unit_amount numeric, amount_minor bigint, discount_minor bigint,
-            tax_category text, tax_rate numeric, rating jsonb
+            tax_category text, tax_rate numeric, taxes jsonb, rating jsonb
         )
     ), taxes AS (
-        INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor)
-        SELECT invoice.id, category, rate, base_minor, amount_minor
+        INSERT INTO billing_invoicetax (invoice_id, category, rate, code, tax_id, base_minor, amount_minor)
+        SELECT invoice.id, category, rate, code, tax_id, base_minor, amount_minor
         FROM invoice, jsonb_to_recordset(%(taxes)s::jsonb) AS tax(
-            category text, rate numeric, base_minor bigint, amount_minor bigint
+            category text, rate numeric, code text, tax_id bigint, base_minor bigint, amount_minor bigint
         )
     )
     SELECT id FROM invoice
@@ -159,8 +160,12 @@ def insert_invoice(
         reserved_id: the id from `reserve_invoice`; None: a new id.
     """
     taxes = [
-        {"category": t.category, "rate": str(t.rate), "base_minor": t.base_minor, "amount_minor": t.tax_minor} for t in bill.taxes
-    ]
+        {
+            "category": t.category, "rate": str(t.rate), "code": t.code, "tax_id": t.tax_id, "base_minor": t.base_minor,
+            "amount_minor": t.tax_minor,
+        }
+        for t in bill.taxes
+    ]  # fmt: skip
     (invoice_id,) = INSERT_INVOICE.execute(
         {
             "id": parameter(reserved_id),
@@ -206,6 +211,7 @@ def _line_row(line: DraftLine) -> dict[str, Any]:
         "discount_minor": line.taxable_discount_minor,
         "tax_category": line.tax_category,
         "tax_rate": str(line.tax_rate),
+        "taxes": [tax.as_dict() for tax in line.taxes],
         "rating": line.rating,
     }
 
@@ -256,7 +262,10 @@ def _kept_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str,
             yield _row(
                 claim.item_id, Claim.Kind.RECURRING, part.start, part.end, claim.price_id, claim.quantity, part.net_minor,
                 claim.invoice_id, claim.line_position,
-                origin_snapshot(part.origin, part.share_used) | anchor_snapshot(claim.schedule, anchor_at), _invoice_of(lines),
+                origin_snapshot(part.origin, part.share_used)
+                | anchor_snapshot(claim.schedule, anchor_at)
+                | taxed_snapshot(claim.taxed),
+                _invoice_of(lines),
             )  # fmt: skip
 
 
@@ -273,7 +282,9 @@ def _charge_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[st
         yield _row(
             span.item_id, Claim.Kind.RECURRING, part.start, part.end, span.price_id, span.quantity, net,
             line.invoice_id if line else None, line.position if line else None,
-            origin_snapshot(origin, charge.share.used) | anchor_snapshot(span.schedule, anchor_at),
+            origin_snapshot(origin, charge.share.used)
+            | anchor_snapshot(span.schedule, anchor_at)
+            | taxed_snapshot(line.taxed if line else None),
             line.invoice_id if line else None,
         )  # fmt: skip
 
@@ -288,6 +299,8 @@ def _usage_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str
         written = [line for line in lines if line.invoice_id is not None]
         if written:
             invoice_id, position = written[0].invoice_id, written[0].position
+        continued = rated.due.continued
+        taxed = written[0].taxed if written else continued[-1].taxed if continued else None
         yield _row(
             span.item_id, Claim.Kind.USAGE, part.start, part.end, span.price_id,
             to_decimal(rated.usage.quantity), net, invoice_id, position,
@@ -295,7 +308,8 @@ def _usage_rows(changes: ClaimChanges, anchor_at: datetime) -> Iterable[dict[str
                 rated.usage, rated.gross_minor, after_coupons, rated.coverage, rated.spends,
                 is_running=rated.due.whole is not None, of_groups=groups_snapshot(span.price, _net_of_groups(rated, lines)),
             )
-            | anchor_snapshot(span.schedule, anchor_at),
+            | anchor_snapshot(span.schedule, anchor_at)
+            | taxed_snapshot(taxed),
             _invoice_of(lines),
         )  # fmt: skip
 
@@ -330,9 +344,10 @@ def _bound_rows(changes: ClaimChanges) -> Iterable[dict[str, Any]]:
         if bound.amount_minor is None:
             continue
         invoice_id = _invoice_of(bound.lines)
+        taxed = bound.lines[0].taxed if bound.lines else bound.claim.taxed if bound.claim else None
         yield _row(
             bound.item_id, Claim.Kind.BOUND, bound.start, bound.end, None, 1, bound.amount_minor, invoice_id,
-            bound.lines[0].position if bound.lines else None, bound_snapshot(bound.terms), invoice_id,
+            bound.lines[0].position if bound.lines else None, bound_snapshot(bound.terms) | taxed_snapshot(taxed), invoice_id,
         )  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         payable_minor=bill.payable_minor,
         own_note_minor=sum(one.total_minor for one in bill.carried),
         refunds=tuple(
-            UnusedCredit(line.rating["credits"]["invoice"], -line.taxable_minor, line.tax_category, line.tax_rate)
+            UnusedCredit(line.rating["credits"]["invoice"], -line.taxable_minor, line.tax_category, line.tax_rate, line.taxes)
             for line in bill.lines
             if is_refunded(line.rating)
         ),

@@ -19,6 +19,7 @@ from billing.generator.state.open_claims import (
     read_coverage,
     read_net_of_groups,
     read_origin,
+    read_taxed,
 )
 from billing.generator.state.spans import BoundClaim
 from billing.generator.state.subscription_state import SubscriptionState, schedule_of
@@ -38,7 +39,7 @@ CLAIMS_SQL = """
 """
 
 CHARGES = """
-    SELECT o.id, o.currency, o.amount_minor, o.description, o.tax_category, o.tax_rate, o.recorded_at
+    SELECT o.id, o.currency, o.amount_minor, o.description, o.tax_category, o.tax_rate, o.tax_class, o.recorded_at
     FROM billing_charge AS o
     WHERE o.subscription_id = %s AND NOT EXISTS (
         SELECT FROM billing_claim AS c WHERE c.item_id = o.id AND c.kind = 3 AND c.released_at IS NULL
@@ -134,7 +135,8 @@ def read_claims(
     for row in rows:
         if row.kind == Claim.Kind.BOUND:
             terms = read_bound_terms(row.snapshot)
-            bounds.append(BoundClaim(row.id, row.item_id, row.starts_at, row.ends_at, row.amount_minor, terms))
+            taxed = read_taxed(row.snapshot)
+            bounds.append(BoundClaim(row.id, row.item_id, row.starts_at, row.ends_at, row.amount_minor, terms, taxed))
         else:
             found[Claim.Kind(row.kind)].setdefault(row.item_id, []).append(_open_claim(subscription, row))
     if subscription.has_notes:
@@ -250,5 +252,6 @@ def _open_claim(subscription: SubscriptionState, row: _ClaimRow) -> OpenClaim:
         after_coupons_minor=snapshot.get("after_coupons_minor", 0),
         is_running=snapshot.get("running", False),
         net_of_groups=read_net_of_groups(price, snapshot),
+        taxed=read_taxed(snapshot),
         **read_coverage(snapshot),
     )

@@ -24,6 +24,7 @@ from billing.rating.prices.prepaid_units import (
 from billing.rating.prices.price import Price, Proration
 from billing.rating.prices.pricing import rate
 from billing.rating.proration import BilledLine, Share, share, unused_credit_minor
+from billing.rating.tax import STANDARD_CLASS, Taxed, Treatment, applied_taxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class OpenClaim:
         net_minor: the amount of the line, less its discount, that this claim still bills.
         net_of_groups: of a price that groups its usage, the amount of each group's lines, less their discounts (usage).
         noted_minor: the part of it that credit notes on request have given back (recurring).
+        taxed: how its line was taxed under the rules of the seller; None: as the price and the customer's status say.
     """
 
     id: int
@@ -80,6 +82,7 @@ class OpenClaim:
     spends: tuple[CreditSpend, ...] = ()
     short_of: tuple[Stretch, ...] = ()
     net_of_groups: Mapping[Group, int] = field(default_factory=dict)
+    taxed: Taxed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +266,7 @@ class OneOffCharge:
     description: str
     tax_category: str
     tax_rate: Decimal
+    tax_class: str
     recorded_at: datetime
 
 
@@ -332,11 +336,35 @@ def bound_snapshot(terms: BoundTerms) -> dict[str, Any]:
         "currency": terms.currency,
         "tax_category": terms.tax_category,
         "tax_rate": decimal_text(terms.tax_rate),
-    }
+    } | ({} if terms.tax_class == STANDARD_CLASS else {"tax_class": terms.tax_class})
 
 
 def read_bound_terms(known: Mapping[str, Any]) -> BoundTerms:
-    return BoundTerms(known["plan"], known["currency"], known["tax_category"], Decimal(known["tax_rate"]))
+    tax_class = known.get("tax_class", STANDARD_CLASS)
+    return BoundTerms(known["plan"], known["currency"], known["tax_category"], Decimal(known["tax_rate"]), tax_class)
+
+
+def taxed_snapshot(taxed: Taxed | None) -> dict[str, Any]:
+    """Return how its line was taxed, as a claim stores it, so that credits and late usage are taxed in the same way."""
+    if taxed is None:
+        return {}
+    treatment = taxed.treatment
+    return {
+        "taxed": {
+            "category": treatment.category,
+            "rate": decimal_text(treatment.rate),
+            "included_rate": decimal_text(taxed.included_rate),
+            "taxes": [tax.as_dict() for tax in treatment.taxes],
+        }
+    }
+
+
+def read_taxed(snapshot: Mapping[str, Any]) -> Taxed | None:
+    known = snapshot.get("taxed")
+    if known is None:
+        return None
+    treatment = Treatment(known["category"], Decimal(known["rate"]), applied_taxes(known["taxes"]))
+    return Taxed(treatment, Decimal(known["included_rate"]))
 
 
 def usage_snapshot(

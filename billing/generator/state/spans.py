@@ -15,6 +15,7 @@ from math import floor
 from billing.rating.periods import Period, Schedule, TimeSpan, periods
 from billing.rating.prices.price import Price, Proration
 from billing.rating.proration import share
+from billing.rating.tax import STANDARD_CLASS, Taxed
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,7 @@ class BoundTerms:
     currency: str
     tax_category: str
     tax_rate: Decimal
+    tax_class: str = STANDARD_CLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +219,7 @@ class BoundedSpan:
 
 @dataclass(frozen=True, slots=True)
 class BoundClaim:
-    """Return the amount of the bounds of a period: above zero a minimum fee, below zero a reduction."""
+    """The amount of the bounds of a period: above zero a minimum fee, below zero a reduction; and how it was taxed."""
 
     id: int
     item_id: int
@@ -225,6 +227,7 @@ class BoundClaim:
     end: datetime
     amount_minor: int
     terms: BoundTerms
+    taxed: Taxed | None = None
 
 
 def next_bound(spans: Iterable[BoundedSpan], as_of: datetime) -> datetime | None:

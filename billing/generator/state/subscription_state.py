@@ -14,10 +14,11 @@ from billing.errors import NotFound
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
 from billing.orders import plans
+from billing.orders.taxes.policies import policy_from
 from billing.rating.periods import Interval, Schedule, first_charged_instant, months_of
 from billing.rating.prices.price import PriceKind
 from billing.rating.proration import MICROSECOND
-from billing.rating.tax import VatStatus, vat_status_of
+from billing.rating.tax import TaxPolicy
 from ledger.database.locks import Lock
 from ledger.database.statements import Loader, Statement, boolean, decimal, instant, integer, parameter
 
@@ -51,7 +52,9 @@ SUBSCRIPTION_SQL = """
         (SELECT p.tax_behavior = 'inclusive' FROM billing_amendment AS a
          JOIN billing_plan AS p ON p.id = (a.change ->> 'plan')::bigint
          WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax,
-        activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by
+        activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by,
+        (SELECT json_build_object('tax_rules', v.details -> 'tax_rules', 'country', v.details -> 'country')::text
+         FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1) AS seller
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
@@ -72,7 +75,7 @@ class SubscriptionState:
     time_zone: str
     customer_ref: str
     buyer: dict[str, Any]
-    vat_status: VatStatus
+    policy: TaxPolicy
     terms_days: int
     customer_time_zone: str
     currency: str
@@ -116,7 +119,7 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
     "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_credit": boolean,
     "has_drafts_in_grace": boolean, "includes_tax": boolean, "activation": bytes.decode, "first_invoice": integer,
-    "must_be_paid_by": instant,
+    "must_be_paid_by": instant, "seller": json.loads,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 
@@ -140,7 +143,7 @@ def read_subscription(lock: Lock, ref: str) -> SubscriptionState:
     return SubscriptionState(
         active_from=first_charged_instant(fields.pop("started_at"), fields.pop("trial_end")),
         buyer=buyer,
-        vat_status=vat_status_of(buyer["vat_status"], buyer["vat_id"]),
+        policy=policy_from(fields.pop("seller") or {}, buyer, fields["customer_time_zone"]),
         **fields,
     )
 
@@ -279,7 +282,7 @@ def _bounded(subscription: SubscriptionState, version: _VersionRow, start: datet
     first = terms.prices[0][1]
     yield BoundedSpan(
         item_id=version.item_id,
-        terms=BoundTerms(terms.code, terms.currency, first.tax_category, first.tax_rate),
+        terms=BoundTerms(terms.code, terms.currency, first.tax_category, first.tax_rate, first.tax_class),
         minimum=terms.minimum,
         maximum=terms.maximum,
         schedule=schedule_of(subscription, terms.interval, version.anchor_at),

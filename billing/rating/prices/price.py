@@ -47,6 +47,7 @@ from billing.rating.prices.values import (
     property_name,
 )
 from billing.rating.prices.wording import Wording
+from billing.rating.tax import STANDARD_CLASS
 from ledger.records import Record
 from ledger.values import Boolean
 
@@ -54,6 +55,7 @@ from ledger.values import Boolean
 UNTAXED_CATEGORIES = frozenset({"Z", "E", "AE", "K", "G", "O"})
 KEY = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}"
 TAX_CATEGORY = r"[A-Za-z][A-Za-z0-9_-]{0,31}"
+TAX_CLASS = r"[a-z0-9_]{1,32}"
 
 Misfit = tuple[str, str, str]
 """The field that does not fit the others, the rule's code, and the sentence."""
@@ -128,6 +130,9 @@ class Price(Record, ABC):
     ] = False
     tax_category: Annotated[str, name(TAX_CATEGORY, "UNTDID 5305.", most=32)] = "S"
     tax_rate: Annotated[Decimal, Money("Percent, 0 to 100.")] = Decimal(0)
+    tax_class: Annotated[str, name(TAX_CLASS, "What is sold, for sellers whose rules find the taxes of category S.", most=32)] = (
+        STANDARD_CLASS
+    )
     name: Annotated[str | None, human_name("What documents call it, after the plan's name; by default, the key in words.")] = None
     names: Annotated[tuple[tuple[str, str], ...], PriceNames("The name in languages in which it differs, by their codes.")] = ()
 

@@ -24,50 +24,69 @@ KINDS: Final = {
 TAXED: Final = """
     WITH invoice AS (
         SELECT i.id, i.number, i.customer_ref, i.issue_date AS day, i.seller_id, i.currency, i.buyer,
-            'invoiced' AS kind, 1 AS sign
+            'invoiced' AS kind, 1 AS sign, i.subtotal_minor - i.discount_minor AS whole_minor
         FROM billing_invoice AS i
         WHERE i.issue_date >= %(start)s AND i.issue_date < %(end)s
         UNION ALL
         SELECT i.id, i.number, i.customer_ref, (i.voided_at AT TIME ZONE c.time_zone)::date, i.seller_id, i.currency, i.buyer,
-            'voided', -1
+            'voided', -1, i.subtotal_minor - i.discount_minor
         FROM billing_invoice AS i JOIN billing_customer AS c ON c.id = i.customer_id
         WHERE i.state = 'void' AND (i.voided_at AT TIME ZONE c.time_zone)::date >= %(start)s
             AND (i.voided_at AT TIME ZONE c.time_zone)::date < %(end)s
     ), note AS (
         SELECT n.id, n.number, i.customer_ref, n.issue_date AS day, n.seller_id, n.currency, i.buyer,
-            'credited' AS kind, -1 AS sign
+            'credited' AS kind, -1 AS sign, n.subtotal_minor AS whole_minor
         FROM billing_creditnote AS n JOIN billing_invoice AS i ON i.id = n.invoice_id
         WHERE n.number IS NOT NULL AND n.issue_date >= %(start)s AND n.issue_date < %(end)s
         UNION ALL
         SELECT n.id, n.number, i.customer_ref, (n.released_at AT TIME ZONE c.time_zone)::date, n.seller_id, n.currency, i.buyer,
-            'voided', 1
+            'voided', 1, n.subtotal_minor
         FROM billing_creditnote AS n JOIN billing_invoice AS i ON i.id = n.invoice_id
         JOIN billing_customer AS c ON c.id = i.customer_id
         WHERE n.number IS NOT NULL AND (n.released_at AT TIME ZONE c.time_zone)::date >= %(start)s
             AND (n.released_at AT TIME ZONE c.time_zone)::date < %(end)s
     ), taxed AS (
-        SELECT invoice.*, 'invoice' AS document, tax.category, tax.rate, invoice.sign * tax.base_minor AS base_minor,
-            invoice.sign * tax.amount_minor AS tax_minor
+        SELECT invoice.*, 'invoice' AS document, tax.category, tax.rate, tax.code, invoice.sign * tax.base_minor AS base_minor,
+            invoice.sign * tax.amount_minor AS tax_minor,
+            CASE WHEN tax.id = min(tax.id) OVER (PARTITION BY invoice.id, invoice.kind) THEN invoice.sign * invoice.whole_minor
+                ELSE 0 END AS net_minor
         FROM invoice JOIN billing_invoicetax AS tax ON tax.invoice_id = invoice.id
         UNION ALL
         SELECT invoice.id, invoice.number, invoice.customer_ref, invoice.day, invoice.seller_id, invoice.currency, invoice.buyer,
-            CASE invoice.kind WHEN 'invoiced' THEN 'carried' ELSE invoice.kind END, invoice.sign, 'invoice',
-            line.tax_category, line.tax_rate, -invoice.sign * line.amount_minor,
-            -invoice.sign * (line.rating ->> 'tax_minor')::bigint
+            CASE invoice.kind WHEN 'invoiced' THEN 'carried' ELSE invoice.kind END, invoice.sign, invoice.whole_minor, 'invoice',
+            carried.category, carried.rate, carried.code, -invoice.sign * carried.base_minor, -invoice.sign * carried.tax_minor,
+            CASE WHEN carried.is_first THEN -invoice.sign * line.amount_minor ELSE 0 END
         FROM invoice JOIN billing_line AS line ON line.invoice_id = invoice.id AND line.kind = 'carried'
+        CROSS JOIN LATERAL (
+            SELECT line.tax_category AS category, line.tax_rate AS rate, '' AS code, line.amount_minor AS base_minor,
+                (line.rating ->> 'tax_minor')::bigint AS tax_minor, true AS is_first
+            WHERE line.taxes = '[]'
+            UNION ALL
+            SELECT category, rate, code, base_minor, round(base_minor * rate / 100)::bigint, code = line.taxes #>> '{0,code}'
+            FROM (
+                SELECT each.*, line.amount_minor + CASE WHEN is_compound THEN (
+                    SELECT coalesce(sum(round(line.amount_minor * other.rate / 100)), 0)
+                    FROM jsonb_to_recordset(line.taxes) AS other(rate numeric, is_compound boolean) WHERE NOT other.is_compound
+                )::bigint ELSE 0 END AS base_minor
+                FROM jsonb_to_recordset(line.taxes) AS each(category text, rate numeric, code text, is_compound boolean)
+            ) AS declared
+        ) AS carried
         UNION ALL
-        SELECT note.*, 'creditnote', tax.category, tax.rate, note.sign * tax.base_minor, note.sign * tax.amount_minor
+        SELECT note.*, 'creditnote', tax.category, tax.rate, tax.code, note.sign * tax.base_minor, note.sign * tax.amount_minor,
+            CASE WHEN tax.id = min(tax.id) OVER (PARTITION BY note.id, note.kind) THEN note.sign * note.whole_minor ELSE 0 END
         FROM note JOIN billing_creditnotetax AS tax ON tax.credit_note_id = note.id
     )
     SELECT taxed.kind, taxed.document, taxed.id, taxed.number, taxed.customer_ref, taxed.day,
         coalesce(seller.ref, 'default') AS seller, taxed.currency,
         coalesce(nullif(taxed.buyer #>> '{address,country}', ''), seller.details ->> 'country', '') AS country,
-        taxed.category, taxed.rate, taxed.base_minor, taxed.tax_minor
+        taxed.category, taxed.rate, taxed.code, taxed.base_minor, taxed.tax_minor, taxed.net_minor
     FROM taxed LEFT JOIN billing_seller AS seller ON seller.id = taxed.seller_id
 """
-DOCUMENTS: Final = f"{TAXED} ORDER BY taxed.day, taxed.document DESC, taxed.id, taxed.kind, taxed.category, taxed.rate"
+DOCUMENTS: Final = f"""
+    {TAXED} ORDER BY taxed.day, taxed.document DESC, taxed.id, taxed.kind, taxed.category, taxed.rate, taxed.code
+"""
 SALES: Final = f"""
-    SELECT kind, currency, count(DISTINCT (document, id)), sum(base_minor)::bigint, sum(tax_minor)::bigint
+    SELECT kind, currency, count(DISTINCT (document, id)), sum(net_minor)::bigint, sum(tax_minor)::bigint
     FROM ({TAXED}) AS part GROUP BY 1, 2
 """
 
@@ -128,6 +147,9 @@ class DocumentRow(NamedTuple):
         kind: one of KINDS.
         document: invoice or creditnote.
         country: of the buyer's address, or the seller's if that has none; empty if neither has one.
+        code: of the declared tax; empty: the rate of prices.
+        base_minor: of this tax; two taxes may have the same base, or one the other in its base.
+        net_minor: the document's net amount, in one of its rows; 0 in the others.
     """
 
     kind: str
@@ -141,12 +163,14 @@ class DocumentRow(NamedTuple):
     country: str
     category: str
     rate: Decimal
+    code: str
     base_minor: int
     tax_minor: int
+    net_minor: int
 
     @property
     def total_minor(self) -> int:
-        return self.base_minor + self.tax_minor
+        return self.net_minor + self.tax_minor
 
 
 class SalesRow(NamedTuple):

@@ -1,4 +1,4 @@
-"""The taxes of a month, by seller, currency, country, category and rate: what a tax return is filled in from."""
+"""The taxes of a month, by seller, currency, country, tax and rate: what a tax return is filled in from."""
 
 from datetime import date
 from decimal import Decimal
@@ -8,12 +8,13 @@ from billing.reads.months.documents import TAXED, bounds_of
 from ledger.database.statements import fetch_rows
 
 SUMMARY: Final = f"""
-    SELECT seller, currency, country, category, rate, sum(base_minor)::bigint, sum(tax_minor)::bigint
+    SELECT seller, currency, country, category, rate, code, sum(base_minor)::bigint, sum(tax_minor)::bigint,
+        sum(net_minor)::bigint
     FROM ({TAXED}) AS part
     WHERE %(seller)s::text IS NULL OR seller = %(seller)s
-    GROUP BY 1, 2, 3, 4, 5
+    GROUP BY 1, 2, 3, 4, 5, 6
     HAVING sum(base_minor) <> 0 OR sum(tax_minor) <> 0
-    ORDER BY 1, 2, 3, category COLLATE "C", 5
+    ORDER BY 1, 2, 3, category COLLATE "C", 5, code COLLATE "C"
 """
 
 
@@ -23,6 +24,8 @@ class TaxRow(NamedTuple):
     Args:
         country: of the buyer's address, or the seller's if that has none; empty if neither has one.
         rate: percent.
+        code: of the declared tax; empty: the rate of prices.
+        net_minor: the part of the month's net amount that no other row counts.
     """
 
     seller: str
@@ -30,8 +33,10 @@ class TaxRow(NamedTuple):
     country: str
     category: str
     rate: Decimal
+    code: str
     base_minor: int
     tax_minor: int
+    net_minor: int
 
 
 def tax_summary(month: date, *, seller: str | None = None) -> list[TaxRow]:

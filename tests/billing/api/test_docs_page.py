@@ -92,5 +92,5 @@ def test_every_field_of_a_document_is_named(document, section, shape):
 def test_a_rating_has_the_members_that_its_schema_documents(document):
     schemas = document["components"]["schemas"]
     rating = rate(usage_price("unit", unit_amount="0.02"), Decimal(100), "EUR").as_dict()
-    assert [*rating, "covered", "conversion"] == list(schemas["Rating"]["properties"])
+    assert [*rating, "covered", "conversion", "groups"] == list(schemas["Rating"]["properties"])
     assert [*rating["steps"][0], "reason", "bucket"] == list(schemas["RatingStep"]["properties"])

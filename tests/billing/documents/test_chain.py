@@ -29,6 +29,7 @@ from billing.models import (
     Price,
     Seller,
     Subscription,
+    Tax,
     Transition,
 )
 from billing.orders import subscriptions
@@ -75,14 +76,14 @@ FORM = (
     '"EUR", "", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, 0, null, '
     '"00000000-0000-4000-8000-000000000001", null, 1767323045000006, 1767323045000007, '
     '[[900003, 1, "recurring", 79, 80, "base", "Base", 1767225600000000, 1769904000000000, 1.000000000000, 10.000000000000, '
-    '1000, 100, "S", 20.000000000000, {"share": {"of": 31, "used": 31}}]], '
-    '[[900004, "S", 20.000000000000, 900, 180]], '
+    '1000, 100, "S", 20.000000000000, [], {"share": {"of": 31, "used": 31}}]], '
+    '[[900004, "S", 20.000000000000, "", null, 900, 180]], '
     "[[900002, 77, 79, 1, 1767225600000000, 1769904000000000, 80, 1.000000000000, 900, 900001, 1, "
     '{"share_used": 31}, 1767323045000008]], '
     '[[900005, 81, 100, [["2026-01-01T00:00:00+00:00", 100, 0]], 1767225600000000, 1775001600000000, "EUR", 1767323045000009, '
     "null]], [], [], null, null, [], []]"
 )
-DIGEST = "749ab18a25d1cecc51b51ffbd047200d5635aec6aae9aa265de7a9eeb9de8644"
+DIGEST = "c9651e94423fbafe215844d6890c3c35424faa3e1ded4845ba96d9be6e6ed53f"
 
 
 def test_the_form_and_the_digest_of_an_invoice_are_these():
@@ -154,7 +155,7 @@ def invoice_form(invoice):
             line.ends_at,
             line.quantity, line.unit_amount, line.amount_minor, line.discount_minor, line.tax_category, line.tax_rate,
         )  # fmt: skip
-        lines.append([*map(plain, facts), f"<{len(json_texts)}>"])
+        lines.append([*map(plain, facts), line.taxes, f"<{len(json_texts)}>"])
         json_texts.append(ratings[line.pk])
     bases = stored_json("billing_claim", "snapshot", made_by=invoice.pk)
     for claim in Claim.objects.filter(made_by=invoice.pk, restores=None).order_by("id"):
@@ -174,8 +175,7 @@ def invoice_form(invoice):
     facts = [
         *map(plain, head),
         lines,
-        plain_rows(InvoiceTax.objects.filter(invoice_id=invoice.pk).order_by("category", "rate"),
-             "id", "category", "rate", "base_minor", "amount_minor"),
+        tax_facts(InvoiceTax.objects.filter(invoice_id=invoice.pk)),
         claims,
         [
             [
@@ -192,6 +192,17 @@ def invoice_form(invoice):
         [[charge.pk, charge.digest.hex()] for charge in Charge.objects.filter(charged_items(invoice)).order_by("id")],
     ]  # fmt: skip
     return canonical_json(facts, json_texts)
+
+
+def tax_facts(rows):
+    """The taxes of a document, each with the digest of the declared version."""
+    return [
+        [
+            tax.pk, tax.category, plain(tax.rate), tax.code,
+            None if tax.tax_id is None else Tax.objects.get(pk=tax.tax_id).digest.hex(), tax.base_minor, tax.amount_minor,
+        ]
+        for tax in rows.order_by("category", "rate", "code")
+    ]  # fmt: skip
 
 
 def seller_digest(document):
@@ -250,9 +261,8 @@ def note_form(note):
         note.amount_minor, note.credits_returned,
         note.credits_returned_minor, note.refund_sequence, note.reason, note.actor, plain(note.recorded_at),
         plain_rows(CreditNoteLine.objects.filter(credit_note=note).order_by("position"),
-             "id", "position", "description", "amount_minor", "tax_category", "tax_rate"),
-        plain_rows(CreditNoteTax.objects.filter(credit_note=note).order_by("category", "rate"),
-             "id", "category", "rate", "base_minor", "amount_minor"),
+             "id", "position", "description", "amount_minor", "tax_category", "tax_rate", "taxes"),
+        tax_facts(CreditNoteTax.objects.filter(credit_note=note)),
         lowered.first(),
     ]  # fmt: skip
     return canonical_json(facts)

@@ -49,7 +49,7 @@ def finalised() -> int:
         "INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor) VALUES (%s, 'Z', 0, 0, 0)",
         (
             "INSERT INTO billing_invoicetax (invoice_id, category, rate, base_minor, amount_minor) VALUES (%s, 'S', 20, 0, 0)"
-            " ON CONFLICT (invoice_id, category, rate) DO UPDATE SET amount_minor = 0"
+            " ON CONFLICT (invoice_id, category, rate, code) DO UPDATE SET amount_minor = 0"
         ),
         "MERGE INTO billing_line USING (SELECT %s::bigint AS id) AS one ON invoice_id = one.id WHEN MATCHED THEN DELETE",
     ],
@@ -178,7 +178,8 @@ def test_the_application_only_inserts_what_is_append_only(app_role_connection: p
     assert [name for name, *_ in rows] == [
         "billing_amendment", "billing_charge", "billing_creditrefund", "billing_invoicepayment", "billing_movedsubscription",
         "billing_paymentreturn", "billing_planmove", "billing_providercustomer", "billing_purchase", "billing_purchasegrant",
-        "billing_purchasereturn", "billing_reminder", "billing_returnsettlement", "billing_seller", "billing_transition",
+        "billing_purchasereturn", "billing_reminder", "billing_returnsettlement", "billing_seller", "billing_tax",
+        "billing_transition",
         "billing_usageevent", "billing_usageevent_default", "billing_usagekey",
     ]  # fmt: skip
     assert {(update, delete) for _, update, delete in rows} == {(False, False)}

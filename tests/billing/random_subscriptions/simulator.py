@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -33,6 +33,7 @@ from billing.orders.phases import Phase
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.orders.plan_moves.walking import carry_out
 from billing.orders.subscriptions import Wish
+from billing.orders.taxes.declaring import NewTax, declare
 from billing.rating.periods import Interval, IntervalUnit
 from billing.reads import credit_balance, invoice_documents
 from ledger import reads, services
@@ -121,11 +122,16 @@ class Simulator:
         held = self.random.choice((0, 0, 0, 7))
         # Not by `self.random`, which makes all else.
         coin = random.Random(f"coin {seed}").choice((0, 0, 0, 5, 10, 50))
-        if coin:
-            self.customer.coins = {currency: coin}
-            terms["seller"] = record_seller(
-                {**SELLER, "ref": unique("seller"), "cash_rounding_minor": {currency: coin}, **_prefixes()}, actor="test"
-            ).ref
+        self.declares = random.Random(f"own taxes {seed}")
+        rules = "region" if self.declares.random() < 0.5 else "price"
+        if rules == "region":
+            self._declare_taxes()
+            terms["address"] = {"country": "CA", "subdivision": "QC"}
+        if coin or rules == "region":
+            self.customer.coins = {currency: coin} if coin else {}
+            details = {**SELLER, "ref": unique("seller"), "tax_rules": rules, **_prefixes()}
+            coins = {"cash_rounding_minor": {currency: coin}} if coin else {}
+            terms["seller"] = record_seller(details | coins, actor="test").ref
         self.customer_row = customers.create_customer(ref=unique("CUST"), name="Ada", currency=currency, hold_days=held, **terms)
         self.includes_tax = random.Random(f"tax {seed}").random() < 0.5
         self.bounded = traits.bounds and self.random.random() < 0.25
@@ -187,7 +193,30 @@ class Simulator:
 
     def _tax(self) -> dict[str, Any]:
         category, rate = self.random.choice(TAXES)
-        return {"tax_category": category, "tax_rate": rate}
+        return {"tax_category": category, "tax_rate": rate, "tax_class": self.declares.choice(("standard", "standard", "books"))}
+
+    def _declare_taxes(self) -> None:
+        """Two taxes, one only for a class, that change their rates on a day; for some sellers a third on both, or on the net."""
+        pick = self.declares
+        gst, qst, levy = (unique(name) for name in ("a-gst", "b-qst", "c-levy"))
+        change, last = date(2024, 7, pick.randrange(1, 32)), date(2025, 3, pick.randrange(1, 32))
+        every = ("standard", "books")
+        self.customer.taxes = [
+            slow.Tax("O", Fraction("5"), gst, classes=every, until=change),
+            slow.Tax("O", Fraction("6.5"), gst, classes=every, since=change),
+            slow.Tax("O", Fraction("9.975"), qst, until=last),
+        ]
+        if pick.random() < 0.6:
+            self.customer.taxes.append(slow.Tax("O", Fraction("1.7"), levy, pick.random() < 0.7, ("books",), change))
+        for tax in self.customer.taxes:
+            declare(
+                NewTax(
+                    code=tax.code, name=tax.code, rate=Decimal(str(float(tax.rate))), category=tax.category, country="CA",
+                    subdivision="QC", classes=list(tax.classes), is_compound=tax.is_compound,
+                    valid_from=max(tax.since, date(2000, 1, 1)), valid_until=None if tax.until == date.max else tax.until,
+                ),
+                actor="test",
+            )  # fmt: skip
 
     def _money(self, most: int = 10_000) -> str:
         return str(Decimal(self.random.randrange(1, most)) / 100)
@@ -760,7 +789,10 @@ def assert_same(made: list[dict[str, Any]], expected: list[slow.Document]) -> No
         ours, theirs = sorted(map(line_of_document, document["lines"])), lines_of_calculator(calculated)
         differ = {"made": [one for one in ours if one not in theirs], "expected": [one for one in theirs if one not in ours]}
         assert ours == theirs, differ
-        taxes = [(one["category"], Fraction(one["rate"]), one["base_minor"], one["amount_minor"]) for one in document["taxes"]]
+        taxes = [
+            (one["category"], Fraction(one["rate"]), one.get("code", ""), one["base_minor"], one["amount_minor"])
+            for one in document["taxes"]
+        ]
         assert taxes == calculated.taxes
         figures = {
             "subtotal_minor": calculated.subtotal, "discount_minor": calculated.discount, "tax_minor": calculated.tax,
@@ -777,6 +809,7 @@ def line_of_document(line: dict[str, Any]) -> tuple[str, ...]:
     return _as_text(
         line["kind"], line["price_key"] or "", period["start"], period["end"], Fraction(line["quantity"]), line["amount_minor"],
         line["discount_minor"], line["tax_category"], Fraction(line["tax_rate"]),
+        "+".join(tax["code"] for tax in line.get("taxes", ())),
     )  # fmt: skip
 
 

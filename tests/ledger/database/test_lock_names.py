@@ -44,6 +44,7 @@ DEFAULT_NAMES = {
     "plan": "plan/{code}",
     "coupon": "coupon/{code}",
     "sellers": "database/sellers",
+    "tax": "tax/{code}",
     "pack": "pack/{code}",
     "customer": "customer/{customer}",
     "top_up": "topup/{holder}",

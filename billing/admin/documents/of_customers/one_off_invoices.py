@@ -27,6 +27,7 @@ SHOWN: Final = {
     "unit_amount": Shown(label="Price of one", help="Before tax, in the customer's currency."),
     "tax_rate": Shown(label="Tax rate", help="Percent; 0 if it is empty."),
     "tax_category": Shown(label="Tax category", help="S if it is empty."),
+    "tax_class": Shown(label="Tax class", help="What is sold; “standard” if it is empty."),
 }
 
 

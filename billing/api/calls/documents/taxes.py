@@ -1,21 +1,73 @@
-"""The call that sums up the taxes of a month."""
+"""The calls about taxes: those that are declared, and the sums of a month."""
 
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Any
 
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import INVOICES, BillingEndpoint
-from billing.api.schemas import examples, response_schemas
+from billing.api.endpoints import CATALOGUE, INVOICES, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.errors import NotFound
+from billing.orders.taxes import declaring
 from billing.rating.values import Ref
-from ledger.api.kit.authentication import BILLING_READ
-from ledger.api.kit.reading.queries import read_query
-from ledger.api.kit.schema import ResponseBody, operation
+from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
+from ledger.api.kit.reading.queries import ListQuery, read_query
+from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import Record
 from ledger.values import Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaxesQuery(ListQuery):
+    """Filters of a list of taxes."""
+
+    code: Annotated[str | None, Ref("All versions of this tax.")] = None
+    country: Annotated[str | None, Text("Due in this country.", most=2, pattern="[A-Z]{2}")] = None
+
+
+class Taxes(BillingEndpoint):
+    """All taxes."""
+
+    get = list_operation(
+        "listTaxes", "List taxes",
+        "In their newest versions, or all versions of one; the one that was recorded last comes first.",
+        tag=CATALOGUE, path="/v1/taxes", query=TaxesQuery, shape=response_schemas.TaxSerializer, example=examples.TAX,
+        rows=reads.taxes,
+    )  # fmt: skip
+
+
+class OneTax(WriteEndpoint):
+    """One tax."""
+
+    collection = "taxes"
+
+    @operation(
+        "readTax", "Read a tax", "In its newest version.", tag=CATALOGUE, scope=BILLING_READ, parameters=[REF_PATH],
+        responses={200: ResponseBody(response_schemas.TaxSerializer, examples.TAX, "The tax.")},
+        problems=[NotFound(resource="tax", ref="ca-gst")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> Response:
+        return json_response(response_schemas.TaxSerializer.body(declaring.tax_of(ref)))
+
+    @operation(
+        "declareTax", "Declare a tax",
+        "Declares a tax, or its next version, whole. Lines of sellers with other `tax_rules` than `price` bear it, by the "
+        "address of the customer, their tax class and the last day of their period: the version that began last by then applies. "
+        "The same terms again record nothing. Documents keep the version with which they were made.",
+        tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
+        takes=RequestBody(request_schemas.TAX, {"a tax": examples.TAX_BODY}),
+        responses={200: ResponseBody(response_schemas.TaxSerializer, examples.TAX, "The tax.")},
+    )  # fmt: skip
+    def put(self, request: HttpRequest, ref: str) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            tax = declaring.declare(request_schemas.TAX.make(fields | {"code": ref}), actor=self.key.actor)
+            tax.refresh_from_db()
+            return 200, response_schemas.TaxSerializer.body(tax)
+
+        return self.once(request, request_schemas.TAX, act)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +89,7 @@ class TaxSummary(BillingEndpoint):
 
     @operation(
         "readTaxSummary", "Read the taxes of a month",
-        "Net and tax by seller, currency, country, category and rate, of the invoices issued in the month less its credit "
+        "Net and tax by seller, currency, country, tax and rate, of the invoices issued in the month less its credit "
         "notes. A document that is voided lowers the month in which it is voided, so a month that is over does not change.",
         tag=INVOICES, scope=BILLING_READ, query=TaxSummaryQuery,
         responses={200: ResponseBody(response_schemas.TaxSummarySerializer, examples.TAX_SUMMARY, "The taxes.")},

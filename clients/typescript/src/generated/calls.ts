@@ -190,6 +190,12 @@ export const CALLS = {
   taxSummary: {"id": "readTaxSummary", "method": "GET", "path": "/v1/tax-summary", "query": ["month", "seller"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List sellers. */
   sellers: {"id": "listSellers", "method": "GET", "path": "/v1/sellers", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** List taxes. */
+  taxes: {"id": "listTaxes", "method": "GET", "path": "/v1/taxes", "query": ["limit", "cursor", "code", "country"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a tax. */
+  tax: {"id": "readTax", "method": "GET", "path": "/v1/taxes/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Declare a tax. */
+  declareTax: {"id": "declareTax", "method": "PUT", "path": "/v1/taxes/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a seller. */
   seller: {"id": "readSeller", "method": "GET", "path": "/v1/sellers/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Record a seller. */

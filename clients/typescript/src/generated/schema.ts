@@ -1684,7 +1684,7 @@ export interface paths {
         };
         /**
          * Read the taxes of a month
-         * @description Net and tax by seller, currency, country, category and rate, of the invoices issued in the month less its credit notes. A document that is voided lowers the month in which it is voided, so a month that is over does not change.
+         * @description Net and tax by seller, currency, country, tax and rate, of the invoices issued in the month less its credit notes. A document that is voided lowers the month in which it is voided, so a month that is over does not change.
          *
          *     Scope: `billing:read`.
          */
@@ -1712,6 +1712,56 @@ export interface paths {
          */
         get: operations["listSellers"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/taxes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List taxes
+         * @description In their newest versions, or all versions of one; the one that was recorded last comes first.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["listTaxes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/taxes/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read a tax
+         * @description In its newest version.
+         *
+         *     Scope: `billing:read`.
+         */
+        get: operations["readTax"];
+        /**
+         * Declare a tax
+         * @description Declares a tax, or its next version, whole. Lines of sellers with other `tax_rules` than `price` bear it, by the address of the customer, their tax class and the last day of their period: the version that began last by then applies. The same terms again record nothing. Documents keep the version with which they were made.
+         *
+         *     Scope: `billing:write`.
+         */
+        put: operations["declareTax"];
         post?: never;
         delete?: never;
         options?: never;
@@ -4155,7 +4205,10 @@ export interface components {
             /** @description In minor units. */
             amount_minor: number;
             tax_category: string;
+            /** @description Of all its taxes together. */
             tax_rate: string;
+            /** @description The declared taxes that it bears; missing: it bears the one of its category and rate. */
+            taxes?: components["schemas"]["LineTax"][];
         };
         /** @description A page of a list. */
         CreditNotePage: {
@@ -4760,6 +4813,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -4885,6 +4940,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -4945,6 +5002,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -5478,7 +5537,10 @@ export interface components {
             /** @description In minor units. */
             discount_minor: number;
             tax_category: string;
+            /** @description Of all its taxes together. */
             tax_rate: string;
+            /** @description The declared taxes that it bears; missing: it bears the one of its category and rate. */
+            taxes?: components["schemas"]["LineTax"][];
             /** @description How the amount was computed. `covered`: the units that credits pay for, and the ledger's entries for them. `included_tax`: the rate of the tax that the price includes, and the amounts with it. `group`: of a price that groups its usage, the values of the group by their properties. */
             rating: {
                 [key: string]: unknown;
@@ -5538,8 +5600,12 @@ export interface components {
              */
             previous: string | null;
         };
-        /** @description Tax of one category. */
+        /** @description One tax at one rate. */
         InvoiceTax: {
+            /** @description Of a declared tax; missing: the rate of prices. */
+            code?: string;
+            /** @description What documents call a declared tax, in the customer's language. */
+            name?: string;
             category: string;
             rate: string;
             /** @description In minor units. */
@@ -5603,6 +5669,12 @@ export interface components {
             after_minor: number;
             /** @description Why it changed; the amounts may be the same. */
             because: components["schemas"]["BecauseEnum"][];
+        };
+        /** @description A declared tax that a line bears. */
+        LineTax: {
+            code: string;
+            category: string;
+            rate: string;
         };
         /** @description The rest of a grant. */
         Lot: {
@@ -5949,6 +6021,8 @@ export interface components {
              * @description Percent. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description As of a price. Default: `"standard"`. */
+            tax_class?: string;
         };
         /** @description A discount. */
         NewCoupon: {
@@ -6447,6 +6521,8 @@ export interface components {
             vat_id?: string;
             /** @description Tax number. Default: `""`. */
             tax_number?: string;
+            /** @description How lines of category S are taxed. price: as the price says. region: the declared taxes of the buyer's address. eu_oss: VAT of the buyer's member state for consumers, reverse charge for businesses abroad, none outside the EU. eu_origin: the same with the seller's VAT for all consumers in the EU. Default: `"price"`. */
+            tax_rules?: components["schemas"]["TaxRulesEnum"];
             /** @description Company register and number. Default: `""`. */
             register?: string;
             /** @description For questions about documents. Default: `""`. */
@@ -6563,6 +6639,45 @@ export interface components {
              */
             trial_end?: string | null;
         };
+        /** @description A tax, or the next version of it. */
+        NewTax: {
+            /** @description As documents print it, such as GST. */
+            name: string;
+            /** @description The name in languages of documents in which it differs, by their codes. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
+            /**
+             * Format: decimal
+             * @description Percent, with at most 4 decimals.
+             */
+            rate: string;
+            /** @description Of EN 16931 (UNTDID 5305): S for VAT, Z or E for VAT of 0, O for a tax that is not VAT. Default: `"S"`. */
+            category?: string;
+            /** @description Where it is due: ISO 3166. */
+            country: string;
+            /** @description ISO 3166-2 without the country, such as QC; empty: the whole country. Default: `""`. */
+            subdivision?: string;
+            /** @description A city of it; empty: all. Default: `""`. */
+            city?: string;
+            /** @description How a postal code begins there, such as those of a county; empty: all. */
+            postal_codes?: string[];
+            /** @description The tax classes that bear it. */
+            classes?: string[];
+            /** @description It is computed on the net amount and the other taxes of the line. Default: `false`. */
+            is_compound?: boolean;
+            /**
+             * Format: date
+             * @description The first day of this version.
+             */
+            valid_from: string;
+            /**
+             * Format: date
+             * @description The first day without the tax; null: until the next version.
+             */
+            valid_until?: string | null;
+        };
         /**
          * @description When an account is topped up, with what, and by whom it is paid.
          *
@@ -6673,6 +6788,8 @@ export interface components {
              * @description Percent. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description As of a price. Default: `"standard"`. */
+            tax_class?: string;
         };
         /** @description A credit note or deposit with a rest. */
         OpenCredit: {
@@ -6821,6 +6938,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -7066,6 +7185,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -8228,6 +8349,7 @@ export interface components {
             country: string;
             vat_id: string;
             tax_number: string;
+            tax_rules: string;
             register: string;
             email: string;
             phone: string;
@@ -8547,14 +8669,50 @@ export interface components {
             reason: string;
             since: string;
         };
+        /** @description A version of a tax. */
+        Tax: {
+            code: string;
+            name: string;
+            names: {
+                [key: string]: string;
+            };
+            rate: string;
+            category: string;
+            country: string;
+            subdivision: string;
+            city: string;
+            postal_codes: string[];
+            classes: string[];
+            is_compound: boolean;
+            valid_from: string;
+            valid_until: string | null;
+            recorded_at: string;
+            recorded_by: string;
+        };
         /** @enum {string} */
         TaxBehaviorEnum: "exclusive" | "inclusive";
+        /** @description A page of a list. */
+        TaxPage: {
+            results: components["schemas"]["Tax"][];
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            next: string | null;
+            /**
+             * Format: uri
+             * @description The URL of that page; null at the end of the list.
+             */
+            previous: string | null;
+        };
         /** @description What was charged in a country at one rate. */
         TaxRow: {
             seller: string;
             currency: string;
             /** @description Of the buyer, or else of the seller; empty if neither has one. */
             country: string;
+            /** @description The code of a declared tax; missing: the rate of prices. */
+            tax?: string;
             category: string;
             rate: string;
             /**
@@ -8572,6 +8730,8 @@ export interface components {
                 [key: string]: string;
             };
         };
+        /** @enum {string} */
+        TaxRulesEnum: "price" | "region" | "eu_origin" | "eu_oss";
         /** @description The taxes of a month. */
         TaxSummary: {
             month: string;
@@ -8756,6 +8916,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -8960,6 +9122,8 @@ export interface components {
              * @description Percent, 0 to 100. Default: `"0"`.
              */
             tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
             /** @description What documents call it, after the plan's name; by default, the key in words. */
             name?: string;
             /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
@@ -11739,6 +11903,12 @@ export interface components {
         ReadTaxSummaryProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
         ListSellersProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ListTaxesProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        ReadTaxProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
+        /** @description The problems of this call. */
+        DeclareTaxProblem: components["schemas"]["BodyTimeout"] | components["schemas"]["BodyTooLarge"] | components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["DiskFull"] | components["schemas"]["HolderBusy"] | components["schemas"]["IdempotencyKeyInvalid"] | components["schemas"]["IdempotencyKeyMissing"] | components["schemas"]["IdempotencyKeyReused"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["OutcomeUnknown"] | components["schemas"]["ScopeMissing"] | components["schemas"]["SequenceTaken"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"] | components["schemas"]["UnsafeDatabase"] | components["schemas"]["UnsupportedMediaType"];
         /** @description The problems of this call. */
         ReadSellerProblem: components["schemas"]["DatabaseBusy"] | components["schemas"]["DatabaseUnavailable"] | components["schemas"]["InternalError"] | components["schemas"]["InvalidRequest"] | components["schemas"]["MalformedRequest"] | components["schemas"]["NotAcceptable"] | components["schemas"]["NotFound"] | components["schemas"]["ScopeMissing"] | components["schemas"]["ServerBusy"] | components["schemas"]["ServerUnavailable"] | components["schemas"]["TooManyRequests"] | components["schemas"]["Unauthenticated"];
         /** @description The problems of this call. */
@@ -24622,6 +24792,351 @@ export interface operations {
                 };
                 content: {
                     "application/problem+json": components["schemas"]["ListSellersProblem"];
+                };
+            };
+        };
+    };
+    listTaxes: {
+        parameters: {
+            query?: {
+                /** @description How many results at most. */
+                limit?: number;
+                /** @description Opaque; from `next` or `previous` of an earlier response. */
+                cursor?: string;
+                /** @description All versions of this tax. */
+                code?: string;
+                /** @description Due in this country. */
+                country?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaxPage"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListTaxesProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ListTaxesProblem"];
+                };
+            };
+        };
+    };
+    readTax: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tax. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tax"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTaxProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ReadTaxProblem"];
+                };
+            };
+        };
+    };
+    declareTax: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Required, except with `dry_run`. Identifies this write permanently. The same key and body again return the first response, without effect. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                /** @description Your name for the resource. */
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTax"];
+            };
+        };
+        responses: {
+            /** @description The tax. */
+            200: {
+                headers: {
+                    /** @description The id of this request in the logs: the id you sent, or a new id. */
+                    "X-Request-Id"?: string;
+                    /** @description Present when the server repeats the first response. */
+                    "Idempotency-Replayed"?: "true";
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Tax"];
+                };
+            };
+            /** @description The request is not well-formed */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["DeclareTaxProblem"];
+                };
+            };
+            /** @description The request needs a valid API key */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Unauthenticated"];
+                };
+            };
+            /** @description The API key lacks a scope */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["ScopeMissing"];
+                };
+            };
+            /** @description Not found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotFound"];
+                };
+            };
+            /** @description This path serves only JSON */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["NotAcceptable"];
+                };
+            };
+            /** @description The body did not arrive in time */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTimeout"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["BodyTooLarge"];
+                };
+            };
+            /** @description The body must be application/json */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["UnsupportedMediaType"];
+                };
+            };
+            /** @description Another request has used this idempotency key */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["IdempotencyKeyReused"];
+                };
+            };
+            /** @description The client has sent too many requests */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["TooManyRequests"];
+                };
+            };
+            /** @description The server failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["InternalError"];
+                };
+            };
+            /** @description The server is busy */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["DeclareTaxProblem"];
                 };
             };
         };

@@ -17,7 +17,7 @@ from billing.orders import coupons, subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.rating.tax import rounding_of_included, tax_minor, without_tax
+from billing.rating.tax import IncludedGroup, Treatment, rounding_of_included, tax_minor, without_tax
 from billing.reads import monthly_minor, tax_summary
 from billing.reads.subscriptions import subscriptions as shown
 from ledger import reads, services
@@ -91,7 +91,7 @@ def test_net_tax_and_rounding_are_the_price_whatever_it_is():
         whole = (Decimal(sum(parts)) / (1 + rate / 100)).quantize(Decimal(1), ROUND_HALF_UP)
         assert sum(nets) == whole
         assert all(0 <= net <= part for net, part in zip(nets, parts, strict=True))
-        added = rounding_of_included(with_tax_minor=sum(parts), net_minor=sum(nets), other_minor=0, rate=rate)
+        added = rounding_of_included([IncludedGroup(Treatment("S", rate), sum(parts), sum(nets))])
         assert sum(nets) + tax_minor(sum(nets), rate) + added == sum(parts)
         beyond.append(added)
     assert set(beyond) == {-1, 0, 1}

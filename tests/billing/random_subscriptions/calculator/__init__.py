@@ -5,7 +5,7 @@ where a period lies. It is told what a subscription was ordered, amended and use
 document. Tests import it as `slow`.
 """
 
-from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Note
+from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Note, Tax
 from tests.billing.random_subscriptions.calculator.exact import half_up, instant_of
 from tests.billing.random_subscriptions.calculator.orders import Amendment, Phase
 from tests.billing.random_subscriptions.calculator.prices import PERCENTAGES, Event, Plan
@@ -22,6 +22,7 @@ __all__ = [
     "Phase",
     "Plan",
     "Subscription",
+    "Tax",
     "half_up",
     "instant_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,19 @@ from tests.billing.random_subscriptions.calculator.prices import within
 
 if TYPE_CHECKING:
     from tests.billing.random_subscriptions.calculator.subscriptions import Billed, Subscription
+
+
+@dataclass(frozen=True, order=True)
+class Tax:
+    """A tax that the seller declares for the place of the customer, in `[since, until)`."""
+
+    category: str
+    rate: Fraction
+    code: str
+    is_compound: bool = False
+    classes: tuple[str, ...] = ("standard",)
+    since: date = date.min
+    until: date = date.max
 
 
 @dataclass(eq=False)
@@ -29,6 +42,8 @@ class Line:
         units, of: which share of a full period it charges.
         gives_back: of a credit, the document whose line it gives back.
         refunds: of a credit, it is for time after an end that pays unused time out.
+        tax_class, taxes: what it sells, and the declared taxes that it bears.
+        follows: what it gives back or continues, and is taxed as.
     """
 
     currency: str
@@ -62,6 +77,9 @@ class Line:
     """Of what keeps groups of usage within the bounds of their price, the lines of the groups."""
     includes_tax: bool = False
     """Its amounts include the tax of its rate."""
+    tax_class: str = "standard"
+    taxes: tuple[Tax, ...] = ()
+    follows: Line | None = None
     taxed: int | None = None
     """After its discounts and without tax; None: its amounts are without tax."""
 
@@ -83,7 +101,8 @@ class Line:
     def compared(self) -> tuple[Any, ...]:
         """What has to be the same on the invoice."""
         amounts = self.base + self.lowered, self.lowered
-        return (self.kind, self.key, self.start, self.end, self.quantity, *amounts, self.category, self.rate)
+        codes = "+".join(tax.code for tax in self.taxes)
+        return (self.kind, self.key, self.start, self.end, self.quantity, *amounts, self.category, self.rate, codes)
 
 
 @dataclass(eq=False)
@@ -141,7 +160,7 @@ class Document:
         """What lines give back of each document, with tax."""
         documents = [line.gives_back for line in lines if line.gives_back is not None]
         return [
-            (one, -sum(base + tax for *_, base, tax in tax_rows([line for line in lines if line.gives_back is one])))
+            (one, -sum(base + tax for *_, base, tax in groups([line for line in lines if line.gives_back is one])))
             for one in dict.fromkeys(documents)
         ]
 
@@ -300,6 +319,8 @@ class Customer:
     unit_value: Fraction | None = None
     coins: dict[str, int] = field(default_factory=dict)
     """The smallest coin of the seller by currency."""
+    taxes: list[Tax] | None = None
+    """The taxes that the seller declares; None: lines bear the rates of their prices."""
 
     def balance(self, currency: str) -> int:
         """What is left of all credit in a currency."""
@@ -373,32 +394,70 @@ def _bound_groups(bounds: Line) -> list[Line]:
     return [replace(bounds, kind="minimum", amount=missing, minimum=0, beside=[])] if missing else []
 
 
+def find_taxes(lines: list[Line], declared: list[Tax] | None) -> None:
+    """Give each line of category S the declared taxes of its class on the last day of its period, or those of what it follows."""
+    for line in lines:
+        before = line.follows or (line.earlier[-1].line if line.earlier else None)
+        if before is not None and declared is not None:
+            line.category, line.rate, line.taxes = before.category, before.rate, before.taxes
+        elif line.category == "S" and declared is not None:
+            instant = (line.instant or line.due) if line.end is None else line.end - timedelta(microseconds=1)
+            day = instant.astimezone(UTC).date()
+            line.taxes = tuple(tax for tax in declared if line.tax_class in tax.classes and tax.since <= day < tax.until)
+            line.category = line.taxes[0].category if line.taxes else "O"
+            simple = sum((tax.rate for tax in line.taxes if not tax.is_compound), Fraction(0))
+            line.rate = simple + sum(tax.rate * (100 + simple) / 100 for tax in line.taxes if tax.is_compound)
+
+
 def take_tax_out(lines: list[Line]) -> None:
     """Divide the amounts with tax of each rate by 1 + rate; what is rounded is each sum of the first of them."""
-    for group in {(line.category, line.rate) for line in lines if line.includes_tax}:
+    for group in {(line.category, line.rate, line.taxes) for line in lines if line.includes_tax}:
         before = Fraction(0)
         for line in lines:
-            if line.includes_tax and (line.category, line.rate) == group:
+            if line.includes_tax and (line.category, line.rate, line.taxes) == group:
                 after = before + Fraction(line.net * 100) / (100 + line.rate)
                 line.taxed = half_up(after) - half_up(before)
                 before = after
 
 
 def cost_beyond(lines: list[Line]) -> int:
-    """What prices with tax cost beyond net and tax: a category and rate costs its prices, and other amounts with their tax."""
+    """What prices with tax cost beyond net and tax: a category and rate costs its prices, and other amounts with their tax.
+
+    Lines with declared taxes count together.
+    """
     beyond = 0
-    for category, rate, base, tax in tax_rows([line for line in lines if line.kind != "carried"]):
-        group = [line for line in lines if (line.category, line.rate) == (category, rate) and line.kind != "carried"]
-        if base >= 0 and any(line.includes_tax for line in group):
-            priced = sum(line.net for line in group if line.includes_tax)
-            others = sum(line.net for line in group if not line.includes_tax)
-            beyond += max(priced + others + half_up(others * rate / 100), 0) - base - tax
+    lines = [line for line in lines if line.kind != "carried"]
+    charged = [line for *_, of_group, base, _ in groups(lines) if base >= 0 for line in of_group]
+    for key in {(line.category, line.rate) if not line.taxes else None for line in charged if line.includes_tax}:
+        together = [line for line in charged if (None if line.taxes else (line.category, line.rate)) == key]
+        priced = sum(line.net for line in together if line.includes_tax)
+        others = [line for line in together if not line.includes_tax]
+        cost = priced + sum(line.net for line in others) + sum(row[-1] for row in tax_rows(others))
+        beyond += max(cost, 0) - sum(line.base for line in together) - sum(row[-1] for row in tax_rows(together))
     return beyond
 
 
-def tax_rows(lines: list[Line]) -> list[tuple[str, Fraction, int, int]]:
-    """Category, rate, base and tax of each rate in the lines, each rounded once."""
-    bases: dict[tuple[str, Fraction], int] = {}
+def groups(lines: list[Line]) -> list[tuple[str, Fraction, tuple[Tax, ...], list[Line], int, int]]:
+    """The lines with the same taxes: category, rate, taxes, the lines, their base, and the taxes on it."""
+    found: dict[tuple[str, Fraction, tuple[Tax, ...]], list[Line]] = {}
     for line in lines:
-        bases[line.category, line.rate] = bases.get((line.category, line.rate), 0) + line.base
-    return [(category, rate, base, half_up(base * rate / 100)) for (category, rate), base in sorted(bases.items())]
+        found.setdefault((line.category, line.rate, line.taxes), []).append(line)
+    return [
+        (*key, found[key], sum(line.base for line in found[key]), sum(row[-1] for row in tax_rows(found[key])))
+        for key in sorted(found)
+    ]
+
+
+def tax_rows(lines: list[Line]) -> list[tuple[str, Fraction, str, int, int]]:
+    """Category, rate, code, base and tax of each tax on the lines, each rounded once. A tax on tax has the others in its base."""
+    nets: dict[tuple[str, Fraction, tuple[Tax, ...]], int] = {}
+    for line in lines:
+        key = line.category, line.rate, line.taxes
+        nets[key] = nets.get(key, 0) + line.base
+    bases: dict[tuple[str, Fraction, str], int] = {}
+    for (category, rate, taxes), net in nets.items():
+        others = sum(half_up(net * tax.rate / 100) for tax in taxes if not tax.is_compound)
+        for tax in taxes or (Tax(category, rate, ""),):
+            row = tax.category, tax.rate, tax.code
+            bases[row] = bases.get(row, 0) + net + (others if tax.is_compound else 0)
+    return [(*row, base, half_up(base * row[1] / 100)) for row, base in sorted(bases.items())]

@@ -11,9 +11,10 @@ from tests.billing.random_subscriptions.calculator.documents import (
     Document,
     Line,
     bound_by_prices,
+    find_taxes,
+    groups,
     redeem_coupons,
     take_tax_out,
-    tax_rows,
 )
 from tests.billing.random_subscriptions.calculator.exact import (
     DECIMALS,
@@ -141,6 +142,7 @@ class Run:
                 quantity=billed.quantity,
                 coupons=False,
                 gives_back=billed.line.document if billed.line else None,
+                follows=billed.line,
                 refunds=self.of.refunds(start),
             )
             for (start, end), amount in given
@@ -335,10 +337,11 @@ class Run:
         if not lines:
             return None
         carried = 0
+        find_taxes(lines, self.of.customer.taxes)
         take_tax_out(lines)
-        for category, rate, base, tax in tax_rows(lines):
+        for category, rate, taxes, _, base, tax in groups(lines):
             if base < 0:
-                lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due))
+                lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due, taxes=taxes))
                 carried += -base - tax
         return Document(currency, lines, own_note=carried, coupon_uses=uses)
 
@@ -408,6 +411,7 @@ def _line(price: Price, stretch: Stretch, kind: str, amount: int, due: datetime,
         "quantity": stretch.quantity,
         "category": price.get("tax_category", "S"),
         "rate": number(price.get("tax_rate")),
+        "tax_class": price.get("tax_class", "standard"),
         "period": stretch.whole,
         "includes_tax": stretch.plan.includes_tax,
     }

@@ -82,6 +82,7 @@ ScopesEnum: TypeAlias = Literal[
 ]
 SourceEnum: TypeAlias = Literal["purchased", "promotional"]
 TaxBehaviorEnum: TypeAlias = Literal["exclusive", "inclusive"]
+TaxRulesEnum: TypeAlias = Literal["price", "region", "eu_origin", "eu_oss"]
 TimingEnum: TypeAlias = Literal["advance", "arrears"]
 TypesEnum: TypeAlias = Literal[
     "entry.recorded",
@@ -554,6 +555,7 @@ class CreditNoteLine(TypedDict):
     amount_minor: int
     tax_category: str
     tax_rate: str
+    taxes: NotRequired[list[LineTax]]
 
 
 class CreditPrice(TypedDict):
@@ -619,6 +621,13 @@ class CustomerCoupon(TypedDict):
     used_minor: int
     used_invoices: int
     exact_integers: NotRequired[dict[str, str]]
+
+
+class DeclareTaxNames(TypedDict):
+    """The name in languages of documents in which it differs, by their codes."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class Deferred(TypedDict):
@@ -820,6 +829,7 @@ class FlatPrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[FlatPriceNames]
     unit_amount: Decimal | str
@@ -876,6 +886,7 @@ class GraduatedPercentagePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[GraduatedPercentagePriceNames]
     tiers: Sequence[PercentageTier]
@@ -908,6 +919,7 @@ class GraduatedPrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[GraduatedPriceNames]
     conversion: NotRequired[Conversion]
@@ -1110,6 +1122,7 @@ class InvoiceLine(TypedDict):
     discount_minor: int
     tax_category: str
     tax_rate: str
+    taxes: NotRequired[list[LineTax]]
     rating: dict[str, Any]
 
 
@@ -1136,8 +1149,10 @@ class InvoicePayment(TypedDict):
 
 
 class InvoiceTax(TypedDict):
-    """Tax of one category."""
+    """One tax at one rate."""
 
+    code: NotRequired[str]
+    name: NotRequired[str]
     category: str
     rate: str
     base_minor: int
@@ -1176,6 +1191,14 @@ class LineDifference(TypedDict):
     before_minor: int
     after_minor: int
     because: list[BecauseEnum]
+
+
+class LineTax(TypedDict):
+    """A declared tax that a line bears."""
+
+    code: str
+    category: str
+    rate: str
 
 
 class Lot(TypedDict):
@@ -1355,6 +1378,7 @@ class OneOffLine(TypedDict):
     unit_amount: Decimal | str
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
 
 
 class OpenCredit(TypedDict):
@@ -1420,6 +1444,7 @@ class PackagePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[PackagePriceNames]
     buckets: NotRequired[Sequence[UnitBucket]]
@@ -1548,6 +1573,7 @@ class PercentagePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[PercentagePriceNames]
     buckets: NotRequired[Sequence[PercentageBucket]]
@@ -2016,6 +2042,7 @@ class Seller(TypedDict):
     country: str
     vat_id: str
     tax_number: str
+    tax_rules: str
     register: str
     email: str
     phone: str
@@ -2187,12 +2214,33 @@ class Suspension(TypedDict):
     since: str
 
 
+class Tax(TypedDict):
+    """A version of a tax."""
+
+    code: str
+    name: str
+    names: dict[str, str]
+    rate: str
+    category: str
+    country: str
+    subdivision: str
+    city: str
+    postal_codes: list[str]
+    classes: list[str]
+    is_compound: bool
+    valid_from: str
+    valid_until: str | None
+    recorded_at: str
+    recorded_by: str
+
+
 class TaxRow(TypedDict):
     """What was charged in a country at one rate."""
 
     seller: str
     currency: str
     country: str
+    tax: NotRequired[str]
     category: str
     rate: str
     base_minor: int
@@ -2286,6 +2334,7 @@ class UnitPrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[UnitPriceNames]
     buckets: NotRequired[Sequence[UnitBucket]]
@@ -2389,6 +2438,7 @@ class VolumePrice(TypedDict):
     bill_last_day: NotRequired[bool]
     tax_category: NotRequired[str]
     tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[VolumePriceNames]
     conversion: NotRequired[Conversion]

@@ -35,6 +35,7 @@ from credit_ledger.generated.bodies import (
     CreditRefund,
     Customer,
     CustomerCoupon,
+    DeclareTaxNames,
     DeferredRevenue,
     DeliveryBody,
     DeliveryDetails,
@@ -110,7 +111,9 @@ from credit_ledger.generated.bodies import (
     SubscriptionDetail,
     SubscriptionSummary,
     SuspendedBilling,
+    Tax,
     TaxBehaviorEnum,
+    TaxRulesEnum,
     TaxSummary,
     TopUp,
     TypesEnum,
@@ -2530,7 +2533,7 @@ def rate_usage(
 def tax_summary(*, month: str, seller: str | None = None) -> Call[TaxSummary]:
     """Read the taxes of a month.
 
-    Net and tax by seller, currency, country, category and rate, of the invoices issued in the month less its credit notes. A
+    Net and tax by seller, currency, country, tax and rate, of the invoices issued in the month less its credit notes. A
     document that is voided lowers the month in which it is voided, so a month that is over does not change.
 
     Scope: `billing:read`.
@@ -2553,6 +2556,89 @@ def sellers(*, limit: int | None = None, cursor: str | None = None) -> ListCall[
         "GET",
         path("/v1/sellers"),
         query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def taxes(
+    *, limit: int | None = None, cursor: str | None = None, code: str | None = None, country: str | None = None
+) -> ListCall[Tax]:
+    """List taxes.
+
+    In their newest versions, or all versions of one; the one that was recorded last comes first.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/taxes"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "code": absent_if_none(code),
+            "country": absent_if_none(country),
+        },
+    )
+
+
+def tax(ref: str) -> Call[Tax]:
+    """Read a tax.
+
+    In its newest version.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/taxes/{}", ref),
+    )
+
+
+def declare_tax(
+    ref: str,
+    *,
+    name: str,
+    rate: Decimal | str,
+    country: str,
+    valid_from: str,
+    names: DeclareTaxNames | None = None,
+    category: str | None = None,
+    subdivision: str | None = None,
+    city: str | None = None,
+    postal_codes: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    is_compound: bool | None = None,
+    valid_until: str | Absent | None = ABSENT,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Tax]:
+    """Declare a tax.
+
+    Declares a tax, or its next version, whole. Lines of sellers with other `tax_rules` than `price` bear it, by the address
+    of the customer, their tax class and the last day of their period: the version that began last by then applies. The same
+    terms again record nothing. Documents keep the version with which they were made.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/taxes/{}", ref),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={
+            "name": name,
+            "names": absent_if_none(names),
+            "rate": rate,
+            "category": absent_if_none(category),
+            "country": country,
+            "subdivision": absent_if_none(subdivision),
+            "city": absent_if_none(city),
+            "postal_codes": absent_if_none(postal_codes),
+            "classes": absent_if_none(classes),
+            "is_compound": absent_if_none(is_compound),
+            "valid_from": valid_from,
+            "valid_until": valid_until,
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
@@ -2580,6 +2666,7 @@ def record_seller(
     postal_code: str | None = None,
     vat_id: str | None = None,
     tax_number: str | None = None,
+    tax_rules: TaxRulesEnum | None = None,
     register: str | None = None,
     email: str | None = None,
     phone: str | None = None,
@@ -2624,6 +2711,7 @@ def record_seller(
             "country": country,
             "vat_id": absent_if_none(vat_id),
             "tax_number": absent_if_none(tax_number),
+            "tax_rules": absent_if_none(tax_rules),
             "register": absent_if_none(register),
             "email": absent_if_none(email),
             "phone": absent_if_none(phone),
@@ -3678,6 +3766,7 @@ def charge_once(
     amount_minor: int,
     description: str,
     tax_rate: Decimal | str | None = None,
+    tax_class: str | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Charge]:
@@ -3691,7 +3780,12 @@ def charge_once(
         "POST",
         path("/v1/subscriptions/{}/charges", ref),
         query={"dry_run": True if dry_run else ABSENT},
-        body={"amount_minor": amount_minor, "description": description, "tax_rate": absent_if_none(tax_rate)},
+        body={
+            "amount_minor": amount_minor,
+            "description": description,
+            "tax_rate": absent_if_none(tax_rate),
+            "tax_class": absent_if_none(tax_class),
+        },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )

@@ -1,27 +1,13 @@
-"""Tax per category and rate, on the rounded base, never per line; VAT ids, and the category that follows from the buyer. Pure."""
+"""VAT: the ids of businesses, the categories that bear no tax, and the status of a customer. Pure."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from fractions import Fraction
 from typing import Final
 
 from stdnum.eu import vat as eu_vat
 from stdnum.exceptions import InvalidChecksum, ValidationError
 
-from billing.rating.money import round_half_up
-
-STANDARD = "S"
-
-
-class TaxBehavior(StrEnum):
-    """Whether the amounts of a plan are without tax, or include it."""
-
-    EXCLUSIVE = "exclusive"
-    INCLUSIVE = "inclusive"
-
-
+STANDARD: Final = "S"
 EU: Final = frozenset(state.upper() for state in eu_vat.MEMBER_STATES)
 """The member states by ISO 3166, and XI."""
 NOTES = {
@@ -32,6 +18,13 @@ NOTES = {
     "O": "Not subject to VAT",
 }
 """The reason why a category bears no tax, for the invoice. Source: EN 16931 BR-AE-10, BR-E-10, BR-G-10, BR-IC-10, BR-O-10."""
+
+
+class TaxBehavior(StrEnum):
+    """Whether the amounts of a plan are without tax, or include it."""
+
+    EXCLUSIVE = "exclusive"
+    INCLUSIVE = "inclusive"
 
 
 class VatStatus(StrEnum):
@@ -108,78 +101,3 @@ def category_for(status: VatStatus, category: str, rate: Decimal) -> tuple[str, 
     if category != STANDARD or status not in CATEGORY_OF:
         return category, rate
     return CATEGORY_OF[status], Decimal(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Taxable:
-    """A net amount in a tax category.
-
-    Args:
-        category: e.g. S, Z, E, AE (UNTDID 5305).
-        rate: percent.
-        amount_minor: net amount after discounts; negative for a credit.
-    """
-
-    category: str
-    rate: Decimal
-    amount_minor: int
-
-
-@dataclass(frozen=True, slots=True)
-class TaxLine:
-    """The tax of one category and rate on one document, in minor units."""
-
-    category: str
-    rate: Decimal
-    base_minor: int
-    tax_minor: int
-
-
-def tax_minor(base_minor: int, rate: Decimal) -> int:
-    """Return base × rate percent, rounded half up once; a negative base gives the mirror image.
-
-    Source: EN 16931 BR-CO-17.
-    """
-    return round_half_up(base_minor * Fraction(rate) / 100)
-
-
-def without_tax(amounts_minor: Sequence[int], rate: Decimal) -> list[int]:
-    """Return the net amounts of amounts that include a tax. Together they are the sum / (1 + rate), rounded half up once.
-
-    Each sum of the first amounts is rounded, so a net amount has the sign of its amount, or is 0.
-    """
-    factor = 1 + Fraction(rate) / 100
-    so_far, nets = 0, []
-    for amount in amounts_minor:
-        nets.append(round_half_up((so_far + amount) / factor) - round_half_up(so_far / factor))
-        so_far += amount
-    return nets
-
-
-def rounding_of_included(*, with_tax_minor: int, net_minor: int, other_minor: int, rate: Decimal) -> int:
-    """Return what the rounding of a tax group has to add, so that prices that include tax cost what they say.
-
-    Not every amount is a net amount plus its rounded tax: 9.99 at 19 % is 8.39 and 1.59, and 0.01 beside.
-
-    Args:
-        with_tax_minor, net_minor: of the lines that include the tax.
-        other_minor: the net amount of the other lines of the group.
-
-    Returns:
-        A unit or none, for a group without other lines; never more off than the group charges.
-    """
-    base_minor = net_minor + other_minor
-    charged = base_minor + tax_minor(base_minor, rate)
-    return max(with_tax_minor + other_minor + tax_minor(other_minor, rate) - charged, -charged)
-
-
-def taxes(amounts: Iterable[Taxable]) -> tuple[TaxLine, ...]:
-    """Return one tax line per category and rate, ordered by both; also for a base of 0 and a rate of 0.
-
-    The base is the sum of lines that are rounded already, so it is whole minor units.
-    """
-    bases: dict[tuple[str, Decimal], int] = {}
-    for amount in amounts:
-        group = (amount.category, amount.rate)
-        bases[group] = bases.get(group, 0) + amount.amount_minor
-    return tuple(TaxLine(category, rate, base, tax_minor(base, rate)) for (category, rate), base in sorted(bases.items()))

@@ -1,0 +1,47 @@
+"""Tax: what a line bears (`rules`), how much that is (`amounts`), and VAT's ids and categories (`vat`). Pure."""
+
+from billing.rating.tax.amounts import (
+    AppliedTax,
+    IncludedGroup,
+    Taxable,
+    TaxLine,
+    Treatment,
+    applied_taxes,
+    rounding_of_included,
+    tax_minor,
+    taxes,
+    without_tax,
+)
+from billing.rating.tax.rules import (
+    ALIASES,
+    STANDARD_CLASS,
+    DeclaredTax,
+    Place,
+    Taxed,
+    TaxNotDeclared,
+    TaxPolicy,
+    TaxRules,
+    versions_on,
+)
+from billing.rating.tax.vat import (
+    CATEGORY_OF,
+    EU,
+    NOTES,
+    STANDARD,
+    TaxBehavior,
+    VatIdWrong,
+    VatStatus,
+    category_for,
+    checked_vat_id,
+    suggested_status,
+    vat_country,
+    vat_status_of,
+)
+
+__all__ = [
+    "ALIASES", "CATEGORY_OF", "EU", "NOTES", "STANDARD", "STANDARD_CLASS", "AppliedTax", "DeclaredTax", "IncludedGroup", "Place",
+    "TaxBehavior", "TaxLine", "TaxNotDeclared", "TaxPolicy", "TaxRules", "Taxable", "Taxed", "Treatment", "VatIdWrong",
+    "VatStatus", "applied_taxes", "category_for", "checked_vat_id", "rounding_of_included", "suggested_status", "tax_minor",
+    "taxes",
+    "vat_country", "vat_status_of", "versions_on", "without_tax",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Taxes: rules, documents and calls."""
