@@ -16,6 +16,7 @@ from billing.models import (
     Customer,
     CustomerCoupon,
     Invoice,
+    InvoicedSubscription,
     InvoicePayment,
     InvoiceTax,
     Line,
@@ -53,6 +54,13 @@ _CUSTOMER: Final = "{} IN (SELECT id FROM billing_customer WHERE ref = %(custome
 _SUBSCRIPTION: Final = "{} IN (SELECT id FROM billing_subscription WHERE ref = %(subscription)s)"
 _THEIRS: Final = {"customer": _CUSTOMER.format("e.customer_id"), "subscription": _SUBSCRIPTION.format("e.subscription_id")}
 """Of rows that name customer and subscription."""
+_BILLED: Final = f"""{_SUBSCRIPTION.format("{0}.subscription_id")} OR {{0}}.{{1}} IN (
+    SELECT b.invoice_id FROM billing_invoicedsubscription AS b WHERE {_SUBSCRIPTION.format("b.subscription_id")})"""
+"""The invoices of a subscription, the consolidated ones among them, and their credit notes."""
+_DOCUMENTS: Final = {
+    name: {"customer": _THEIRS["customer"], "subscription": f"({_BILLED.format('e', pk)})"}
+    for name, pk in (("invoices", "id"), ("notes", "invoice_id"))
+}
 _OF_SUBSCRIPTION: Final = {
     "customer": f"e.subscription_id IN (SELECT id FROM billing_subscription WHERE {_CUSTOMER.format('customer_id')})",
     "subscription": _SUBSCRIPTION.format("e.subscription_id"),
@@ -65,10 +73,10 @@ def _of_invoice(rows: str) -> dict[str, str]:
     Args:
         rows: a condition on the invoices `i` of a row.
     """
-    found = "EXISTS (SELECT FROM billing_invoice AS i WHERE {} AND {})"
+    found = "EXISTS (SELECT FROM billing_invoice AS i WHERE {} AND ({}))"
     return {
         "customer": found.format(rows, _CUSTOMER.format("i.customer_id")),
-        "subscription": found.format(rows, _SUBSCRIPTION.format("i.subscription_id")),
+        "subscription": found.format(rows, _BILLED.format("i", "id")),
     }
 
 
@@ -89,10 +97,10 @@ _OF_PAYMENT: Final = {
 _OF_INVOICE: Final = _of_invoice("i.id = e.invoice_id")
 _OF_NOTE: Final = _of_invoice("i.id = (SELECT invoice_id FROM billing_creditnote WHERE id = e.credit_note_id)")
 _OF_CREDIT: Final = {
-    name: f"EXISTS (SELECT FROM billing_creditnote AS n WHERE n.id = e.credit_note_id AND {theirs})"
+    name: f"EXISTS (SELECT FROM billing_creditnote AS n WHERE n.id = e.credit_note_id AND ({theirs}))"
     for name, theirs in (
         ("customer", _CUSTOMER.format("n.customer_id")),
-        ("subscription", _SUBSCRIPTION.format("n.subscription_id")),
+        ("subscription", _BILLED.format("n", "invoice_id")),
     )
 }
 
@@ -136,10 +144,14 @@ EXPORTS: Final = (
         "usage-events", "one use of a metered service", UsageEvent, _OF_SUBSCRIPTION,
         order="e.subscription_id, e.meter, e.occurred_at, e.idempotency_key", dated="occurred_at",
     ),
-    _export("invoices", "an invoice, drafts included", Invoice, _THEIRS, order="e.id", dated="issue_date"),
+    _export("invoices", "an invoice, drafts included", Invoice, _DOCUMENTS["invoices"], order="e.id", dated="issue_date"),
+    _export(
+        "invoiced-subscriptions", "a subscription that a consolidated invoice bills", InvoicedSubscription, _OF_INVOICE,
+        order="e.id",
+    ),
     _export("invoice-lines", "a line of an invoice", Line, _OF_INVOICE, order="e.invoice_id, e.position"),
     _export("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),
-    _export("credit-notes", "a credit note or deposit", CreditNote, _THEIRS, order="e.id", dated="issue_date"),
+    _export("credit-notes", "a credit note or deposit", CreditNote, _DOCUMENTS["notes"], order="e.id", dated="issue_date"),
     _export("credit-note-lines", "what a credit note credits of a line", CreditNoteLine, _OF_NOTE, order="e.id"),
     _export(
         "purchases", "money that came in for a pack", Purchase, {"customer": _bought("e")}, order="e.id", dated="paid_at"

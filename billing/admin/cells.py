@@ -98,7 +98,7 @@ def with_customers(rows: Iterable[Any]) -> None:
 
 
 def subscription_link(pk: int | None, ref: str) -> SafeString | str:
-    """Return a link to a subscription; a one-off invoice has none."""
+    """Return a link to a subscription; an invoice without one has no link."""
     return "" if pk is None else row_link(Subscription, pk, ref)
 
 

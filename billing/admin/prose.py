@@ -32,6 +32,11 @@ PARTS: Final = {
     "fixed_30": "Part of a period is charged in thirtieths of a month.",
 }
 """How a price charges a part of a period, if not by days."""
+CONSOLIDATION: Final = {
+    True: "it shares one invoice a day with the customer's other subscriptions",
+    False: "it has invoices of its own",
+    None: "it shares invoices as the customer says",
+}
 UNUSED: Final = {
     "refund": ", and unused time that was paid in money is paid out",
     "skip": ", and what is charged in advance stays charged",
@@ -182,6 +187,8 @@ def change_words(change: Mapping[str, Any], *, plans: Mapping[int, Any], zone: t
     if "hold_days" in change:
         days = change["hold_days"]
         parts.append("invoices as the customer's" if days is None else f"invoices {days} days after they are due")
+    if "consolidated_invoicing" in change:
+        parts.append(CONSOLIDATION[change["consolidated_invoicing"]])
     if change.get("withdraws"):
         parts.insert(0, "phases that have not begun are replaced")
     if change.get("phase"):

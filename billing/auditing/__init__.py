@@ -137,6 +137,12 @@ CHECKS = {
         SELECT format('invoice %s of %s: grace ended at %s', i.id, i.subscription_ref, i.grace_ends_at) FROM billing_invoice AS i
         WHERE i.state = 'draft' AND i.grace_ends_at <= statement_timestamp()
     """,
+    # Every subscription of the customer has had its turn on that day, so its invoice could be made.
+    "draft that no consolidated invoice took": """
+        SELECT format('invoice %s of %s: for the invoice of %s', i.id, i.subscription_ref, i.consolidates_on)
+        FROM billing_invoice AS i JOIN billing_customer AS c ON c.id = i.customer_id
+        WHERE i.state = 'draft' AND (i.consolidates_on + 2)::timestamp AT TIME ZONE c.time_zone <= statement_timestamp()
+    """,
     # The claim of a spend on usage names it, and so do the claims that continue it. Open claims of a spend have the credits that
     # the ledger has not given back; without open claims, the ledger has given back all of them.
     "credits spent on usage differ from the ledger": """

@@ -269,7 +269,7 @@ DOCUMENT_LAWS = {
                 AND CASE WHEN l.rating ? 'group'
                     THEN c.snapshot -> 'groups' @> jsonb_build_array(jsonb_build_object('group', l.rating -> 'group'))
                     ELSE c.line_position = l.position END
-                AND c.subscription_id = i.subscription_id
+                AND c.subscription_id = coalesce(l.subscription_id, i.subscription_id)
                 AND (l.kind = 'charge' OR (c.item_id, c.starts_at, c.ends_at) = (l.item_id, l.starts_at, l.ends_at)))
     """,
     "one-off charge differs from its line": """
@@ -353,7 +353,26 @@ DOCUMENT_LAWS = {
         FROM billing_couponuse AS u
         JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id
         JOIN billing_invoice AS i ON i.id = u.invoice_id
-        WHERE given.customer_id <> i.customer_id OR i.subscription_id IS NULL OR given.subscription_id <> i.subscription_id
+        WHERE given.customer_id <> i.customer_id OR given.subscription_id <> u.subscription_id
+            OR u.subscription_id IS DISTINCT FROM coalesce(i.subscription_id, (
+                SELECT billed.subscription_id FROM billing_invoicedsubscription AS billed
+                WHERE billed.invoice_id = i.id AND billed.subscription_id = u.subscription_id))
+    """,
+    # Each line but carried credit is of one of the subscriptions that the document names, and each of them has one.
+    "subscriptions of an invoice do not follow from its lines": """
+        SELECT format('invoice %s, subscription %s', coalesce(l.invoice_id, billed.invoice_id),
+            coalesce(l.subscription_id, billed.subscription_id))
+        FROM (SELECT DISTINCT invoice_id, subscription_id FROM billing_line WHERE subscription_id IS NOT NULL) AS l
+        FULL JOIN billing_invoicedsubscription AS billed USING (invoice_id, subscription_id)
+        LEFT JOIN billing_invoice AS i ON i.id = coalesce(l.invoice_id, billed.invoice_id)
+        LEFT JOIN billing_subscription AS s ON s.id = billed.subscription_id
+        WHERE l.invoice_id IS NULL OR billed.invoice_id IS NULL OR i.subscription_id IS NOT NULL
+            OR (billed.subscription_ref, i.customer_id) IS DISTINCT FROM (s.ref, s.customer_id)
+    """,
+    "line of an invoice without its subscription": """
+        SELECT format('invoice %s, line %s', l.invoice_id, l.position)
+        FROM billing_line AS l JOIN billing_invoice AS i ON i.id = l.invoice_id
+        WHERE i.subscription_id IS NULL AND l.subscription_id IS NULL AND l.kind NOT IN ('one_off', 'carried')
     """,
     "credit payment differs from the ledger": """
         SELECT format('payment of invoice %s: %s credits, the ledger has %s for %s', p.invoice_id, p.credits, -e.amount,

@@ -49,7 +49,8 @@ PAYMENT_LAWS: Final = {
         LEFT JOIN billing_invoice AS i ON i.id = r.invoice_id
         LEFT JOIN billing_charge AS c ON c.id = r.charge_id
         WHERE i.customer_id IS DISTINCT FROM r.customer_id OR r.fee_minor <> coalesce(c.amount_minor, 0)
-            OR (c.subscription_id, c.currency) <> (i.subscription_id, i.currency)
+            OR c.currency <> i.currency OR c.subscription_id <> coalesce(i.subscription_id, (
+                SELECT min(billed.subscription_id) FROM billing_invoicedsubscription AS billed WHERE billed.invoice_id = i.id), 0)
     """,
     "reminder during a hold": """
         SELECT format('reminder %s of invoice %s', r.step, r.invoice_id)

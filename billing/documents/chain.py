@@ -56,7 +56,7 @@ DOCUMENTS: Final = Chain(
     broken=BROKEN,
 )
 
-# A series is a subscription, or a customer for one-off invoices: its transitions are numbered from 1 on, under its lock.
+# A series is a subscription, or a customer for invoices without one: its transitions are numbered from 1 on, under its lock.
 _SERIES = "coalesce(subscription_id::text, 'customer ' || customer_id)"
 TRANSITION_HEADS = f"""
     SELECT DISTINCT ON ({_SERIES} COLLATE "C") {_SERIES}, sequence::bigint, encode(digest, 'hex')
@@ -82,7 +82,7 @@ TRANSITIONS_BROKEN = f"""
 TRANSITIONS: Final = Chain(
     name="transitions",
     law="The digest of a transition of a document is SHA-256 over the digest of the previous transition of its subscription, or "
-    "of the customer for one-off invoices, 32 zero bytes for the first, and its own canonical form.",
+    "of the customer for invoices without one, 32 zero bytes for the first, and its own canonical form.",
     heads=TRANSITION_HEADS,
     found_at=TRANSITIONS_FOUND_AT,
     broken=TRANSITIONS_BROKEN,

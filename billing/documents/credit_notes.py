@@ -88,7 +88,8 @@ NUMBER = f"""
 NOTED = """
     SELECT noted.invoice_id, noted.position, (noted.minor - coalesce(used.minor, 0))::bigint
     FROM (
-        SELECT note.subscription_id, note.invoice_id, part.position, CASE WHEN line.rating ? 'included_tax'
+        SELECT coalesce(note.subscription_id, line.subscription_id) AS subscription_id, note.invoice_id, part.position,
+            CASE WHEN line.rating ? 'included_tax'
             THEN round(sum(part.amount_minor) * billing_priced_minor(line) / (line.amount_minor - line.discount_minor))
             ELSE sum(part.amount_minor) END AS minor
         FROM billing_creditnote AS note
@@ -268,10 +269,10 @@ def _is_claimed(line: Line) -> bool:
 def _claims_of(invoice: Invoice, lines: Sequence[Line]) -> list[Claim]:
     """Return the open claims of the subscription that may bill a part of these lines, by one query."""
     claimed = [line for line in lines if _is_claimed(line)]
-    if not claimed or invoice.subscription_id is None:
+    if not claimed:
         return []
     found = Claim.objects.filter(
-        subscription_id=invoice.subscription_id,
+        subscription_id__in={line.subscription_id or invoice.subscription_id for line in claimed},
         item_id__in={line.item_id for line in claimed},
         kind__in={CLAIM_OF[line.kind] for line in claimed},
         released_at=None,

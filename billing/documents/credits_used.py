@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from billing.models import Claim, Invoice
+from billing.models import Claim, Invoice, Subscription
 from billing.orders import plans
 from billing.rating.prices.prepaid_units import CreditSpend, afford, covered_of, covered_snapshot, stretches_of
 from ledger import journal
@@ -159,4 +159,5 @@ def _name(spent: CreditSpend) -> tuple[str, str, int]:
 
 def _billed_usage(invoice: Invoice, claim: Claim) -> BilledUsage:
     _, price = plans.price_of(claim.price_id)
-    return BilledUsage(invoice.pk, invoice.subscription_ref, price.key, claim.item_id, claim.starts_at, claim.ends_at)
+    ref = invoice.subscription_ref or Subscription.objects.values_list("ref", flat=True).get(pk=claim.subscription_id)
+    return BilledUsage(invoice.pk, ref, price.key, claim.item_id, claim.starts_at, claim.ends_at)

@@ -4,11 +4,12 @@ The transaction takes the number last. The row of the series stays locked until 
 anything that comes after it.
 """
 
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import connection
@@ -17,7 +18,7 @@ from django.utils import timezone
 from billing.documents.customer_credit.rests import account_turn, has_kept_credit, set_against
 from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded, refund_unused
 from billing.documents.invoice_locks import document_key
-from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line
+from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line, Subscription
 from billing.rating.tax import applied_taxes
 from billing.rating.totals import credits_for
 from ledger import services as ledger
@@ -31,6 +32,9 @@ class FinalizedInvoice(NamedTuple):
     number: str | None
     amount_due_minor: int
 
+
+MOST_NAMED: Final = 5
+"""Subscriptions in the reason of a refund."""
 
 # The seller is the customer's, in its current version; it decides the series and the rounding of the amount due.
 # One statement gives the number and freezes all that belongs to it, also for the first number of a series: from here to COMMIT
@@ -75,7 +79,7 @@ FINALIZE = Statement(
             UNION
             SELECT payment.credit_type FROM billing_creditpayment AS payment WHERE payment.invoice_id = %(id)s
         )),
-        finalized_at = %(finalized_at)s
+        finalized_at = %(finalized_at)s, consolidates_on = NULL, stays_draft = false
     FROM taken, issuer
     WHERE billing_invoice.id = %(id)s
     RETURNING number, amount_due_minor
@@ -107,11 +111,16 @@ SETTLE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class InvoiceDraft:
-    """The fields of a draft and its customer that finalisation needs."""
+    """The fields of a draft and its customer that finalisation needs.
+
+    Args:
+        refunded_refs: the subscriptions whose unused time it pays out, for people.
+    """
 
     invoice_id: int
     subscription_id: int | None
     subscription_ref: str
+    refunded_refs: str
     customer_id: int
     customer_ref: str
     currency: str
@@ -219,7 +228,7 @@ def _apply_credit(draft: InvoiceDraft) -> int:
             has_earlier=has_earlier,
         )
         if own is not None and draft.refunds:
-            refund_unused(own, draft.refunds, subscription_ref=draft.subscription_ref)
+            refund_unused(own, draft.refunds, subscription_ref=draft.refunded_refs)
     return applied_minor
 
 
@@ -257,10 +266,13 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
     """Return what finalisation needs of a draft."""
     customer = Customer.objects.get(pk=invoice.customer_id)
     carried = Line.objects.filter(invoice_id=invoice.pk, kind="carried")
+    given_back = Line.objects.filter(invoice_id=invoice.pk, kind="credit").order_by("position")
+    refunded = [line for line in given_back if is_refunded(line.rating)]
     return InvoiceDraft(
         invoice_id=invoice.pk,
         subscription_id=invoice.subscription_id,
         subscription_ref=invoice.subscription_ref,
+        refunded_refs=invoice.subscription_ref or _refs({line.subscription_id for line in refunded if line.subscription_id}),
         customer_id=invoice.customer_id,
         customer_ref=invoice.customer_ref,
         currency=invoice.currency,
@@ -270,8 +282,7 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
             UnusedCredit(
                 line.rating["credits"]["invoice"], -line.amount_minor, line.tax_category, line.tax_rate, applied_taxes(line.taxes)
             )
-            for line in Line.objects.filter(invoice_id=invoice.pk, kind="credit").order_by("position")
-            if is_refunded(line.rating)
+            for line in refunded
         ),
         terms_days=customer.terms_days,
         time_zone=customer.time_zone,
@@ -280,3 +291,10 @@ def finalizing(invoice: Invoice) -> InvoiceDraft:
         # A credit has a worth in the customer's currency; an invoice in another currency is paid in money.
         credit_unit_value=customer.credit_unit_value if invoice.currency == customer.currency else None,
     )
+
+
+def _refs(subscription_ids: Collection[int]) -> str:
+    """Return the refs of some subscriptions; of many, the first ones and how many more there are."""
+    refs = sorted(Subscription.objects.filter(pk__in=subscription_ids).values_list("ref", flat=True))
+    shown = ", ".join(refs[:MOST_NAMED])
+    return shown if len(refs) <= MOST_NAMED else f"{shown} and {len(refs) - MOST_NAMED} more"

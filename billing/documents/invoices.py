@@ -28,6 +28,7 @@ from billing.models import (
     CreditNoteUse,
     CreditPayment,
     Invoice,
+    InvoicedSubscription,
     InvoiceTax,
     Line,
 )
@@ -81,11 +82,17 @@ SET_CURSOR_BACK = """
         usage_due_at = least(cursor.usage_due_at, earliest.due_at),
         claims_from = CASE WHEN cursor.claims_from IS NOT NULL THEN least(cursor.claims_from, earliest.starts_at) END
     FROM (
-        SELECT min(c.starts_at) AS starts_at, least(%(as_of)s, min(c.starts_at)) AS due_at
-        FROM billing_claim AS c
-        WHERE (c.invoice_id = %(invoice)s OR c.made_by = %(invoice)s OR c.released_by = %(invoice)s) AND c.kind <> 3
+        SELECT billed.subscription_id, min(c.starts_at) AS starts_at, least(billed.as_of, min(c.starts_at)) AS due_at
+        FROM (
+            SELECT %(subscription)s::bigint AS subscription_id, %(as_of)s::timestamptz AS as_of
+            UNION ALL
+            SELECT subscription_id, as_of FROM billing_invoicedsubscription WHERE invoice_id = %(invoice)s
+        ) AS billed
+        LEFT JOIN billing_claim AS c ON c.subscription_id = billed.subscription_id AND c.kind <> 3
+            AND (c.invoice_id = %(invoice)s OR c.made_by = %(invoice)s OR c.released_by = %(invoice)s)
+        GROUP BY billed.subscription_id, billed.as_of
     ) AS earliest
-    WHERE cursor.subscription_id = %(subscription)s
+    WHERE cursor.subscription_id = earliest.subscription_id
 """
 
 
@@ -220,6 +227,7 @@ def delete_draft_under(lock: Lock, invoice: Invoice) -> None:
     _release(lock, invoice, state=invoice.state, target="deleted")
     Line.objects.filter(invoice_id=invoice.pk).delete()
     InvoiceTax.objects.filter(invoice_id=invoice.pk).delete()
+    InvoicedSubscription.objects.filter(invoice_id=invoice.pk).delete()
     Invoice.objects.filter(pk=invoice.pk).delete()
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.db.models import Max
 
 from billing.documents import invoices
-from billing.documents.invoice_locks import key_of, locked_invoice
+from billing.documents.invoice_locks import key_of, locked_invoice, subscriptions_of
 from billing.models import Invoice, Transition
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.database.locks import Lock
@@ -106,6 +106,8 @@ def delete_draft_in(*, invoice_id: int, actor: str, reason: str = "") -> Transit
     """
     with locked_invoice(invoice_id) as (lock, invoice):
         draft = {name: getattr(invoice, name) for name in KEPT_OF_A_DRAFT} | {"as_of": invoice.as_of.isoformat()}
+        if not invoice.subscription_id and (refs := subscriptions_of(invoice_id)):
+            draft["subscriptions"] = refs
         invoices.delete_draft(invoice_id)
         noted = _note(lock, invoice, kind=DELETE, actor=actor, reason=reason, draft=draft)
     noted.refresh_from_db()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -52,6 +52,10 @@ class Options:
     """Set by the generator: until then each run rates the new draft again."""
     as_if_paid: bool = False
     """For previews: a subscription that waits for its first payment is billed as if it had started."""
+    consolidates_on: date | None = None
+    """Set by the generator: the new drafts go onto the customer's consolidated invoice of this day."""
+    stays_draft: bool = False
+    """Set by the generator, with `consolidates_on`: that invoice stays a draft."""
     note: str = ""
     """A text for the documents of what becomes due; see `Invoice.note`."""
     render: Callable[[int], dict[str, Any]] | None = None

@@ -282,7 +282,7 @@ BEGIN
             SELECT coalesce(json_agg(json_build_array(
                 l.id, l.position, l.kind, l.item_id, l.price_id, l.price_key, l.description, billing_microseconds(l.starts_at),
                 billing_microseconds(l.ends_at), l.quantity, l.unit_amount, l.amount_minor, l.discount_minor, l.tax_category,
-                l.tax_rate, l.taxes, l.rating
+                l.tax_rate, l.taxes, l.rating, l.subscription_id
             ) ORDER BY l.position), '[]')
             FROM billing_line AS l WHERE l.invoice_id = i.id
         ),
@@ -302,7 +302,7 @@ BEGIN
         (
             SELECT coalesce(json_agg(json_build_array(u.id, u.customer_coupon_id, u.amount_minor, u.periods,
                 billing_microseconds(u.counted_from), billing_microseconds(u.counted_until), u.currency,
-                billing_microseconds(u.used_at), encode(coupon.digest, 'hex')) ORDER BY u.id), '[]')
+                billing_microseconds(u.used_at), encode(coupon.digest, 'hex'), u.subscription_id) ORDER BY u.id), '[]')
             FROM billing_couponuse AS u
             LEFT JOIN billing_customercoupon AS given ON given.id = u.customer_coupon_id
             LEFT JOIN billing_coupon AS coupon ON coupon.id = given.coupon_id
@@ -339,6 +339,16 @@ BEGIN
             SELECT coalesce(json_agg(json_build_array(o.id, encode(o.digest, 'hex')) ORDER BY o.id), '[]')
             FROM billing_claim AS c JOIN billing_charge AS o ON o.id = c.item_id
             WHERE c.made_by = i.id AND c.kind = 3 AND c.restores IS NULL
+        ),
+        -- Of a consolidated invoice: its subscriptions, each with what was ordered.
+        (
+            SELECT coalesce(json_agg(json_build_array(b.id, b.subscription_id, b.subscription_ref, billing_microseconds(b.as_of),
+                b.amendments_seen, s.customer_id, billing_microseconds(s.started_at), billing_microseconds(s.anchor_at), s.time_zone,
+                encode(a.digest, 'hex')) ORDER BY b.id), '[]')
+            FROM billing_invoicedsubscription AS b
+            LEFT JOIN billing_subscription AS s ON s.id = b.subscription_id
+            LEFT JOIN billing_amendment AS a ON a.subscription_id = s.id AND a.sequence = b.amendments_seen
+            WHERE b.invoice_id = i.id
         )
     )::text;
 END;
@@ -691,6 +701,8 @@ BEGIN
         FOR EACH ROW EXECUTE FUNCTION billing_freeze_part();
     CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_invoicetax
         FOR EACH ROW EXECUTE FUNCTION billing_freeze_part();
+    CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_invoicedsubscription
+        FOR EACH ROW EXECUTE FUNCTION billing_freeze_part();
     CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_creditnote
         FOR EACH ROW EXECUTE FUNCTION billing_freeze_creditnote();
     CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_creditnoteline
@@ -700,8 +712,8 @@ BEGIN
     CREATE TRIGGER frozen BEFORE UPDATE OR DELETE ON billing_activation
         FOR EACH ROW EXECUTE FUNCTION billing_freeze_activation();
     FOREACH name IN ARRAY ARRAY[
-        'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
-        'billing_creditnotetax', 'billing_activation'
+        'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_invoicedsubscription', 'billing_creditnote',
+        'billing_creditnoteline', 'billing_creditnotetax', 'billing_activation'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
     END LOOP;
@@ -711,8 +723,9 @@ BEGIN
 
     -- TRUNCATE, which row triggers do not see.
     FOREACH name IN ARRAY ARRAY[
-        'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_creditnote', 'billing_creditnoteline',
-        'billing_creditnotetax', 'billing_requestkey', 'billing_activation'
+        'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_invoicedsubscription',
+        'billing_creditnote', 'billing_creditnoteline', 'billing_creditnotetax', 'billing_requestkey',
+        'billing_activation'
     ] LOOP
         EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -1010,8 +1023,8 @@ CREATE TRIGGER told AFTER INSERT ON billing_reminder FOR EACH ROW EXECUTE FUNCTI
 
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
-    '{name,language,address,email,vat_id,vat_status,terms_days,grace_days,hold_days,seller}');
-CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days}');
+    '{name,language,address,email,vat_id,vat_status,terms_days,grace_days,hold_days,consolidated_invoicing,seller}');
+CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days,consolidated_invoicing}');
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');
 CALL ledger_have_registered('billing_amendment', '{id}');
@@ -1052,9 +1065,9 @@ CALL ledger_have_registered('billing_creditnoteuse', '{id}', '{released_at}');
 CALL ledger_have_registered('billing_creditrefund', '{id}');
 
 -- What a document's digest covers is registered when it changes afterwards; so an invoice costs nothing more.
-CALL ledger_have_registered('billing_claim', '{id}', '{released_at,released_by,snapshot,measure_again}',
+CALL ledger_have_registered('billing_claim', '{id}', '{released_at,released_by,snapshot,measure_again,invoice_id,line_position,made_by}',
     'NEW.made_by IS NULL OR NEW.restores IS NOT NULL OR NEW.released_at IS NOT NULL');
-CALL ledger_have_registered('billing_couponuse', '{id}', '{released_at}', 'NEW.released_at IS NOT NULL');
+CALL ledger_have_registered('billing_couponuse', '{id}', '{released_at,invoice_id}', 'NEW.released_at IS NOT NULL');
 CALL ledger_have_registered('billing_creditpayment', '{id}', '{refund_sequence}', 'NEW.refund_sequence IS NOT NULL');
 CALL ledger_have_registered('billing_creditnote', '{id}', '{released_at,left_minor}',
     'NEW.kind <> ''requested'' OR NEW.released_at IS NOT NULL');

@@ -16,6 +16,7 @@ from billing.models.invoices import (
     CreditPayment,
     DocumentKind,
     Invoice,
+    InvoicedSubscription,
     InvoiceTax,
     Line,
     Mail,

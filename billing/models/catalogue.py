@@ -146,6 +146,7 @@ class CouponUse(models.Model):
 
     customer_coupon = reference("CustomerCoupon")
     invoice_id = models.BigIntegerField()
+    subscription = reference("Subscription", db_index=False)
     amount_minor = models.BigIntegerField()
     periods = models.JSONField(
         default=list, db_comment="of a recurring one: start of each period, what it took off, what credits made free again"
@@ -159,7 +160,9 @@ class CouponUse(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["customer_coupon", "invoice_id"], name="billing_couponuse_once", condition=models.Q(released_at=None)
+                fields=["customer_coupon", "invoice_id", "subscription"],
+                name="billing_couponuse_once",
+                condition=models.Q(released_at=None),
             )
         ]
         indexes = [models.Index(fields=["invoice_id"], name="billing_couponuse_invoice")]

@@ -81,7 +81,7 @@ class Invoice(models.Model):
     series_value = models.BigIntegerField(null=True)
     number = models.CharField(max_length=120, null=True, unique=True)
     subscription = reference("Subscription", null=True)
-    subscription_ref = models.CharField(max_length=64, blank=True, db_comment="empty: a one-off invoice, of the customer alone")
+    subscription_ref = models.CharField(max_length=64, blank=True, db_comment="empty: a one-off or consolidated invoice")
     customer = reference("Customer")
     customer_ref = models.CharField(max_length=64)
     buyer = models.JSONField(default=dict, db_comment="name, address, VAT id and language as they were")
@@ -111,6 +111,12 @@ class Invoice(models.Model):
     amendments_seen = models.PositiveIntegerField(default=0, db_comment="the last of the subscription's amendments that it bills")
     run_id = models.UUIDField(null=True)
     grace_ends_at = models.DateTimeField(null=True, db_comment="until when the draft is rated again; null: it has no grace")
+    consolidates_on = models.DateField(
+        null=True, db_comment="a draft that goes onto the customer's consolidated invoice of this day; null: it does not"
+    )
+    stays_draft = models.BooleanField(
+        default=False, db_default=False, db_comment="with consolidates_on: a person finalises that consolidated invoice"
+    )
     created_at = models.DateTimeField(db_default=Now())
     finalized_at = models.DateTimeField(null=True)
     paid_at = models.DateTimeField(null=True)
@@ -144,6 +150,11 @@ class Invoice(models.Model):
                 & (~models.Q(state="paid") | models.Q(amount_paid_minor=models.F("amount_due_minor")))
                 & (models.Q(state__in=["open", "paid", "uncollectible"]) | models.Q(amount_paid_minor=0)),
             ),
+            models.CheckConstraint(
+                name="billing_invoice_consolidates",
+                condition=models.Q(consolidates_on=None, stays_draft=False)
+                | models.Q(state="draft", consolidates_on__isnull=False, subscription__isnull=False, grace_ends_at=None),
+            ),
             years("billing_invoice", "as_of"),
         ]
         indexes = [
@@ -163,6 +174,11 @@ class Invoice(models.Model):
                 name="billing_invoice_in_grace",
                 condition=models.Q(state="draft", grace_ends_at__isnull=False),
             ),
+            models.Index(
+                fields=["customer", "consolidates_on"],
+                name="billing_invoice_consolidating",
+                condition=models.Q(state="draft", consolidates_on__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -172,6 +188,24 @@ class Invoice(models.Model):
     def amount_remaining_minor(self) -> int:
         """What is still to be paid; 0 if nobody has to pay it."""
         return 0 if self.state == self.State.VOID else self.amount_due_minor - self.amount_paid_minor
+
+
+class InvoicedSubscription(models.Model):
+    """A subscription that a consolidated invoice bills, as the run read it. Frozen with the invoice."""
+
+    invoice = models.ForeignKey(Invoice, on_delete=models.CASCADE, related_name="subscriptions")
+    subscription = reference("Subscription", db_index=False)
+    subscription_ref = models.CharField(max_length=64)
+    as_of = models.DateTimeField(db_comment="up to when its lines bill")
+    amendments_seen = models.PositiveIntegerField(db_comment="the last of the subscription's amendments that its lines bill")
+
+    class Meta:
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(fields=["invoice", "subscription"], name="billing_invoicedsubscription_once"),
+            years("billing_invoicedsubscription", "as_of"),
+        ]
+        indexes = [models.Index(fields=["subscription", "-invoice"], name="billing_invoicedsub_of")]
 
 
 class Reminder(models.Model):
@@ -268,11 +302,11 @@ class Mail(models.Model):
 class Transition(models.Model):
     """A transition of a document's state, or a draft's deletion; who did it, and why.
 
-    Append-only; numbered per subscription, and per customer for one-off invoices.
+    Append-only; numbered per subscription, and per customer for invoices without one.
     """
 
     subscription = reference("Subscription", null=True)
-    customer = reference("Customer", null=True, db_comment="of a one-off invoice; null: it has a subscription")
+    customer = reference("Customer", null=True, db_comment="of an invoice without a subscription; null: it has one")
     sequence = models.PositiveIntegerField()
     invoice_id = models.BigIntegerField()
     kind = models.CharField(max_length=20, db_comment="finalize, pay, void, mark_uncollectible or delete")
@@ -304,6 +338,9 @@ class Line(models.Model):
     kind = models.CharField(
         max_length=20,
         db_comment="recurring, usage, late_usage, credit, charge, minimum, maximum, carried or one_off",
+    )
+    subscription = reference(
+        "Subscription", null=True, db_index=False, db_comment="on a consolidated invoice; null: the invoice's, or none"
     )
     item_id = models.BigIntegerField(null=True)
     price = reference("Price", null=True)

@@ -27,6 +27,9 @@ class Customer(models.Model):
     grace_days = models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")
     seller = models.CharField(max_length=64, default="default", db_default="default", db_comment="billing_seller.ref")
     hold_days = models.PositiveIntegerField(default=0, db_comment="days by which periods are invoiced later than due")
+    consolidated_invoicing = models.BooleanField(
+        default=False, db_default=False, db_comment="one invoice for all subscriptions that are invoiced on the same day"
+    )
     holder_id = models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
     credit_type = models.CharField(max_length=32, blank=True, default="")
     credit_unit_value = models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")
@@ -53,6 +56,7 @@ class Subscription(models.Model):
     time_zone = models.CharField(max_length=64)
     trial_end = models.DateTimeField(null=True, db_comment="recurring charges begin here")
     hold_days = models.PositiveIntegerField(null=True, db_comment="as of the customer; null: the customer's")
+    consolidated_invoicing = models.BooleanField(null=True, db_comment="as of the customer; null: the customer's")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -113,7 +117,8 @@ class Amendment(models.Model):
     sequence = models.PositiveIntegerField()
     effective_at = models.DateTimeField()
     change = models.JSONField(
-        db_comment="one of plan, quantities, price_override, ends_at, paused, trial_end, anchor_at, hold_days"
+        db_comment="one of plan, quantities, price_override, ends_at, paused, trial_end, anchor_at, hold_days,"
+        " consolidated_invoicing"
     )
     actor = models.CharField(max_length=128, blank=True, default="")
     recorded_at = models.DateTimeField(db_default=Now())

@@ -15,7 +15,7 @@ from ledger.database.lock_names import CUSTOMER, CUSTOMER_ACCOUNT
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase, check
-from ledger.values import Choice, CreditType, Holder, Integer, Metadata, Number, Text, Zone
+from ledger.values import Boolean, Choice, CreditType, Holder, Integer, Metadata, Number, Text, Zone
 
 # Source: EN 16931 BR-CO-9, and the longest numbers in use.
 VAT_ID = re.compile(r"[A-Z]{2}[0-9A-Z+*]{2,13}")
@@ -72,6 +72,9 @@ class NewCustomer(Record):
     ] = 0
     seller: Annotated[str, Ref("The seller on the customer's documents, by its ref.")] = DEFAULT_SELLER
     hold_days: Annotated[int, Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS)] = 0
+    consolidated_invoicing: Annotated[
+        bool, Boolean("One invoice for all subscriptions that are invoiced on the same day, in one currency; or one for each.")
+    ] = False
     holder_id: Annotated[str | None, Holder("The holder whose credits pay first.", null=True)] = None
     credits: Annotated[
         NewCredits | None, Nested(NewCredits, "Which of the holder's credits pay, and the worth of one credit.", null=True)
@@ -106,6 +109,7 @@ class CustomerChange(Record):
     grace_days: Annotated[int | None, Integer("Days for which an invoice stays a draft.", least=0, most=MAX_GRACE_DAYS)] = None
     seller: Annotated[str | None, Ref("The seller on the customer's later documents, by its ref.")] = None
     hold_days: Annotated[int | None, Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS)] = None
+    consolidated_invoicing: Annotated[bool | None, Boolean("As for a new customer, from the next run on.")] = None
 
 
 def _create(request: NewCustomer) -> Customer:
@@ -133,6 +137,7 @@ def _create(request: NewCustomer) -> Customer:
             grace_days=request.grace_days,
             seller=request.seller,
             hold_days=request.hold_days,
+            consolidated_invoicing=request.consolidated_invoicing,
             holder_id=request.holder_id or "",
             credit_type=request.credits.credit_type if request.credits else "",
             credit_unit_value=request.credits.unit_value if request.credits else None,

@@ -45,7 +45,7 @@ BESIDE = {"unused_time", "charges_while_paused"}
 class Wish(Record):
     """The change of an amendment: exactly one of these fields, and for two of them what belongs to it."""
 
-    keeps_null = frozenset({"ends_at", "price_override", "hold_days"})
+    keeps_null = frozenset({"ends_at", "price_override", "hold_days", "consolidated_invoicing"})
 
     plan: Annotated[str | None, Ref("The newest version of this plan.")] = None
     quantities: Annotated[Quantities | None, MapOf(Units(), "By price key.", max_keys=100)] = None
@@ -76,6 +76,9 @@ class Wish(Record):
         int | None,
         Integer("Invoice this number of days later than due; null: as the customer.", least=0, most=MAX_HOLD_DAYS, null=True),
     ] = None
+    consolidated_invoicing: Annotated[
+        bool | None, Boolean("False: it has invoices of its own; true: it shares one; null: as the customer.", null=True)
+    ] = None
     unused_time: Annotated[
         UnusedTime | None,
         Choice(
@@ -97,6 +100,8 @@ class Wish(Record):
     """The same of `price_override`: with it, None withdraws the negotiated prices."""
     sets_hold: bool = False
     """The same of `hold_days`: with it, None follows the customer's choice again."""
+    sets_consolidation: bool = False
+    """The same of `consolidated_invoicing`."""
 
     def check_whole(self) -> None:
         beside = {"unused_time": ("ends_at", self.ends_at is not None), "charges_while_paused": ("paused", bool(self.paused))}
@@ -108,7 +113,10 @@ class Wish(Record):
     def of(cls, fields: Mapping[str, Any]) -> "Wish":
         """Return the wish of the fields that `AMENDMENT` took: a null that was given withdraws something."""
         given = {name: value for name, value in fields.items() if name != "effective_at"}
-        sets = {"sets_end": "ends_at", "sets_override": "price_override", "sets_hold": "hold_days"}
+        sets = {
+            "sets_end": "ends_at", "sets_override": "price_override", "sets_hold": "hold_days",
+            "sets_consolidation": "consolidated_invoicing",
+        }  # fmt: skip
         return AMENDMENT.make({**given, **{flag: name in given for flag, name in sets.items()}})
 
 
@@ -144,6 +152,9 @@ class NewSubscription(Record):
         Integer(
             "Invoice this number of days later than due; by default as the customer.", least=0, most=MAX_HOLD_DAYS, null=True
         ),
+    ] = None
+    consolidated_invoicing: Annotated[
+        bool | None, Boolean("False: it has invoices of its own; true: it shares one; by default as the customer.", null=True)
     ] = None
     phases: Annotated[
         list[Phase] | None,
@@ -212,6 +223,7 @@ def _create(request: NewSubscription) -> Subscription:
             time_zone=request.time_zone,
             trial_end=phases[0].ends_at if phases and phases[0].phase.trial else request.trial_end,
             hold_days=request.hold_days,
+            consolidated_invoicing=request.consolidated_invoicing,
         )
         quantities = _as_text(request.quantities or {})
         order: dict[str, Any] = {"plan": version.pk, "quantities": quantities, "ends_at": _iso(request.ends_at)}
@@ -260,8 +272,9 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
         change = _change(subscription, wish, effective_at)
         if wish.trial_end is not None:
             Subscription.objects.filter(pk=subscription.pk).update(trial_end=wish.trial_end)
-        if "hold_days" in change:
-            Subscription.objects.filter(pk=subscription.pk).update(hold_days=wish.hold_days)
+        for name in ("hold_days", "consolidated_invoicing"):
+            if name in change:
+                Subscription.objects.filter(pk=subscription.pk).update(**{name: change[name]})
         amendment = _insert_amendment(lock, subscription, effective_at, change, actor)
         _store_timeline(lock, subscription)
     return amendment
@@ -359,7 +372,8 @@ def _given(wish: Wish) -> list[bool]:
     return [
         wish.plan is not None, wish.quantities is not None, wish.sets_override or wish.price_override is not None, wish.sets_end,
         wish.paused is not None, wish.trial_end is not None, wish.anchor_at is not None,
-        wish.sets_hold or wish.hold_days is not None, wish.phases is not None,
+        wish.sets_hold or wish.hold_days is not None,
+        wish.sets_consolidation or wish.consolidated_invoicing is not None, wish.phases is not None,
     ]  # fmt: skip
 
 
@@ -388,6 +402,8 @@ def _change(subscription: Subscription, wish: Wish, effective_at: datetime) -> d
         return {"anchor_at": _iso(wish.anchor_at), "moves_at": _iso(_moves_at(subscription, wish.anchor_at, effective_at))}
     if wish.sets_hold or wish.hold_days is not None:
         return {"hold_days": wish.hold_days}
+    if wish.sets_consolidation or wish.consolidated_invoicing is not None:
+        return {"consolidated_invoicing": wish.consolidated_invoicing}
     if wish.sets_end:
         if wish.ends_at is not None and wish.ends_at < subscription.started_at:
             raise Invalid(pointer="/ends_at", rule="after-start", detail="a subscription must end after it starts")
@@ -495,6 +511,13 @@ def held_back(subscription: Subscription) -> timedelta:
     own = Subscription.objects.values_list("hold_days", flat=True).get(pk=subscription.pk)
     days = Customer.objects.values_list("hold_days", flat=True).get(pk=subscription.customer_id) if own is None else own
     return timedelta(days=days)
+
+
+def is_consolidated(subscription: Subscription) -> bool:
+    """Return whether a subscription shares invoices with others of its customer."""
+    own = Subscription.objects.values_list("consolidated_invoicing", flat=True).get(pk=subscription.pk)
+    customers = Customer.objects.values_list("consolidated_invoicing", flat=True)
+    return customers.get(pk=subscription.customer_id) if own is None else own
 
 
 def _check_quantities(plan_id: int, quantities: Mapping[str, Decimal]) -> None:

@@ -43,6 +43,7 @@ class InvoiceLineSerializer(ResponseSchema):
 
     position = whole()
     kind = text()
+    subscription = text(null=True, help_text="The subscription that it bills; null on a one-off invoice, and for carried credit.")
     price_key = text(lambda line: line.price_key or None, null=True)
     description = text()
     title = text(help_text="What documents call the line, in the customer's language.")
@@ -101,11 +102,19 @@ class InvoiceSerializer(ResponseSchema):
 
     id = whole()
     number = text(null=True)
-    subscription = text(lambda invoice: invoice.subscription_ref or None, null=True, help_text="Null on a one-off invoice.")
+    subscription = text(
+        lambda invoice: invoice.subscription_ref or None, null=True, help_text="Null on a one-off or consolidated invoice."
+    )
     customer = text(attrgetter("customer_ref"))
     currency = text()
     note = text(lambda invoice: invoice.note or None, null=True, help_text="A text that the document prints.")
     state = text()
+    consolidates_on = computed(
+        serializers.CharField(
+            allow_null=True, help_text="Of a draft: it goes onto the customer's consolidated invoice of this day; otherwise null."
+        ),
+        as_text=date.isoformat,
+    )
     issue_date = _day()
     due_date = _day()
     subtotal_minor = minor()
@@ -130,6 +139,7 @@ class CreditNoteLineSerializer(ResponseSchema):
     """The part of a line that a note credits."""
 
     position = whole()
+    subscription = text(null=True, help_text="The subscription of the line.")
     description = text()
     title = text(help_text="What documents call the line, in the customer's language.")
     amount_minor = minor()

@@ -1,6 +1,6 @@
 """Invoices and credit notes with the fields of the REST contract, and the transitions of their states."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from typing import Any
 
@@ -19,6 +19,7 @@ from billing.models import (
     CreditRefund,
     Customer,
     Invoice,
+    InvoicedSubscription,
     InvoiceTax,
     Line,
     Mail,
@@ -76,16 +77,28 @@ def invoices(
         before, after: see `pages.page`.
     """
     filters = {
-        "subscription__in": None if subscription is None else Subscription.objects.filter(ref=subscription).values("pk"),
         "customer__in": None if customer is None else Customer.objects.filter(ref=customer).values("pk"),
         "state": state, "number": number, "currency": currency,
         "issue_date__gte": since, "issue_date__lt": until,
     }  # fmt: skip
     rows = Invoice.objects.filter(**{name: value for name, value in filters.items() if value is not None})
+    if subscription is not None:
+        rows = rows.filter(bills(Subscription.objects.filter(ref=subscription).values("pk")))
     if overdue is not None:
         late = Invoice.objects.filter(is_overdue()).values("pk")
         rows = rows.filter(pk__in=late) if overdue else rows.exclude(pk__in=late)
     return invoice_documents(page(rows, before=before, after=after, limit=limit))
+
+
+def bills(subscription: Any, invoice: str = "pk") -> Q:
+    """Return the condition for invoices that bill a subscription, the consolidated ones among them, or rows about these.
+
+    Args:
+        subscription: its id, or a query of ids.
+        invoice: the column with the invoice's id.
+    """
+    ids = {"subscription__in": [subscription] if isinstance(subscription, int) else subscription}
+    return Q(**ids) | Q(**{f"{invoice}__in": InvoicedSubscription.objects.filter(**ids).values("invoice_id")})
 
 
 def transitions(invoice_id: int, *, before: int | None = None, after: int | None = None, limit: int) -> list[Transition]:
@@ -113,10 +126,12 @@ def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -
     languages = {invoice.pk: language or document_language(invoice) for invoice in rows}
     found = list(Line.objects.filter(invoice_id__in=ids).order_by("invoice_id", "position"))
     titles, invoices_by_id = LineTitles(found), {invoice.pk: invoice for invoice in rows}
+    billed = subscriptions_on(ids)
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for line in found:
         title = titles.of(line, invoices_by_id[line.invoice_id], languages[line.invoice_id])
-        lines[line.invoice_id].append(InvoiceLineSerializer.body(line, title=title))
+        of = billed.get((line.invoice_id, line.subscription_id)) or _own_subscription(invoices_by_id[line.invoice_id])
+        lines[line.invoice_id].append(InvoiceLineSerializer.body(line, title=title, subscription=of))
     discounts = discounts_of(rows, languages)
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     tax_rows = list(InvoiceTax.objects.filter(invoice_id__in=ids).order_by("invoice_id", "category", "rate", "code"))
@@ -134,6 +149,16 @@ def invoice_documents(rows: Sequence[Invoice], *, language: str | None = None) -
         )
         for invoice in rows
     ]
+
+
+def subscriptions_on(invoice_ids: Collection[int]) -> dict[tuple[int, int | None], str]:
+    """Return the refs of the subscriptions that consolidated invoices bill, by invoice and subscription."""
+    billed = InvoicedSubscription.objects.filter(invoice_id__in=invoice_ids)
+    return {(one.invoice_id, one.subscription_id): one.subscription_ref for one in billed}
+
+
+def _own_subscription(invoice: Invoice) -> str | None:
+    return invoice.subscription_ref or None
 
 
 # Mails -----------------------------------------------------------------------------------------------
@@ -266,7 +291,7 @@ def credit_notes(
     )
     rows = rows.exclude(kind=CreditNote.Kind.DEPOSIT)
     if subscription is not None:
-        rows = rows.filter(subscription_id__in=Subscription.objects.filter(ref=subscription).values("pk"))
+        rows = rows.filter(bills(Subscription.objects.filter(ref=subscription).values("pk"), "invoice_id"))
     if customer is not None:
         rows = rows.filter(customer_id__in=Customer.objects.filter(ref=customer).values("pk"))
     if invoice is not None:
@@ -284,12 +309,14 @@ def _credit_note_documents(rows: Sequence[CreditNote], language: str | None = No
     invoices = Invoice.objects.in_bulk({note.invoice_id for note in rows if note.invoice_id is not None})
     billed = {(line.invoice_id, line.position): line for line in Line.objects.filter(invoice_id__in=invoices)}
     titles, invoice_of = LineTitles(billed.values()), {note.pk: note.invoice_id for note in rows}
+    shared = subscriptions_on(invoices)
     lines: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     for line in CreditNoteLine.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "position"):
         invoice = invoices[invoice_of[line.credit_note_id]]
         of = billed[invoice.pk, line.position]
         title = titles.of(of, invoice, language or document_language(invoice))
-        lines[line.credit_note_id].append(CreditNoteLineSerializer.body(line, title=title))
+        whose = shared.get((invoice.pk, of.subscription_id)) or _own_subscription(invoice)
+        lines[line.credit_note_id].append(CreditNoteLineSerializer.body(line, title=title, subscription=whose))
     taxes: dict[int, list[dict[str, Any]]] = {pk: [] for pk in ids}
     tax_rows = list(CreditNoteTax.objects.filter(credit_note_id__in=ids).order_by("credit_note_id", "category", "rate", "code"))
     names = TaxNames(tax_rows)

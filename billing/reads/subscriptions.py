@@ -30,7 +30,8 @@ ROWS: Final = """
 SELECT * FROM (
     SELECT s.id, s.ref, c.ref AS customer, c.name AS customer_name, s.started_at,
         coalesce(plan.anchor_at, s.anchor_at) AS anchor_at, s.time_zone,
-        s.trial_end, coalesce(s.hold_days, c.hold_days) AS hold_days, s.created_at, c.currency,
+        s.trial_end, coalesce(s.hold_days, c.hold_days) AS hold_days,
+        coalesce(s.consolidated_invoicing, c.consolidated_invoicing) AS consolidated_invoicing, s.created_at, c.currency,
         plan.id AS plan_id, plan.code AS plan, plan.version AS plan_version,
         plan.interval_unit, plan.interval_count, plan.is_active,
         planned.ends_at,
@@ -162,6 +163,7 @@ class SubscriptionRow(NamedTuple):
     time_zone: str
     trial_end: datetime | None
     hold_days: int
+    consolidated_invoicing: bool
     created_at: datetime
     currency: str
     plan_id: int

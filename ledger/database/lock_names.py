@@ -108,7 +108,7 @@ INVOICE_GENERATION: Final = LockName(
 CUSTOMER_INVOICES: Final = LockName(
     "customer_invoices",
     "customer_invoices/{customer}",
-    "making, finalising, voiding and crediting a customer's one-off invoices",
+    "making, finalising, voiding and crediting a customer's one-off and consolidated invoices",
 )
 PAYMENT: Final = LockName(
     "payment",

@@ -64,12 +64,13 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_customer": (
         *APPEND,
         columns(
-            "name", "language", "address", "email", "vat_id", "vat_status", "terms_days", "grace_days", "hold_days", "seller"
+            "name", "language", "address", "email", "vat_id", "vat_status", "terms_days", "grace_days", "hold_days",
+            "consolidated_invoicing", "seller",
         ),
     ),
     "billing_plan": APPEND,
     "billing_price": APPEND,
-    "billing_subscription": (*APPEND, columns("trial_end", "hold_days")),
+    "billing_subscription": (*APPEND, columns("trial_end", "hold_days", "consolidated_invoicing")),
     "billing_item": APPEND,
     "billing_itemversion": (*APPEND, columns("superseded_at")),
     "billing_amendment": APPEND,
@@ -108,8 +109,12 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_usageevent": APPEND,
     "billing_droppedmonth": READ,
     # What was billed. Claims are released, never deleted; the snapshot of a claim that counts again has the credits that cover
-    # it. A run marks a claim whose period must be measured again.
-    "billing_claim": (*APPEND, columns("released_at", "released_by", "snapshot", "measure_again")),
+    # it. A run marks a claim whose period must be measured again. The claims of a draft follow its lines onto a consolidated
+    # invoice.
+    "billing_claim": (
+        *APPEND,
+        columns("released_at", "released_by", "snapshot", "measure_again", "invoice_id", "line_position", "made_by"),
+    ),
     "billing_cursor": CHANGE_AND_DELETE,
     "billing_suspendedbilling": (*APPEND, columns("resumed_at", "resumed_by", "resume_reason")),
     # Documents. A trigger lets only drafts be deleted, and freezes what has a number.
@@ -121,13 +126,14 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
         columns(
             "state", "series", "series_value", "number", "issue_date", "due_date", "credit_notes_minor", "credits_applied_minor",
             "rounding_minor", "amount_due_minor", "seller_id", "credit_units", "note", "finalized_at", "paid_at", "voided_at",
-            "uncollectible_at", "amount_paid_minor", "payment_changes",
+            "uncollectible_at", "amount_paid_minor", "payment_changes", "consolidates_on", "stays_draft",
         ),
         "DELETE",
     ),
     "billing_line": (*APPEND, "DELETE"),
     "billing_mail": CHANGE,
     "billing_invoicetax": (*APPEND, "DELETE"),
+    "billing_invoicedsubscription": (*APPEND, "DELETE"),
     "billing_transition": APPEND,
     "billing_creditnote": (
         *APPEND,
@@ -140,7 +146,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_creditnotetax": APPEND,
     "billing_creditnoteuse": (*APPEND, columns("released_at")),
     "billing_creditrefund": APPEND,
-    "billing_couponuse": (*APPEND, columns("released_at")),
+    "billing_couponuse": (*APPEND, columns("released_at", "invoice_id")),
     "billing_creditpayment": (*APPEND, columns("refund_sequence")),
     # Runs and requests.
     "billing_run": (*APPEND, columns("finished_at", "exit_code", "summary")),

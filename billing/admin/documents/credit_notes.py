@@ -49,6 +49,7 @@ from billing.models import (
 from billing.permissions import REFUND_CREDIT
 from billing.rating.money import minor_digits
 from billing.reads import note_left_minor
+from billing.reads.documents import bills
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import digits, row_link, row_url
@@ -175,7 +176,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 
     def searched(self, word: str) -> Q:
         """By number, or by an invoice, subscription or customer: each has its index."""
-        found = Q(number=word) | Q(subscription_id__in=_subscriptions(word)) | Q(customer_id__in=customers_of(word))
+        found = Q(number=word) | bills(_subscriptions(word), "invoice_id") | Q(customer_id__in=customers_of(word))
         invoice = Invoice.objects.filter(number=word).values_list("pk", flat=True).first()
         return found if invoice is None else found | Q(invoice_id=invoice)
 
@@ -212,7 +213,7 @@ class CreditNoteAdmin(ReadOnlyAdmin):
 def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRows:
     """The notes that match the filters; notes of a customer or subscription by their index."""
     if "subscription" in values:
-        rows = rows.filter(subscription_id__in=_subscriptions(values["subscription"]))
+        rows = rows.filter(bills(_subscriptions(values["subscription"]), "invoice_id"))
     if "customer" in values:
         rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
     fits = Q()
@@ -352,7 +353,7 @@ def credit_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: Invoi
             "amount due; of the paid part, money pays for the customer's next invoices and prepaid credits go back to the "
             "holder.",
             invoice.customer_ref,
-            invoice.subscription_ref or "a one-off invoice",
+            invoice.subscription_ref or "an invoice without a subscription",
             money(left_minor, invoice.currency),
         ),
         back=row_url(Invoice, invoice.pk),

@@ -53,6 +53,7 @@ from billing.permissions import (
     PAY_INVOICE,
     VOID_INVOICE,
 )
+from billing.reads.documents import bills
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import order_of
 from ledger.admin.kit.cells import contract_day, day_words, digits, row_link, row_url
@@ -180,7 +181,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         """By number, or by a subscription or customer: each has its index."""
         subscription = Subscription.objects.filter(ref=word).values_list("pk", flat=True).first()
         found = Q(number=word) | Q(customer_id__in=customers_of(word))
-        return found if subscription is None else found | Q(subscription_id=subscription)
+        return found if subscription is None else found | bills(subscription)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The invoice as a document: lines, taxes, totals."""

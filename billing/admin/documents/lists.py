@@ -8,7 +8,7 @@ from django.utils.html import format_html, format_html_join
 
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
-from billing.reads.documents import is_overdue
+from billing.reads.documents import bills, is_overdue
 from ledger.admin.kit.bounded_reads import WINDOW_ROWS, FilteredRows, Order, Sums
 from ledger.admin.kit.cells import day_words, number_text
 from ledger.admin.kit.filters import read_day
@@ -79,7 +79,7 @@ def _owner(values: Mapping[str, str]) -> Q:
     """The filter by a subscription or a customer."""
     found = Q()
     if "subscription" in values:
-        found &= Q(subscription_id=_pk(Subscription, values["subscription"]))
+        found &= bills(_pk(Subscription, values["subscription"]))
     if "customer" in values:
         found &= Q(customer_id=_pk(Customer, values["customer"]))
     return found

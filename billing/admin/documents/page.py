@@ -90,6 +90,9 @@ def invoice_sentences(invoice: Invoice, *, today: date | None = None) -> list[st
             sentences.append(
                 f"It accepts late usage until {instant_words(invoice.grace_ends_at)}; the next run then finalises it."
             )
+        if invoice.consolidates_on is not None:
+            day = ENGLISH.day(invoice.consolidates_on)
+            sentences.append(f"It goes onto one invoice with the other subscriptions that are invoiced on {day}.")
         return sentences
     if invoice.state == Invoice.State.VOID:
         return [f"Void{_since(invoice.voided_at)}: nobody has to pay it, and a run can bill its periods again."]

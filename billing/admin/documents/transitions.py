@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
@@ -101,7 +102,7 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
         explanation=format_html(
             "{} for {}, {} due. {}",
             invoice.customer_ref,
-            invoice.subscription_ref or "a one-off invoice",
+            invoice.subscription_ref or "an invoice without a subscription",
             money(invoice.amount_remaining_minor, invoice.currency),
             words.explanation,
         ),
@@ -176,7 +177,7 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
 
 
 def _owner_url(row: Invoice | Transition) -> str:
-    """Return the page of the subscription, or of the customer of a one-off invoice."""
+    """Return the page of the subscription, or of the customer of an invoice without one."""
     if row.subscription_id is not None:
         return row_url(Subscription, row.subscription_id)
     return row_url(Customer, row.customer_id)
@@ -209,9 +210,11 @@ def transitions_table(invoice: Invoice) -> dict[str, Any]:
     )
 
 
-def deletions_table(subscription_id: int) -> dict[str, Any]:
-    """Return the deleted drafts of a subscription with the reasons, the latest first."""
-    rows = Transition.objects.filter(subscription_id=subscription_id, kind=transitions.DELETE).order_by("-pk")[:NOTES_SHOWN]
+def deletions_table(subscription: Subscription) -> dict[str, Any]:
+    """Return the deleted drafts that billed a subscription with the reasons, the latest first."""
+    shared = Q(customer_id=subscription.customer_id, draft__subscriptions__contains=[subscription.ref])
+    rows = Transition.objects.filter(Q(subscription_id=subscription.pk) | shared, kind=transitions.DELETE).order_by("-pk")
+    rows = rows[:NOTES_SHOWN]
     return table_of(
         rows,
         columns.instant("Bills up to", lambda row: datetime.fromisoformat(_draft_of(row)["as_of"])),

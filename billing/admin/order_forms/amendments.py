@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.admin.order_forms.subscriptions import MINUTE, PHASES_HELP, Part, first_billing
+from billing.admin.order_forms.subscriptions import CONSOLIDATION, MINUTE, PHASES_HELP, Part, first_billing
 from billing.admin.prose import change_words
 from billing.models import Amendment, Plan, Subscription
 from billing.orders.item_versions import UnusedTime
@@ -136,6 +136,13 @@ class HoldForm(AmendmentForm):
     shows = {"hold_days": Shown(label="Days held back", help="Empty: as the customer.")}
 
 
+class ConsolidationForm(AmendmentForm):
+    """Whose invoices it is on."""
+
+    declared = Wish
+    shows = {"consolidated_invoicing": CONSOLIDATION}
+
+
 @dataclass(frozen=True)
 class FormOfAmendment:
     """A kind of amendment: its words, its form, and the changes that are not fields of the form."""
@@ -148,6 +155,7 @@ class FormOfAmendment:
     sets_end: bool = False
     sets_override: bool = False
     sets_hold: bool = False
+    sets_consolidation: bool = False
 
 
 DIFFERENCE: Final = "The next run bills the difference: a credit for the old terms and a charge for the new ones."
@@ -193,6 +201,13 @@ WAYS: Final[Mapping[str, FormOfAmendment]] = {
         HoldForm,
         sets_hold=True,
     ),
+    "consolidate": FormOfAmendment(
+        "Choose its invoices",
+        "Choose its invoices",
+        "From the next run on. What the subscription is charged stays the same.",
+        ConsolidationForm,
+        sets_consolidation=True,
+    ),
     "go_on": FormOfAmendment("End the pause", "End the pause", "Charges start again at that time.", fixed={"paused": False}),
     "move_trial": FormOfAmendment(
         "Move the end of the trial", "Move the end", "Only the end of a running trial can be moved.", TrialForm
@@ -223,7 +238,13 @@ def amend_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: S
         return amend_subscription(
             ref=subscription.ref,
             effective_at=form.effective_at or max(present(subscription), subscription.started_at),
-            wish=replace(form.request, sets_end=way.sets_end, sets_override=way.sets_override, sets_hold=way.sets_hold),
+            wish=replace(
+                form.request,
+                sets_end=way.sets_end,
+                sets_override=way.sets_override,
+                sets_hold=way.sets_hold,
+                sets_consolidation=way.sets_consolidation,
+            ),
             actor=form.actor,
         )
 

@@ -35,6 +35,7 @@ ADDRESS: Final = {
     name: Shown(label=ADDRESS_LABELS.get(name), at=f"/address/{name}", value=value, help=ADDRESS_HELP.get(name, ""))
     for name, value in customers.ADDRESS_LINES.items()
 }
+CONSOLIDATION_WORDS: Final = {True: "one for all subscriptions of a day", False: "one for each subscription"}
 PRINTED: Final = {
     "name": Shown(required=True, help="As printed on the invoice."),
     **ADDRESS,
@@ -57,6 +58,12 @@ PRINTED: Final = {
         required=False,
         help="How long after a due date its invoice is made.",
     ),
+    "consolidated_invoicing": Shown(
+        label="Invoices",
+        required=False,
+        initial=NewCustomer.consolidated_invoicing,
+        words=CONSOLIDATION_WORDS,
+    ),
 }
 """The data of a customer that documents print."""
 
@@ -74,7 +81,7 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
             FormSection([], self.bound("vat_id", "vat_status"), summary="Tax"),
             FormSection(
                 [],
-                self.bound("time_zone", "terms_days", "grace_days", "hold_days", "language", "seller"),
+                self.bound("time_zone", "terms_days", "grace_days", "hold_days", "consolidated_invoicing", "language", "seller"),
                 summary="Terms and language",
             ),
             *([FormSection([], paying, summary="Payment with credits")] if paying else []),
@@ -90,7 +97,14 @@ class CustomerChangeForm(CustomerFields[CustomerChange]):
 
     def body(self) -> dict[str, Any]:
         """Return the JSON with the emptied fields."""
-        emptied = {"vat_id": "", "email": "", "address": {}, "seller": NewCustomer.seller, "hold_days": NewCustomer.hold_days}
+        emptied: dict[str, Any] = {
+            "vat_id": "",
+            "email": "",
+            "address": {},
+            "seller": NewCustomer.seller,
+            "hold_days": NewCustomer.hold_days,
+        }
+        emptied["consolidated_invoicing"] = NewCustomer.consolidated_invoicing
         return emptied | super().body()
 
 
@@ -151,6 +165,8 @@ def customer_sentences(customer: Customer) -> list[str]:
     if customer.hold_days:
         plural = "" if customer.hold_days == 1 else "s"
         sentences.append(f"Invoices are made {customer.hold_days} day{plural} after what they bill is due.")
+    if customer.consolidated_invoicing:
+        sentences.append("Subscriptions that are invoiced on the same day share one invoice.")
     sentences.append(f"Dates are in {customer.time_zone}.")
     if customer.seller != NewCustomer.seller:
         sentences.append(f"Documents name the seller {customer.seller}.")

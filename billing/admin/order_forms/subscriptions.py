@@ -38,6 +38,11 @@ PHASES_HELP: Final = (
     "One per line: how long, then what changes. “1: trial”, “3: 20 % off”, “until 2027-01-01T00:00: plan team, seats 5”, and the "
     "last one “then: list prices”. A number counts periods of the plan. What a phase does not name goes on."
 )
+CONSOLIDATION: Final = Shown(
+    label="Invoices",
+    unset="as the customer",
+    words={True: "shared with the customer's other subscriptions", False: "its own"},
+)
 
 
 class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
@@ -64,6 +69,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "payment_timeout_hours": Shown(
             label="Hours to pay", help=f"Then the order expires, and its invoice is voided; {PAYMENT_TIMEOUT_HOURS} if empty."
         ),
+        "consolidated_invoicing": CONSOLIDATION,
         **OVERRIDE,
         "phases": Shown(help=PHASES_HELP),
     }
@@ -73,7 +79,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         return [
             FormSection(
                 self.bound("ref", "customer", "plan", "started_at"),
-                self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at", "hold_days"),
+                self.bound("quantities", "time_zone", "anchor_at", "trial_end", "ends_at", "hold_days", "consolidated_invoicing"),
                 summary="Quantities, trial, end and time zone",
             ),
             FormSection(self.bound("starts_when_paid", "payment_timeout_hours"), summary="Payment before the start"),

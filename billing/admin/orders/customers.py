@@ -81,6 +81,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     terms = Column("Terms (days)", "terms_days")
     grace = Column("Grace (days)", "grace_days")
     hold = Column("Held back (days)", "hold_days")
+    consolidation = Column("One invoice a day", "consolidated_invoicing", boolean=True)
     holder = Column("Holder who pays", _holder, "holder_id", csv_title="Holder")
     unit_value = Column("Value of the smallest unit of credits", "credit_unit_value")
     created = columns.instant("Created", "created_at")
@@ -93,8 +94,8 @@ class CustomerAdmin(ReadOnlyAdmin):
     search_help_text = "Beginning of a customer's reference or name"
     list_filter = (text("currency"), text("holder", title="holder who pays"))
     csv_columns = (
-        "reference", "name", "currency", "time_zone", "language", "vat_id_text", "vat_state", "terms", "grace", "hold", "holder",
-        "credit_type", "unit_value", "created",
+        "reference", "name", "currency", "time_zone", "language", "vat_id_text", "vat_state", "terms", "grace", "hold",
+        "consolidation", "holder", "credit_type", "unit_value", "created",
     )  # fmt: skip
     starts = "A customer pays invoices: create a customer, then a subscription for it."
     actions_detail = (

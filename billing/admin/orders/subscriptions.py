@@ -38,6 +38,7 @@ from billing.permissions import (
 )
 from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.wording import number
+from billing.reads.documents import bills
 from billing.reads.subscriptions import STATES, ActivationRow, SubscriptionDetail, SubscriptionRow
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import NEWEST_FIRST, order_of
@@ -145,6 +146,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                 "move_trial",
                 "move_billing_day",
                 "hold_back",
+                "consolidate",
                 "pause",
                 "go_on",
             ],
@@ -166,6 +168,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     move_trial = _amendment("move_trial", "event")
     move_billing_day = _amendment("move_billing_day", "calendar_month")
     hold_back = _amendment("hold_back", "hourglass_empty")
+    consolidate = _amendment("consolidate", "merge")
     pause = _amendment("pause", "pause")
     go_on = _amendment("go_on", "play_arrow")
     cancel = _amendment("cancel", "cancel")
@@ -249,7 +252,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """Return the subscription in sentences, with all tables about it."""
         may_view_invoices = request.user.has_perm(VIEW_INVOICE)
-        invoices = Invoice.objects.filter(subscription_id=row.pk).order_by("-pk")[:MORE_ROWS]
+        invoices = Invoice.objects.filter(bills(row.pk)).order_by("-pk")[:MORE_ROWS]
         return {
             "title": f"Subscription {row.ref}",
             "sentences": subscription_sentences(row.detail),
@@ -267,7 +270,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
                 ),
                 *([("Latest invoices", invoices_table(invoices))] if may_view_invoices else []),
                 ("Latest billed periods", claims_table(row)),
-                ("Deleted drafts", deletions_table(row.pk)),
+                ("Deleted drafts", deletions_table(row)),
             ],
             "links": [
                 (reverse("admin:billing_usage", args=[row.pk]), "Usage events"),
@@ -397,6 +400,7 @@ def _impossible(detail: SubscriptionDetail) -> list[str]:
             "withdraw_phases",
             "move_billing_day",
             "hold_back",
+            "consolidate",
             "invoice_usage",
         ]
     return hidden
@@ -423,6 +427,8 @@ def subscription_sentences(detail: SubscriptionDetail) -> list[str]:
         sentences.append("Fees are charged in the pause.")
     if row.hold_days:
         sentences.append(f"Invoices are made {row.hold_days} day{'' if row.hold_days == 1 else 's'} after what they bill is due.")
+    if row.consolidated_invoicing:
+        sentences.append("It shares one invoice with the other subscriptions of its customer that are invoiced on the same day.")
     if row.activation is not None and row.activation.state != "started":
         sentences.append(_waiting_words(row.activation, zone))
     elif row.ends_at is not None:

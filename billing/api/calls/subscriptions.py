@@ -87,6 +87,7 @@ class Subscriptions(WriteEndpoint):
             activation = Activation.objects.filter(subscription_id=subscription.pk).first()
             named = {
                 "customer": fields["customer"], "plan": fields["plan"], "hold_days": held,
+                "consolidated_invoicing": subscriptions.is_consolidated(subscription),
                 "activation": None if activation is None else response_schemas.ActivationSerializer.body(activation),
             }  # fmt: skip
             return 201, response_schemas.SubscriptionSerializer.body(subscription, **named)

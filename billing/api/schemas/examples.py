@@ -8,7 +8,7 @@ CUSTOMER_BODY: dict[str, Any] = {
     "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
     "address": {"line1": "12 Main St", "city": "Berlin"}, "email": "ada@example.com", "vat_id": "DE123456788",
     "vat_status": "taxable",
-    "terms_days": 14, "grace_days": 3, "hold_days": 0, "seller": "default",
+    "terms_days": 14, "grace_days": 3, "hold_days": 0, "consolidated_invoicing": False, "seller": "default",
 }  # fmt: skip
 SELLER_BODY: dict[str, Any] = {
     "name": "Nimbus Computing GmbH", "line1": "Lindenstraße 7", "postal_code": "10969", "city": "Berlin", "country": "DE",
@@ -65,7 +65,8 @@ SUBSCRIPTION_BODY: dict[str, Any] = {
 }  # fmt: skip
 SUBSCRIPTION: dict[str, Any] = {
     **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
-    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": 0, "activation": None,
+    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": 0, "consolidated_invoicing": False,
+    "activation": None,
 }  # fmt: skip
 PAID_FIRST_BODY: dict[str, Any] = {
     "ref": "SUB-1236", "customer": "CUST-7", "plan": "basic", "started_at": "2026-01-01T00:00:00Z", "starts_when_paid": True,
@@ -198,7 +199,7 @@ SUBSCRIPTION_COUPON: dict[str, Any] = {**CUSTOMER_COUPON, "subscription": "SUB-1
 SUBSCRIPTION_SUMMARY: dict[str, Any] = {
     "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
     "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",
-    "trial_ends_at": None, "trial_end": None, "hold_days": 0, "ends_at": None,
+    "trial_ends_at": None, "trial_end": None, "hold_days": 0, "consolidated_invoicing": False, "ends_at": None,
     "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None, "activation": None,
 }  # fmt: skip
 SUBSCRIPTION_DETAIL: dict[str, Any] = {

@@ -68,6 +68,7 @@ class CustomerSerializer(ResponseSchema):
     grace_days = whole()
     seller = text()
     hold_days = whole()
+    consolidated_invoicing = serializers.BooleanField()
     holder_id = text(lambda customer: customer.holder_id or None, null=True)
     credits = computed(
         PayingCreditsSerializer(allow_null=True), lambda customer: None if customer.credit_unit_value is None else customer
@@ -200,6 +201,7 @@ def customer_coupon(found: GivenCoupon) -> dict[str, Any]:
 
 
 ACTIVATION = "The first payment, of a subscription that starts when it is paid; otherwise null."
+CONSOLIDATED = "Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's."
 HOLD_DAYS = "By how many days invoices come later than due: as ordered, or as the customer's."
 
 
@@ -227,6 +229,7 @@ class SubscriptionSerializer(ResponseSchema):
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
     hold_days = whole(help_text=HOLD_DAYS)
+    consolidated_invoicing = serializers.BooleanField(help_text=CONSOLIDATED)
     activation = ActivationSerializer(allow_null=True, help_text=ACTIVATION)
 
 
@@ -330,6 +333,7 @@ class SubscriptionSummarySerializer(ResponseSchema):
     trial_ends_at = time("trial_end", null=True)
     trial_end = former(time(null=True), "trial_ends_at")
     hold_days = whole(help_text=HOLD_DAYS)
+    consolidated_invoicing = serializers.BooleanField(help_text=CONSOLIDATED)
     ends_at = time(null=True)
     due_at = time(null=True, help_text="The next due instant; null if nothing will be due.")
     suspended = computed(SuspensionSerializer(allow_null=True), lambda row: None if row.suspended_at is None else row)

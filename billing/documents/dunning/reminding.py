@@ -17,16 +17,16 @@ from django.utils import timezone
 
 from billing.documents.dunning.holds import on_hold
 from billing.documents.dunning.steps import due_step
-from billing.documents.invoice_locks import payment_key
+from billing.documents.invoice_locks import payment_key, subscriptions_of
 from billing.documents.mailing.messages import REMINDER
 from billing.documents.sellers import current_seller, seller_of
 from billing.models import INVOICE, Activation, Customer, Invoice, Mail, PaymentReturn, Reminder, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.orders.subscriptions import charge_once
 from billing.orders.suspension import resume, suspend
-from billing.reads.documents import is_overdue, today_of
-from ledger.database.lock_names import REMINDER_HOLD, SUBSCRIPTION_INTENT
-from ledger.database.locks import advisory_lock
+from billing.reads.documents import bills, is_overdue, today_of
+from ledger.database.lock_names import REMINDER_HOLD, SUBSCRIPTION_INTENT, SUSPENSION
+from ledger.database.locks import advisory_lock, lock_number
 from ledger.database.transactions import own_or_joined
 from ledger.errors import LedgerError, Misuse
 from ledger.typesetting.languages import language_of
@@ -98,24 +98,32 @@ def remind(invoice_id: int) -> Reminder | None:
     with own_or_joined():
         ref, customer_ref = first_of(rows.values_list("subscription_ref", "customer_ref"), INVOICE.word, invoice_id)
         # The order of locks: a fee is an order of the subscription.
-        names = [SUBSCRIPTION_INTENT(ref)] if ref else []
-        for name in (*names, REMINDER_HOLD(customer_ref), payment_key(invoice_id)):
+        refs = [ref] if ref else subscriptions_of(invoice_id)
+        if refs:
+            with advisory_lock(*map(SUBSCRIPTION_INTENT, refs)):
+                pass
+        for name in (REMINDER_HOLD(customer_ref), payment_key(invoice_id)):
             with advisory_lock(name):
                 pass
         invoice = rows.get()
         step = _next_steps([invoice]).get(invoice_id)
-        return None if step is None else _write(invoice, step)
+        return None if step is None else _write(invoice, step, refs)
 
 
-def _write(invoice: Invoice, step: int) -> Reminder:
+def _write(invoice: Invoice, step: int, refs: Sequence[str]) -> Reminder:
+    """Write a reminder with what it does.
+
+    Args:
+        refs: the subscriptions that the invoice bills. The first is charged the fee; all are suspended.
+    """
     terms, customer = _terms(invoice.seller_id), Customer.objects.get(pk=invoice.customer_id)
     fee_minor = terms.get("reminder_fee_minor", {}).get(invoice.currency, 0)
-    charged = step > 1 and fee_minor and invoice.subscription_ref and invoice.currency == customer.currency
+    charged = step > 1 and fee_minor and refs and invoice.currency == customer.currency
     charge = None
     if charged:
         text = FEE_TEXTS[language_of(customer.language).code].format(step=step, number=invoice.number)
-        charge = charge_once(ref=invoice.subscription_ref, amount_minor=fee_minor, description=text, actor=ACTOR)
-    suspends = bool(invoice.subscription_ref) and step == terms.get("suspends_at_reminder")
+        charge = charge_once(ref=refs[0], amount_minor=fee_minor, description=text, actor=ACTOR)
+    suspends = bool(refs) and step == terms.get("suspends_at_reminder")
     made = Reminder.objects.create(
         invoice_id=invoice.pk,
         customer_id=invoice.customer_id,
@@ -130,8 +138,9 @@ def _write(invoice: Invoice, step: int) -> Reminder:
         Mail.objects.create(
             kind=f"{REMINDER}{step}", invoice_id=invoice.pk, customer_id=customer.pk, identity=uuid4(), recipient=customer.email
         )
-    if suspends:
-        suspend(ref=invoice.subscription_ref, reason=OVERDUE, facts={"invoice": invoice.number, "reminder": step})
+    # Locks of a kind are taken in the order of their numbers.
+    for ref in sorted(refs, key=lambda ref: lock_number(SUSPENSION(ref))) if suspends else ():
+        suspend(ref=ref, reason=OVERDUE, facts={"invoice": invoice.number, "reminder": step})
     made.refresh_from_db()
     return made
 
@@ -194,6 +203,6 @@ def count_due(after: int) -> tuple[int, int | None]:
 def _paid_up() -> Iterator[str]:
     """Yield the suspended subscriptions of which no reminded invoice is owed any more."""
     for row in SuspendedBilling.objects.filter(resumed_at=None, reason=OVERDUE, suspended_at__lt=timezone.now()).order_by("pk"):
-        of_it = Invoice.objects.filter(subscription_id=row.subscription_id, state__in=OWED)
+        of_it = Invoice.objects.filter(bills(row.subscription_id), state__in=OWED)
         if not Reminder.objects.filter(suspends=True, invoice_id__in=of_it.values("pk")).exists():
             yield Subscription.objects.values_list("ref", flat=True).get(pk=row.subscription_id)

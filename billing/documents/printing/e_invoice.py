@@ -302,6 +302,7 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
     return {
         "BT-126": str(line["position"]),
         "BT-153": line["title"] or "–",
+        **_subscription(source, line),
         **_priced(line, minor),
         "BT-130": ONE,
         "BT-131": minor.text(_net_minor(line)),
@@ -313,6 +314,14 @@ def _line(source: DocumentSource, line: Mapping[str, Any], minor: _Minor) -> dic
         if line.get("discount_minor")
         else [],
     }
+
+
+def _subscription(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the subscription of a line, as a note, where the document does not say it for all."""
+    of = line.get("subscription")
+    if not of or source.document["subscription"]:
+        return {}
+    return {"BT-127-00": [{"BT-127": f"{source.notation.texts['subscription']} {of}"}]}
 
 
 def _discount_reason(source: DocumentSource) -> str:

@@ -5,7 +5,7 @@ void document says that it is void.
 """
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, tzinfo
 from decimal import Decimal
@@ -98,7 +98,7 @@ def invoice_page(source: DocumentSource) -> dict[str, Any]:
         **_letter(source, source.title, facts),
         "columns": [texts[name] for name in ("position", "description", "quantity", "unit_price", "tax")]
         + [texts["amount"].format(currency=document["currency"])],
-        "lines": [_line(source, line) for line in document["lines"]],
+        "lines": _under_headings(source, _line),
         "sums": _invoice_sums(source),
         "notes": [*_notes(source), *filter(None, [document["note"]])],
         "payment": _payment(source),
@@ -126,7 +126,7 @@ def credit_note_page(source: DocumentSource) -> dict[str, Any]:
             texts["tax"],
             texts["amount"].format(currency=document["currency"]),
         ],
-        "lines": [_credited_line(source, line) for line in document["lines"]],
+        "lines": _under_headings(source, _credited_line),
         "sums": _credit_note_sums(source, number),
         "notes": [texts["reason"].format(reason=document["reason"]), *_notes(source)],
         "payment": None,
@@ -234,6 +234,20 @@ def grouped(iban: str) -> str:
 
 
 # Lines -----------------------------------------------------------------------------------------------
+
+
+def _under_headings(
+    source: DocumentSource, shown: Callable[[DocumentSource, Mapping[str, Any]], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the lines; on a document of several subscriptions the first line of each has its subscription as a heading."""
+    found: list[dict[str, Any]] = []
+    before = source.document["subscription"]
+    for line in source.document["lines"]:
+        of = line.get("subscription") or before
+        heading = f"{source.notation.texts['subscription']} {of}" if of != before else ""
+        found.append(shown(source, line) | {"heading": heading})
+        before = of
+    return found
 
 
 def _line(source: DocumentSource, line: Mapping[str, Any]) -> dict[str, Any]:

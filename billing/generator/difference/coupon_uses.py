@@ -49,8 +49,8 @@ USES_OF_INVOICE = "SELECT to_jsonb(used) FROM billing_couponuse AS used WHERE in
 # For coupons with periods: the periods that count for a subscription, and the discount in each.
 USES_OF_SUBSCRIPTION = """
     SELECT used.customer_coupon_id, used.counted_from, used.counted_until, used.periods
-    FROM billing_couponuse AS used JOIN billing_invoice AS i ON i.id = used.invoice_id
-    WHERE used.customer_coupon_id = ANY(%s) AND used.released_at IS NULL AND i.subscription_id = %s
+    FROM billing_couponuse AS used
+    WHERE used.customer_coupon_id = ANY(%s) AND used.released_at IS NULL AND used.subscription_id = %s
 """
 
 # An amount per period of the customer goes to the oldest of the customer's subscriptions that is charged when a period begins.
@@ -231,6 +231,7 @@ def record_uses(
         CouponUse(
             customer_coupon_id=held.ids[one.code],
             invoice_id=invoice_id,
+            subscription_id=subscription.id,
             amount_minor=one.amount_minor,
             periods=[[start.isoformat(), taken, returned] for start, (taken, returned) in sorted(one.periods.items())],
             counted_from=_counted(held, one.code)[0],

@@ -208,6 +208,16 @@ def make_bill(
         line.position = len(everything) + 1
         _tax_for(policy, line, includes_tax=includes_tax)
         everything.append(line)
+    return total_bill(everything, taken)
+
+
+def total_bill(lines: Sequence[DraftLine], coupons: Sequence[CouponDiscount] = ()) -> Bill:
+    """Compute what a document owes by its lines after discounts: the tax that prices include, carried credits, taxes and total.
+
+    Args:
+        coupons: the discounts that the lines have already.
+    """
+    everything = list(lines)
     rounding = _take_tax_out(everything)
     totals = compute_totals(
         [FeeLine(line.position, line.taxable_minor, *line.treatment[:2], taxes=line.taxes) for line in everything]
@@ -218,7 +228,7 @@ def make_bill(
     return Bill(
         lines=tuple(everything),
         taxes=totals.taxes,
-        coupons=tuple(taken),
+        coupons=tuple(coupons),
         carried=totals.carried,
         subtotal_minor=totals.subtotal_minor + discount,
         discount_minor=discount,

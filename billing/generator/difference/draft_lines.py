@@ -47,7 +47,8 @@ class DraftLine:
         taxed: how it is taxed: as what it credits or continues; else `draft.make_bill` sets it under the seller's rules.
         taxes: the declared taxes that it bears; empty: the one of its category and rate.
         included_rate: the rate of the tax that the amounts include; None: they are without tax.
-        without_tax_minor: the amount after discounts without that tax; `draft.make_bill` sets it.
+        without_tax_minor: the amount after discounts without that tax; `draft.total_bill` sets it.
+        subscription_id: on a consolidated invoice.
     """
 
     kind: str
@@ -82,6 +83,7 @@ class DraftLine:
     without_tax_minor: int = 0
     group: Group | None = None
     beside: Sequence["DraftLine"] = ()
+    subscription_id: int | None = None
 
     @property
     def treatment(self) -> Treatment:

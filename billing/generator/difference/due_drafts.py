@@ -217,9 +217,8 @@ def _write_invoices(
             continue
         run_limits.ensure_billable(currency, bill)
         invoice_id = store.insert_invoice(
-            subscription, currency, bill, as_of=options.as_of, only=options.only, run_id=options.run_id,
-            grace_ends_at=options.grace_ends_at, reserved_id=reserved.get(currency),
-        )  # fmt: skip
+            store.head_of(subscription, options), currency, bill, reserved_id=reserved.get(currency)
+        )
         if not options.include_suspended:
             run_limits.ensure_usual(subscription, currency, invoice_id, bill)
         coupon_uses.record_uses(subscription, held, bill.coupons, invoice_id, currency)

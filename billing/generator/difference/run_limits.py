@@ -56,11 +56,21 @@ class OutOfBounds(Exception):
 
 
 USUAL = """
-    SELECT max(total_minor) FROM (
-        SELECT total_minor FROM billing_invoice
-        WHERE subscription_id = %s AND currency = %s AND state IN ('open', 'paid', 'uncollectible') AND id < %s
-        ORDER BY id DESC LIMIT 6
-    ) AS last_ones
+    WITH issued AS (
+        SELECT i.id, i.total_minor FROM billing_invoice AS i
+        WHERE i.subscription_id = %(subscription)s AND i.currency = %(currency)s
+            AND i.state IN ('open', 'paid', 'uncollectible') AND i.id < %(before)s
+        UNION ALL
+        SELECT i.id, share.minor
+        FROM billing_invoicedsubscription AS billed JOIN billing_invoice AS i ON i.id = billed.invoice_id
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(round((l.amount_minor - l.discount_minor) * (1 + l.tax_rate / 100))), 0)::bigint AS minor
+            FROM billing_line AS l WHERE l.invoice_id = i.id AND l.subscription_id = billed.subscription_id
+        ) AS share
+        WHERE billed.subscription_id = %(subscription)s AND i.currency = %(currency)s
+            AND i.state IN ('open', 'paid', 'uncollectible') AND i.id < %(before)s
+    )
+    SELECT max(total_minor) FROM (SELECT total_minor FROM issued ORDER BY id DESC LIMIT 6) AS last_ones
 """
 
 
@@ -200,7 +210,7 @@ def ensure_usual(subscription: SubscriptionState, currency: str, invoice_id: int
     if times_usual is None:
         return
     with connection.cursor() as cursor:
-        cursor.execute(USUAL, [subscription.id, currency, invoice_id])
+        cursor.execute(USUAL, {"subscription": subscription.id, "currency": currency, "before": invoice_id})
         (usual_minor,) = cursor.fetchone()
     per_period_minor = bill.total_minor // max(len({line.due_at for line in bill.lines}), 1)
     if usual_minor and per_period_minor > times_usual * usual_minor:

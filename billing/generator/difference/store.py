@@ -4,8 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import date, datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 from billing.errors import PeriodAlreadyBilled
@@ -13,6 +13,7 @@ from billing.generator.difference.draft import Bill
 from billing.generator.difference.draft_lines import DraftLine, RatedUsage
 from billing.generator.difference.minimums import BilledAmount, BoundChange
 from billing.generator.difference.reconcile import RecurringCharge
+from billing.generator.options import Options
 from billing.generator.state.open_claims import (
     Credit,
     OneOffCharge,
@@ -31,6 +32,11 @@ from billing.rating.aggregation import Group, in_order
 from billing.rating.money import to_decimal
 from ledger.database.statements import Statement, fetch_rows, integer, parameter
 
+LINE_COLUMNS: Final = (
+    "position", "kind", "item_id", "price_id", "price_key", "description", "starts_at", "ends_at", "quantity", "unit_amount",
+    "amount_minor", "discount_minor", "tax_category", "tax_rate", "taxes", "rating", "subscription_id",
+)  # fmt: skip
+
 # A draft and its parts in one statement: less to send and to plan.
 INSERT_INVOICE = Statement(
     "insert_invoice",
@@ -38,23 +44,22 @@ INSERT_INVOICE = Statement(
     WITH invoice AS (
         INSERT INTO billing_invoice (id, series, subscription_id, subscription_ref, customer_id, customer_ref, buyer, currency,
             state, scope, as_of, subtotal_minor, discount_minor, tax_minor, total_minor, credit_notes_minor,
-            credits_applied_minor, rounding_minor, amount_due_minor, amendments_seen, run_id, grace_ends_at)
+            credits_applied_minor, rounding_minor, amount_due_minor, amendments_seen, run_id, grace_ends_at, consolidates_on,
+            stays_draft, note)
         VALUES (coalesce(%(id)s, nextval(pg_get_serial_sequence('billing_invoice', 'id'))), '{INVOICE.series}',
             %(subscription_id)s, %(subscription_ref)s, %(customer_id)s, %(customer_ref)s, %(buyer)s,
             %(currency)s, 'draft', %(scope)s, %(as_of)s,
             %(subtotal_minor)s, %(discount_minor)s, %(tax_minor)s, %(total_minor)s, 0, 0, %(rounding_minor)s,
             %(payable_minor)s, %(amendments_seen)s,
-            %(run_id)s, %(grace_ends_at)s)
+            %(run_id)s, %(grace_ends_at)s, %(consolidates_on)s, %(stays_draft)s, %(note)s)
         RETURNING id
     ), lines AS (
-        INSERT INTO billing_line (invoice_id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
-            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, taxes, rating)
-        SELECT invoice.id, position, kind, item_id, price_id, price_key, description, starts_at, ends_at,
-            quantity, unit_amount, amount_minor, discount_minor, tax_category, tax_rate, taxes, rating
+        INSERT INTO billing_line (invoice_id, {", ".join(LINE_COLUMNS)})
+        SELECT invoice.id, {", ".join(f"line.{name}" for name in LINE_COLUMNS)}
         FROM invoice, jsonb_to_recordset(%(lines)s::jsonb) AS line(
             position int, kind text, item_id bigint, price_id bigint, price_key text, description text, starts_at timestamptz,
             ends_at timestamptz, quantity numeric, unit_amount numeric, amount_minor bigint, discount_minor bigint,
-            tax_category text, tax_rate numeric, taxes jsonb, rating jsonb
+            tax_category text, tax_rate numeric, taxes jsonb, rating jsonb, subscription_id bigint
         )
     ), taxes AS (
         INSERT INTO billing_invoicetax (invoice_id, category, rate, code, tax_id, base_minor, amount_minor)
@@ -143,17 +148,49 @@ def reserve_invoice() -> int:
     return invoice_id
 
 
-def insert_invoice(
-    subscription: SubscriptionState,
-    currency: str,
-    bill: Bill,
-    *,
-    as_of: datetime,
-    only: str | None,
-    run_id: UUID | None,
-    grace_ends_at: datetime | None = None,
-    reserved_id: int | None = None,
-) -> int:
+@dataclass(frozen=True, slots=True)
+class DraftHead:
+    """Whose draft it is, and what a run says of it.
+
+    Args:
+        subscription_id, subscription_ref: None and empty on a consolidated invoice.
+        amendments: the last of the subscription's amendments that it bills.
+    """
+
+    customer_id: int
+    customer_ref: str
+    buyer: Mapping[str, Any]
+    as_of: datetime
+    scope: str
+    run_id: UUID | None
+    subscription_id: int | None = None
+    subscription_ref: str = ""
+    amendments: int = 0
+    grace_ends_at: datetime | None = None
+    consolidates_on: date | None = None
+    stays_draft: bool = False
+    note: str = ""
+
+
+def head_of(subscription: SubscriptionState, options: Options) -> DraftHead:
+    """Return the head of a draft of one subscription."""
+    return DraftHead(
+        customer_id=subscription.customer_id,
+        customer_ref=subscription.customer_ref,
+        buyer=subscription.buyer,
+        as_of=options.as_of,
+        scope=options.only or "",
+        run_id=options.run_id,
+        subscription_id=subscription.id,
+        subscription_ref=subscription.ref,
+        amendments=subscription.amendments,
+        grace_ends_at=options.grace_ends_at,
+        consolidates_on=options.consolidates_on,
+        stays_draft=options.stays_draft,
+    )
+
+
+def insert_invoice(head: DraftHead, currency: str, bill: Bill, *, reserved_id: int | None = None) -> int:
     """Write a draft with its lines and taxes, and set the invoice of each line.
 
     Args:
@@ -169,23 +206,26 @@ def insert_invoice(
     (invoice_id,) = INSERT_INVOICE.execute(
         {
             "id": parameter(reserved_id),
-            "subscription_id": parameter(subscription.id),
-            "subscription_ref": parameter(subscription.ref),
-            "customer_id": parameter(subscription.customer_id),
-            "customer_ref": parameter(subscription.customer_ref),
-            "buyer": parameter(json.dumps(subscription.buyer)),
+            "subscription_id": parameter(head.subscription_id),
+            "subscription_ref": parameter(head.subscription_ref),
+            "customer_id": parameter(head.customer_id),
+            "customer_ref": parameter(head.customer_ref),
+            "buyer": parameter(json.dumps(head.buyer)),
             "currency": parameter(currency),
-            "scope": parameter(only or ""),
-            "as_of": parameter(as_of),
+            "scope": parameter(head.scope),
+            "as_of": parameter(head.as_of),
             "subtotal_minor": parameter(bill.subtotal_minor),
             "discount_minor": parameter(bill.discount_minor),
             "tax_minor": parameter(bill.tax_minor),
             "total_minor": parameter(bill.total_minor),
             "rounding_minor": parameter(bill.rounding_minor),
             "payable_minor": parameter(bill.payable_minor),
-            "amendments_seen": parameter(subscription.amendments),
-            "run_id": parameter(run_id),
-            "grace_ends_at": parameter(grace_ends_at),
+            "amendments_seen": parameter(head.amendments),
+            "run_id": parameter(head.run_id),
+            "grace_ends_at": parameter(head.grace_ends_at),
+            "consolidates_on": parameter(None if head.consolidates_on is None else head.consolidates_on.isoformat()),
+            "stays_draft": parameter(head.stays_draft),
+            "note": parameter(head.note),
             "lines": parameter(json.dumps([_line_row(line) for line in bill.lines])),
             "taxes": parameter(json.dumps(taxes)),
         }
@@ -213,6 +253,7 @@ def _line_row(line: DraftLine) -> dict[str, Any]:
         "tax_rate": str(line.tax_rate),
         "taxes": [tax.as_dict() for tax in line.taxes],
         "rating": line.rating,
+        "subscription_id": line.subscription_id,
     }
 
 

@@ -53,11 +53,11 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Li
 
 
 def _by_price(lines: Iterable[Line]) -> dict[tuple[Any, ...], list[Line]]:
-    """Return the lines of each price; those of its groups of usage apart."""
+    """Return the lines of each price of a subscription; those of its groups of usage apart."""
     found: dict[tuple[Any, ...], list[Line]] = {}
     for line in lines:
         group = tuple(sorted(line["rating"].get("group", {}).items()))
-        found.setdefault((line["kind"], line["price_key"] or line["title"], group), []).append(line)
+        found.setdefault((line["subscription"], line["kind"], line["price_key"] or line["title"], group), []).append(line)
     return found
 
 

@@ -1,9 +1,9 @@
 """Finds subscriptions that may have something to bill. Takes no lock: the generator looks again under its own."""
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from django.utils import timezone
 
 from ledger import conf
-from ledger.database.statements import fetch_rows
+from ledger.database.statements import fetch_rows, fetch_value
 
 CHUNK_ROWS = 100
 MISSES_TO_LOOK_AGAIN = 3
@@ -41,6 +41,8 @@ _NOT_STARTED = """EXISTS (
                 AND NOT (activation.state = 'waiting' AND (activation.invoice_id IS NULL OR %(as_if_paid)s)))"""
 _HELD = """make_interval(hours => 24 * coalesce(
             s.hold_days, (SELECT held.hold_days FROM billing_customer AS held WHERE held.id = s.customer_id)))"""
+_SHARES_INVOICES = """coalesce(s.consolidated_invoicing, (
+            SELECT sharing.consolidated_invoicing FROM billing_customer AS sharing WHERE sharing.id = s.customer_id))"""
 # The first condition is computed once: most deployments bill no usage of running periods.
 _BILLS_RUNNING = """(SELECT EXISTS (SELECT FROM billing_plan WHERE usage_threshold IS NOT NULL)
                         OR EXISTS (SELECT FROM billing_price WHERE kind = 'usage' AND timing = 'advance')) AND EXISTS (
@@ -97,7 +99,9 @@ BY_CLOCK_OR_LATER = f"greatest({_CLOCK}, %(as_of)s)"
 DUE = f"""
     SELECT s.id, s.ref, s.customer_id
     {_FROM}
-        s.id > %(after)s AND s.id %% %(shards)s = %(shard)s AND NOT s.id = ANY(%(tried)s) AND
+        s.id > %(after)s AND NOT s.id = ANY(%(tried)s) AND
+        -- One worker has all subscriptions that share invoices.
+        (%(shards)s = 1 OR CASE WHEN {_SHARES_INVOICES} THEN s.customer_id ELSE s.id END %% %(shards)s = %(shard)s) AND
     {_IS_DUE}
     ORDER BY s.id
     LIMIT %(rows)s
@@ -122,6 +126,34 @@ DUE_AMONG = f"SELECT s.ref {_FROM} s.ref = ANY(%(among)s) AND {_IS_DUE} ORDER BY
 CUSTOMERS_OF = """
     SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
 """
+# Customers whose drafts wait for a consolidated invoice.
+CONSOLIDATING = """
+    SELECT DISTINCT c.id, c.ref
+    FROM billing_invoice AS part JOIN billing_customer AS c ON c.id = part.customer_id
+    WHERE part.state = 'draft' AND part.consolidates_on IS NOT NULL AND c.id > %(after)s AND c.id %% %(shards)s = %(shard)s
+        AND (%(customers)s::text[] IS NULL OR c.ref = ANY(%(customers)s))
+        AND (%(among)s::text[] IS NULL OR EXISTS (
+            SELECT FROM billing_subscription AS s WHERE s.customer_id = c.id AND s.ref = ANY(%(among)s)))
+    ORDER BY c.id
+    LIMIT %(rows)s
+"""
+# A subscription without a draft for the invoice of the day that is due, or will be on that day: the invoice waits for it.
+WAITED_FOR = f"""
+    SELECT s.ref
+    {_FROM}
+        s.customer_id = %(customer_id)s AND {_SHARES_INVOICES}
+        AND (%(among)s::text[] IS NULL OR s.ref = ANY(%(among)s))
+        AND NOT EXISTS (SELECT FROM billing_invoice AS part
+            WHERE part.subscription_id = s.id AND part.state = 'draft' AND part.consolidates_on = %(day)s)
+        AND (NOT s.ref = ANY(%(had_turn)s) AND {_IS_DUE} OR {_PASSES_FILTER} AND EXISTS (
+            SELECT FROM billing_customer AS c CROSS JOIN LATERAL (SELECT least(
+                CASE WHEN %(recurring)s THEN cursor.recurring_due_at END, CASE WHEN %(usage)s THEN cursor.usage_due_at END
+            ) + {_HELD} AS at) AS next
+            WHERE c.id = s.customer_id AND next.at > %(as_of)s
+                AND next.at < (%(day)s::date + 1)::timestamp AT TIME ZONE c.time_zone))
+    LIMIT 1
+"""
+SHARE_INVOICES = f"SELECT EXISTS (SELECT FROM billing_subscription AS s WHERE s.ref = ANY(%s) AND {_SHARES_INVOICES})"
 CONCERNED = f"SELECT s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%(refs)s) AND {_PASSES_FILTER}"
 HOW_MANY = f"SELECT count(*) {_FROM} {_IS_DUE}"
 
@@ -140,6 +172,13 @@ class _CustomerRow(NamedTuple):
     id: int
     shares: bool
     """True if subscriptions of the customer share credits or coupons."""
+
+
+class _Consolidating(NamedTuple):
+    """A row of CONSOLIDATING."""
+
+    id: int
+    ref: str
 
 
 class _OfCustomer(NamedTuple):
@@ -178,6 +217,26 @@ def how_many(due_filter: DueFilter) -> int:
 def due_among(refs: Sequence[str], due_filter: DueFilter) -> list[str]:
     """Return those of these subscriptions that may be due now, in the order in which a run bills them."""
     return fetch_rows(str, _by_clocks(DUE_AMONG, due_filter), _parameters(due_filter) | {"among": list(refs)})
+
+
+def is_waited_for(
+    due_filter: DueFilter, customer_id: int, day: date, *, had_turn: Collection[str], among: Sequence[str] | None = None
+) -> bool:
+    """Return whether the consolidated invoice of a day waits for a subscription of the customer.
+
+    Args:
+        due_filter: only its instant and kinds count.
+        had_turn: subscriptions that have had their turn; nothing was due, or a person has to check them.
+        among: wait only for these; None: for all.
+    """
+    everybody = replace(due_filter, customers=None, plans=None, currency=None)
+    values = {"customer_id": customer_id, "day": day, "had_turn": list(had_turn), "among": None if among is None else list(among)}
+    return bool(fetch_rows(str, _by_clocks(WAITED_FOR, everybody), _parameters(everybody) | values))
+
+
+def share_invoices(refs: Sequence[str]) -> bool:
+    """Return whether one of these subscriptions shares invoices with others."""
+    return fetch_value(bool, SHARE_INVOICES, [list(refs)])
 
 
 def concerned(due_filter: DueFilter, refs: Sequence[str]) -> set[str]:
@@ -276,6 +335,20 @@ def due_together(
         for customer_id, rows in groupby(due, key=attrgetter("customer_id")):
             found = tuple(row.ref for row in rows)
             yield from [found] if customer_id in sharing else ((ref,) for ref in found)
+
+
+def consolidating(due_filter: DueFilter, refs: Sequence[str] = (), *, shard: int = 0, shards: int = 1) -> Iterator[str]:
+    """Yield the refs of customers whose drafts wait for a consolidated invoice, by id.
+
+    Args:
+        refs: only customers of these subscriptions; empty: all.
+        shard, shards: the customers of this worker, by the remainder of their ids.
+    """
+    after = 0
+    page = {"shard": shard, "shards": shards, "rows": CHUNK_ROWS, "among": list(refs) or None}
+    while rows := fetch_rows(_Consolidating, CONSOLIDATING, _parameters(due_filter) | page | {"after": after}):
+        after = rows[-1].id
+        yield from (row.ref for row in rows)
 
 
 def _by_customer(refs: Sequence[str]) -> list[tuple[str, ...]]:

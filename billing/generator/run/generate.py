@@ -6,7 +6,7 @@ lock: if another process has it, they raise at once, and the caller can try agai
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from django.db import Error, IntegrityError, transaction
@@ -19,6 +19,7 @@ from billing.generator.difference import coupon_uses
 from billing.generator.difference.due_drafts import RunStep, write_step
 from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options, Scope
+from billing.generator.run.consolidation.gathering import with_consolidated
 from billing.generator.run.steps import GenerationResult, finish_steps, pay_step, pays_with_its_allowance
 from billing.generator.state.subscription_state import SubscriptionState, read_subscription
 from billing.models import Activation, Claim, Cursor, Invoice
@@ -30,6 +31,7 @@ from ledger.database.locking import locked, on
 from ledger.database.locks import Lock, sqlstate, try_advisory_lock
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.database.transactions import own_or_joined
+from ledger.entries import previews
 from ledger.errors import Invalid, LockBusy, Refused
 from ledger.services import clock_of, preview, time_of
 
@@ -93,11 +95,11 @@ def generate_in(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
 
 
 def generate_held(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
-    """Bill as `generate_in` does, under the caller's lock on the subscription."""
+    """Bill as `generate_in` does, under the caller's lock on the subscription; then make the invoices that waited only for it."""
 
     def act() -> GenerationResult:
         with preview() if options.dry_run else transaction.atomic():
-            return generate_under(lock, ref=ref, options=options)
+            return with_consolidated(generate_under(lock, ref=ref, options=options), options)
 
     try:
         return _prepared_again(act)
@@ -119,6 +121,28 @@ def dry_run_in(*, ref: str, options: Options) -> GenerationResult:
             return generate_in(ref=ref, options=options)
     except PeriodAlreadyBilled as billed:
         raise InvoiceGenerationBusy(key=invoice_key(ref), subscription=ref) from billed
+
+
+def dry_run_staying(*, ref: str, options: Options) -> GenerationResult:
+    """Bill as `dry_run_in` does; the rows and the lock stay until the caller's preview ends, for a consolidated invoice.
+
+    Raises:
+        InvoiceGenerationBusy: as `dry_run_in`.
+        BillingSuspended, BillingWouldBeSuspended: a run would not bill the subscription.
+    """
+    shown = previews.current()
+    assert shown is not None, "the rows stay in the preview of the caller"
+    try:
+        with shown.attempt(), transaction.atomic(), try_advisory_lock(invoice_key(ref)) as lock:
+            generated = generate_under(lock, ref=ref, options=options)
+    except LockBusy as busy:
+        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
+    except PeriodAlreadyBilled as billed:
+        raise InvoiceGenerationBusy(key=invoice_key(ref), subscription=ref) from billed
+    except OutOfBounds as out_of_bounds:
+        raise _refusal(ref, options, out_of_bounds) from None
+    shown.rows_stay()
+    return generated
 
 
 def _refusal(ref: str, options: Options, out_of_bounds: OutOfBounds) -> BillingSuspended:
@@ -207,13 +231,15 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
     are written before any is paid or numbered, so locks are taken in their order for any number of drafts.
     """
     steps: list[RunStep] = []
+    day = _consolidates_on(lock, subscription, options)
     if subscription.has_drafts_in_grace:
         # Deleting a draft takes the holder's lock for the returned credits; the lock of the account comes before it.
         coupon_uses.wait_turn(lock, subscription)
         for draft, notes in _taken_back(lock, subscription):
             over = options.finalize and options.as_of >= draft.grace_ends_at
             again = replace(
-                options, as_of=draft.as_of, only=draft.scope, finalize=over, max_periods=None,
+                options, as_of=draft.as_of, only=draft.scope, finalize=over and day is None, max_periods=None,
+                consolidates_on=day if over else None,
                 grace_ends_at=None if over else draft.grace_ends_at, running_usage=draft.running_usage,
             )  # fmt: skip
             steps.append(write_step(lock, read_subscription(lock, subscription.ref), again))
@@ -223,6 +249,8 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
     if options.finalize and subscription.grace_days:
         grace = timedelta(days=subscription.grace_days)
         options = replace(options, finalize=False, grace_ends_at=options.as_of + grace)
+    elif day is not None:
+        options = replace(options, finalize=False, consolidates_on=day, stays_draft=not options.finalize)
     rated_again = len(steps)
     # Lines, claims and cursor are those of a run that number of days ago.
     options = replace(options, as_of=options.as_of - timedelta(days=subscription.hold_days))
@@ -234,6 +262,16 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
     if options.note and made:
         note_drafts_under(lock, invoice_key(subscription.ref), made, options.note)
     return finish_steps(lock, steps)
+
+
+def _consolidates_on(lock: Lock, subscription: SubscriptionState, options: Options) -> date | None:
+    """Return the day of the customer whose consolidated invoice takes what the run bills; None: it has invoices of its own.
+
+    Where allowances may pay invoices, the next allowance waits until the invoice is paid, so the invoice waits for nobody else.
+    """
+    if not subscription.is_consolidated or pays_with_its_allowance(lock, subscription, replace(options, finalize=True)):
+        return None
+    return options.as_of.astimezone(ZoneInfo(subscription.customer_time_zone)).date()
 
 
 def _one_due_date_at_a_time(lock: Lock, subscription: SubscriptionState, options: Options) -> list[RunStep]:

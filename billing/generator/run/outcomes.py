@@ -4,7 +4,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -66,6 +66,8 @@ class SubscriptionResult:
     """Credit type and amount of each allowance."""
     covered: tuple[tuple[str, int], ...] = ()
     """Credits spent on usage, less credits given back: credit type, credits."""
+    customer: str = ""
+    """Of a customer's consolidated invoices; `subscription` is empty then."""
 
 
 def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = generate.generate) -> SubscriptionResult:
@@ -96,6 +98,13 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
                 return SubscriptionResult(ref, Outcome.DEFERRED, f"{PASSING_STATES[state]} ({state})")
         return SubscriptionResult(ref, Outcome.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
     return _done(generated, (time.perf_counter() - began) * 1000)
+
+
+def of_customer(done: SubscriptionResult) -> SubscriptionResult:
+    """Return the result of a customer's consolidated invoices; `bill_one` names the customer as it names a subscription."""
+    numbers = ", ".join(one.number or f"draft {one.invoice_id}" for one in done.invoices)
+    detail = done.detail or f"customer {done.subscription}: {numbers}"
+    return replace(done, subscription="", customer=done.subscription, detail=detail[:500])
 
 
 def _done(generated: GenerationResult, duration_ms: float) -> SubscriptionResult:
@@ -142,7 +151,7 @@ class RunSummary:
     def add(self, done: SubscriptionResult) -> None:
         """Count one subscription."""
         self.outcomes[done.outcome] += 1
-        self.invoices += len(done.invoices)
+        self.invoices += sum(not one.is_part for one in done.invoices)
         self.periods += done.periods
         self.late_usage_minor += done.late_usage_minor
         for credit_type, amount in done.granted:
@@ -150,6 +159,8 @@ class RunSummary:
         for credit_type, amount in done.covered:
             self.credits_spent_on_usage[credit_type] += amount
         for invoice in done.invoices:
+            if invoice.is_part:
+                continue
             money = self.money.setdefault(invoice.currency, {"invoices": 0, "total_minor": 0, "credits_applied_minor": 0})
             money["invoices"] += 1
             money["total_minor"] += invoice.total_minor
@@ -157,7 +168,9 @@ class RunSummary:
             self.lines += invoice.lines
         if done.outcome in BILLED:
             self.durations_ms.append(done.duration_ms)
-            self.slowest = sorted([*self.slowest, (done.duration_ms, done.subscription)], reverse=True)[:SLOWEST_KEPT]
+            self.slowest = sorted([*self.slowest, (done.duration_ms, done.subscription or done.customer)], reverse=True)[
+                :SLOWEST_KEPT
+            ]
 
     @property
     def failures(self) -> int:

@@ -7,22 +7,20 @@ Runs at these instants make the same invoices.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from billing import reads
-from billing.documents.invoice_locks import invoice_key
-from billing.errors import BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
-from billing.generator.difference.run_limits import OutOfBounds
 from billing.generator.options import Options
+from billing.generator.run.consolidation.gathering import Turns, consolidate
 from billing.generator.run.differences import LineDifference, differences
 from billing.generator.run.due import DueFilter, due_among
-from billing.generator.run.generate import generate_under
-from billing.models import Customer, Invoice, Subscription
-from ledger.database.locks import try_advisory_lock
+from billing.generator.run.generate import dry_run_staying
+from billing.generator.run.steps import GenerationResult
+from billing.models import Customer, Invoice, InvoicedSubscription, Subscription
 from ledger.database.statements import fetch_rows
 from ledger.entries import previews
-from ledger.errors import LockBusy
 from ledger.services import preview
 
 MAX_INVOICES = 12
@@ -43,6 +41,10 @@ DUE_AFTER = """
 """
 
 
+_Whose = tuple[str, str | None]
+"""The customer, and the subscription or, of a consolidated invoice, None."""
+
+
 class _Due(NamedTuple):
     """A row of DUE_AFTER."""
 
@@ -52,7 +54,9 @@ class _Due(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpcomingInvoice:
-    """An invoice that a run would make, and how it differs from the subscription's invoice before it.
+    """An invoice that a run would make, and how it differs from the one before it.
+
+    The one before a consolidated invoice is the customer's last consolidated one.
 
     Args:
         as_of: when the run would make it.
@@ -86,20 +90,35 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
     shown = previews.current()
     assert shown is not None, "next_invoices needs the preview of its caller"
     found: list[UpcomingInvoice] = []
-    latest: dict[str, dict[str, Any] | None] = {}
+    latest: dict[_Whose, dict[str, Any] | None] = {}
+
+    def show(made: GenerationResult) -> None:
+        for one, document in zip(made.invoices, made.documents, strict=True):
+            if one.is_draft:
+                # A draft in its grace comes when that is over, and one that waits for others on their invoice.
+                continue
+            whose = document["customer"], document["subscription"]
+            before = latest[whose] if whose in latest else _latest(*whose)
+            different = differences(before, document) if before is not None else ()
+            found.append(
+                UpcomingInvoice(as_of, document, before is None, None if before is None else before["number"], different)
+            )
+            latest[whose] = document
+
     # As a run does, it locks only those that may be due: the server has room for some thousand locks.
     due = due_among(refs, DueFilter(as_of=as_of, suspended=True, as_if_paid=True))
     for _ in range(MAX_STEPS):
+        options = Options(as_of=as_of, dry_run=True, as_if_paid=True, render=partial(_document, as_of=as_of))
+        waiting = False
         for ref in due:
-            if len(found) >= most:
+            if len(found) >= most and not waiting:
                 break
-            for document in _made(ref, as_of):
-                before = latest[ref] if ref in latest else _latest(ref)
-                different = differences(before, document) if before is not None else ()
-                found.append(
-                    UpcomingInvoice(as_of, document, before is None, None if before is None else before["number"], different)
-                )
-                latest[ref] = document
+            made = dry_run_staying(ref=ref, options=options)
+            waiting = waiting or any(one.is_part for one in made.invoices)
+            show(made)
+        turns = Turns(DueFilter(as_of=as_of, suspended=True, as_if_paid=True), among=refs)
+        for customer_ref in _customers_of(refs) if waiting else ():
+            show(consolidate(customer_ref, turns, options))
             shown.rows_stay()
         later = [one for one in fetch_rows(_Due, DUE_AFTER, {"refs": list(refs)}) if one.due_at > as_of]
         if len(found) >= most or not later:
@@ -124,21 +143,6 @@ class _Forgotten(Exception):
     """Ends a part of a preview whose decisions about credits must not stay."""
 
 
-def _made(ref: str, as_of: datetime) -> list[dict[str, Any]]:
-    """Return the finalised invoices of a run, as documents; a draft in its grace comes when that is over."""
-    options = Options(as_of=as_of, dry_run=True, as_if_paid=True, render=lambda invoice_id: _document(invoice_id, as_of))
-    try:
-        with try_advisory_lock(invoice_key(ref)) as lock:
-            made = generate_under(lock, ref=ref, options=options)
-    except LockBusy as busy:
-        raise InvoiceGenerationBusy(**busy.facts, subscription=ref) from busy
-    except PeriodAlreadyBilled as billed:
-        raise InvoiceGenerationBusy(key=invoice_key(ref), subscription=ref) from billed
-    except OutOfBounds as out_of_bounds:
-        raise BillingWouldBeSuspended(subscription=ref, reason=out_of_bounds.reason, **out_of_bounds.facts) from None
-    return [document for one, document in zip(made.invoices, made.documents, strict=True) if not one.is_draft]
-
-
 def _document(invoice_id: int, as_of: datetime) -> dict[str, Any]:
     document = reads.invoice_document(invoice_id)
     customer = Customer.objects.get(ref=document["customer"])
@@ -147,11 +151,19 @@ def _document(invoice_id: int, as_of: datetime) -> dict[str, Any]:
     return document | {"issue_date": issued_on.isoformat(), "due_date": due_on.isoformat()}
 
 
-def _latest(ref: str) -> dict[str, Any] | None:
-    """Return the subscription's last invoice that stands."""
+def _latest(customer_ref: str, subscription_ref: str | None) -> dict[str, Any] | None:
+    """Return the last invoice of a subscription that stands; without one, the customer's last consolidated invoice."""
     states = [Invoice.State.DRAFT, Invoice.State.VOID]
-    row = Invoice.objects.filter(subscription_ref=ref).exclude(state__in=states).order_by("-id").first()
+    rows = Invoice.objects.filter(customer_ref=customer_ref, subscription_ref=subscription_ref or "").exclude(state__in=states)
+    if subscription_ref is None:
+        rows = rows.filter(pk__in=InvoicedSubscription.objects.values("invoice_id"))
+    row = rows.order_by("-id").first()
     return None if row is None else reads.invoice_documents([row])[0]
+
+
+def _customers_of(refs: Sequence[str]) -> list[str]:
+    subscriptions = Subscription.objects.filter(ref__in=refs)
+    return list(Customer.objects.filter(pk__in=subscriptions.values("customer_id")).order_by("pk").values_list("ref", flat=True))
 
 
 def subscriptions_of(customer: Customer) -> list[str]:

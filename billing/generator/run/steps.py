@@ -34,6 +34,8 @@ class InvoiceSummary:
     amount_due_minor: int
     lines: int
     is_draft: bool = False
+    is_part: bool = False
+    """It goes onto a consolidated invoice, which counts in its place."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class GenerationResult:
     """The allowances of the plan that the run granted to the customer's holder."""
     covered: Counter[str] = field(default_factory=Counter)
     """Credits spent on usage, less credits given back, by credit type."""
+    replaced: set[int] = field(default_factory=set)
+    """The drafts that are on these invoices."""
 
     def add(self, made: InvoiceSummary, bill: Bill) -> None:
         """Count a new invoice."""
@@ -103,7 +107,7 @@ def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
         generated.covered.update(step.covered)
         for currency, invoice_id, bill in step.invoices:
             issued = _issued(lock, settled.get(invoice_id), step.options)
-            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), issued), bill)
+            generated.add(_made(currency, invoice_id, bill, settled.get(invoice_id), issued, step.options), bill)
             if step.options.render is not None:
                 generated.documents.append(step.options.render(invoice_id))
     return generated
@@ -116,7 +120,12 @@ def _issued(lock: Lock, settled: Settlement | None, options: Options) -> Finaliz
 
 
 def _made(
-    currency: str, invoice_id: int, bill: Bill, settled: Settlement | None, issued: FinalizedInvoice | None
+    currency: str,
+    invoice_id: int,
+    bill: Bill,
+    settled: Settlement | None,
+    issued: FinalizedInvoice | None,
+    options: Options,
 ) -> InvoiceSummary:
     return InvoiceSummary(
         invoice_id=invoice_id,
@@ -127,6 +136,7 @@ def _made(
         amount_due_minor=issued.amount_due_minor if issued else bill.payable_minor,
         lines=len(bill.lines),
         is_draft=settled is None,
+        is_part=options.consolidates_on is not None,
     )
 
 
@@ -135,6 +145,7 @@ def _finalizing(subscription: SubscriptionState, currency: str, bill: Bill, invo
         invoice_id=invoice_id,
         subscription_id=subscription.id,
         subscription_ref=subscription.ref,
+        refunded_refs=subscription.ref,
         customer_id=subscription.customer_id,
         customer_ref=subscription.customer_ref,
         currency=currency,

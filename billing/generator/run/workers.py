@@ -10,16 +10,18 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeVar
 
-from django.db import Error
+from django.db import Error, transaction
 
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.generator.run.due import DueFilter, DueWalk, due_together
-from billing.generator.run.outcomes import BILLED, RETRY, SKIPPED, Outcome, SubscriptionResult, bill_one
+from billing.generator.run.consolidation.gathering import Turns, consolidate, consolidate_next
+from billing.generator.run.due import DueFilter, DueWalk, consolidating, due_together, share_invoices
+from billing.generator.run.outcomes import BILLED, RETRY, SKIPPED, Outcome, SubscriptionResult, bill_one, of_customer
 from billing.generator.run.steps import GenerationResult
 from billing.generator.run.stop_flags import StopFlag
 from ledger.database.locking import Turn, share
 from ledger.database.locks import sqlstate
+from ledger.database.transactions import own_or_joined
 from ledger.services import preview
 
 Item = TypeVar("Item")
@@ -75,6 +77,7 @@ def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None
         _dry_run(job, stop_flag, report, shard)
         return
     aside: dict[str, SubscriptionResult] = {}
+    had_turn: set[str] = set()
     walk = DueWalk(job.filter, shard=shard, shards=job.workers)
 
     def bill(ref: str) -> Turn | None:
@@ -84,6 +87,8 @@ def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None
         walk.missed(done.outcome in SKIPPED)
         if done.outcome in RETRY:
             return Turn.BUSY
+        if done.outcome not in BILLED:
+            had_turn.add(ref)
         report(aside.pop(ref))
         return None
 
@@ -92,6 +97,45 @@ def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None
     report(Backlog(shard, 0))
     for done in aside.values():
         report(done)
+    _consolidate(job, stop_flag, report, shard, had_turn)
+
+
+def _consolidate(job: Work, stop_flag: StopFlag, report: Report, shard: int, had_turn: Collection[str]) -> None:
+    """Make the consolidated invoices of the worker's customers, after all their subscriptions have had their turn.
+
+    Args:
+        had_turn: the subscriptions that stay due, because a person has to check them.
+    """
+    aside: dict[str, SubscriptionResult] = {}
+    turns = Turns(job.filter, had_turn)
+
+    def make(customer_ref: str) -> Turn | None:
+        while True:
+            done = bill_one(customer_ref, job.options, partial(_next_document, turns))
+            if done.outcome in RETRY:
+                aside[customer_ref] = of_customer(done)
+                return Turn.BUSY
+            aside.pop(customer_ref, None)
+            if done.outcome == Outcome.NOTHING_DUE:
+                return None
+            report(of_customer(done))
+            if done.outcome not in BILLED or _must_end(stop_flag, report):
+                return None
+
+    customers = consolidating(job.filter, job.subscriptions, shard=shard, shards=job.workers)
+    _share(job, stop_flag, report, customers, make, waiting=lambda busy: report(Backlog(shard, len(busy))))
+    report(Backlog(shard, 0))
+    for done in aside.values():
+        report(done)
+
+
+def _next_document(turns: Turns, *, ref: str, options: Options) -> GenerationResult:
+    """Make the next consolidated invoice of a customer that is ready, in its own transaction; without one, an empty result."""
+    while True:
+        with own_or_joined(customer=ref):
+            made = consolidate_next(ref, turns, options)
+        if made is None or made.invoices:
+            return made or GenerationResult(ref)
 
 
 def _share(
@@ -142,11 +186,11 @@ def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None
     def bill(refs: tuple[str, ...]) -> Turn | None:
         aside.pop(refs, None)
         tried = _try_together(job, stop_flag, refs, report)
-        is_whole = len(tried) == len(refs)
+        is_whole = len([done for done in tried if not done.customer]) == len(refs)
         if is_whole and any(done.outcome in RETRY for done in tried):
             aside[refs] = tried
             for done in tried:
-                if done.outcome in BILLED:
+                if done.outcome in BILLED and not done.customer:
                     stop_flag.give_back()
             return Turn.BUSY
         for done in tried:
@@ -157,19 +201,33 @@ def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None
     _share(job, stop_flag, report, groups, bill, waiting=lambda busy: report(Backlog(shard, sum(map(len, busy)))))
     report(Backlog(shard, 0))
     for done in (done for tried in aside.values() for done in tried):
-        if done.outcome not in BILLED or _reserve(stop_flag, report):
+        if done.customer or done.outcome not in BILLED or _reserve(stop_flag, report):
             report(done)
 
 
 def _try_together(job: Work, stop_flag: StopFlag, refs: Sequence[str], report: Report) -> list[SubscriptionResult]:
-    """Dry-run these subscriptions on one snapshot and return their results; fewer if the worker has to end."""
+    """Dry-run these subscriptions on one snapshot and return their results; fewer if the worker has to end.
+
+    If some of them share invoices, the rows and locks of all stay until their consolidated invoices are made.
+    """
     tried: list[SubscriptionResult] = []
     try:
-        with preview(one_snapshot=True):
+        with preview(one_snapshot=True) as shown:
+            act = generate.dry_run_staying if share_invoices(refs) else generate.dry_run_in
             for ref in refs:
                 if _must_end(stop_flag, report) or not _reserve(stop_flag, report):
-                    break
-                tried.append(_bill(ref, job.options, stop_flag, generate.dry_run_in))
+                    return tried
+                tried.append(_bill(ref, job.options, stop_flag, act))
+            if any(one.is_part for done in tried for one in done.invoices):
+                turns = Turns(job.filter, {done.subscription for done in tried if done.outcome not in BILLED | RETRY})
+                for customer_ref in consolidating(job.filter, refs):
+                    with shown.attempt(), transaction.atomic():
+                        done = bill_one(customer_ref, job.options, partial(_all_documents, turns))
+                    tried += [of_customer(done)] if done.outcome != Outcome.NOTHING_DUE else []
     except Error as error:
         return [SubscriptionResult(ref, Outcome.DEFERRED, sqlstate(error) or "") for ref in refs]
     return tried
+
+
+def _all_documents(turns: Turns, *, ref: str, options: Options) -> GenerationResult:
+    return consolidate(ref, turns, options)

@@ -27,6 +27,7 @@ SUBSCRIPTION_SQL = """
         c.ref AS customer_ref, c.name, c.language, c.address::text, c.vat_id, c.vat_status, c.terms_days,
         c.time_zone AS customer_time_zone, c.currency, c.holder_id, c.credit_type, c.credit_unit_value::text, c.grace_days,
         coalesce(s.hold_days, c.hold_days) AS hold_days,
+        coalesce(s.consolidated_invoicing, c.consolidated_invoicing) AS is_consolidated,
         coalesce((SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0) AS amendments,
         coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0) AS charges,
         cursor.recurring_amendments_seen, cursor.usage_amendments_seen, cursor.recurring_due_at, cursor.usage_due_at,
@@ -44,7 +45,9 @@ SUBSCRIPTION_SQL = """
          WHERE b.subscription_id = s.id AND b.resumed_at IS NULL) AS suspended_reason,
         EXISTS (SELECT FROM billing_customercoupon AS cc
             WHERE cc.customer_id = s.customer_id AND (cc.subscription_id IS NULL OR cc.subscription_id = s.id)) AS has_coupons,
-        EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL) AS has_notes,
+        EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL)
+            OR EXISTS (SELECT FROM billing_invoicedsubscription AS b JOIN billing_creditnote AS n ON n.invoice_id = b.invoice_id
+                WHERE b.subscription_id = s.id AND n.released_at IS NULL) AS has_notes,
         EXISTS (SELECT FROM billing_creditnote AS n
             WHERE n.customer_id = s.customer_id AND n.left_minor > 0 AND n.released_at IS NULL) AS has_credit,
         EXISTS (SELECT FROM billing_invoice AS i
@@ -99,6 +102,7 @@ class SubscriptionState:
     has_credit: bool
     grace_days: int
     hold_days: int
+    is_consolidated: bool
     has_drafts_in_grace: bool
     includes_tax: bool
     """The amounts of its plans include tax: of all of them, or of none."""
@@ -114,12 +118,12 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "address": json.loads, "vat_id": bytes.decode, "vat_status": bytes.decode, "terms_days": integer,
     "customer_time_zone": bytes.decode,
     "currency": bytes.decode, "holder_id": bytes.decode, "credit_type": bytes.decode, "credit_unit_value": decimal,
-    "grace_days": integer, "hold_days": integer, "amendments": integer, "charges": integer, "recurring_amendments_seen": integer,
-    "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant, "charges_seen": integer,
-    "claims_from": instant, "usage_seen_until": instant, "read_at": instant, "first_unseen_amendment_at": instant,
-    "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean, "has_credit": boolean,
-    "has_drafts_in_grace": boolean, "includes_tax": boolean, "activation": bytes.decode, "first_invoice": integer,
-    "must_be_paid_by": instant, "seller": json.loads,
+    "grace_days": integer, "hold_days": integer, "is_consolidated": boolean, "amendments": integer, "charges": integer,
+    "recurring_amendments_seen": integer, "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant,
+    "charges_seen": integer, "claims_from": instant, "usage_seen_until": instant, "read_at": instant,
+    "first_unseen_amendment_at": instant, "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean,
+    "has_credit": boolean, "has_drafts_in_grace": boolean, "includes_tax": boolean, "activation": bytes.decode,
+    "first_invoice": integer, "must_be_paid_by": instant, "seller": json.loads,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 

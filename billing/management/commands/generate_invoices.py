@@ -183,7 +183,7 @@ class Command(CommandWithExamples):
                 if given["format"] == "jsonl":
                     self.stdout.write(json.dumps(_outcome(done)))
                 elif done.outcome in outcomes.TROUBLE | outcomes.RETRY:
-                    self.stderr.write(f"{done.subscription}: {done.outcome}: {done.detail}")
+                    self.stderr.write(f"{done.subscription or done.customer}: {done.outcome}: {done.detail}")
 
             summary = runs.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(received))
         progress.end()
@@ -375,7 +375,7 @@ def _exit_code(summary: RunSummary) -> int:
 
 def _outcome(done: SubscriptionResult) -> dict[str, Any]:
     return {
-        "subscription": done.subscription,
+        **({"customer": done.customer} if done.customer else {"subscription": done.subscription}),
         "outcome": done.outcome.value,
         "detail": done.detail,
         "invoices": [

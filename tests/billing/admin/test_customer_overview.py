@@ -14,7 +14,7 @@ from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
 from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.generator.options import Options
-from billing.generator.run import preview
+from billing.generator.run import generate
 from billing.generator.run.generate import generate_in
 from billing.metering import usage
 from billing.metering.corrections import EventCancellation, EventCorrection, take_in_all
@@ -146,7 +146,7 @@ def test_while_a_run_bills_the_customer_the_page_says_so(customer: Customer, mon
     def busy(*names: str) -> None:
         raise LockBusy(key=names[0])
 
-    monkeypatch.setattr(preview, "try_advisory_lock", busy)
+    monkeypatch.setattr(generate, "try_advisory_lock", busy)
     for page in (f"customer/{customer.pk}/preview", f"subscription/{Subscription.objects.get().pk}/next-invoices"):
         response = operator(name=unique("op")).get(f"{BILLING}/{page}/")
         assert response.status_code == 200

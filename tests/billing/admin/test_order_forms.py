@@ -564,6 +564,8 @@ def subscription():
             {"anchor_at": "2026-01-15T00:00:00+00:00", "moves_at": "2026-01-15T00:00:00+00:00"},
         ),
         ("hold-back", {"hold_days": "5"}, ": invoices 5 days after they are due, ", {"hold_days": 5}),
+        ("consolidate", {"consolidated_invoicing": "no"}, ": it has invoices of its own, ", {"consolidated_invoicing": False}),
+        ("consolidate", {}, ": it shares invoices as the customer says, ", {"consolidated_invoicing": None}),
         (
             "withdraw-cancellation",
             {"effective_at": "2026-02-15T00:00"},
@@ -681,7 +683,16 @@ def test_only_amendments_that_change_something_are_offered(client):
         page = client.get(f"{url}/change/").content.decode()
         return set(re.findall(rf'href="{url}/([a-z-]+)/"', page)) - {"usage", "change", "next-invoices"}
 
-    always = {"change-plan", "change-quantities", "negotiate", "move-billing-day", "hold-back", "cancel", "give-coupon"}
+    always = {
+        "change-plan",
+        "change-quantities",
+        "negotiate",
+        "move-billing-day",
+        "hold-back",
+        "consolidate",
+        "cancel",
+        "give-coupon",
+    }
     always |= {"invoice-usage", "change-phases"}
     assert offered() == always | {"pause"}
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(1, 2), wish=Wish(paused=True))

@@ -24,6 +24,7 @@ from billing.models import (
     CreditNoteUse,
     CreditPayment,
     Invoice,
+    InvoicedSubscription,
     InvoiceTax,
     Line,
     Price,
@@ -63,9 +64,9 @@ GOLDEN = """
         invoice_id, line_position, snapshot, made_by, created_at)
     VALUES (900002, 77, 79, 1, '2026-01-01Z', '2026-02-01Z', 80, 1, 900, 900001, 1, '{"share_used": 31}', 900001,
         '2026-01-02 03:04:05.000008Z');
-    INSERT INTO billing_couponuse (id, customer_coupon_id, invoice_id, amount_minor, periods, counted_from, counted_until,
-        currency, used_at)
-    VALUES (900005, 81, 900001, 100, '[["2026-01-01T00:00:00+00:00", 100, 0]]', '2026-01-01Z', '2026-04-01Z', 'EUR',
+    INSERT INTO billing_couponuse (id, customer_coupon_id, invoice_id, subscription_id, amount_minor, periods, counted_from,
+        counted_until, currency, used_at)
+    VALUES (900005, 81, 900001, 77, 100, '[["2026-01-01T00:00:00+00:00", 100, 0]]', '2026-01-01Z', '2026-04-01Z', 'EUR',
         '2026-01-02 03:04:05.000009Z');
     UPDATE billing_invoice SET state = 'open', series_value = 1, number = 'GOLD-000001', issue_date = '2026-01-02',
         due_date = '2026-02-01', seller_id = 9, finalized_at = '2026-01-02 03:04:05.000007Z' WHERE id = 900001;
@@ -76,14 +77,14 @@ FORM = (
     '"EUR", "", "", 1767225600000000, "2026-01-02", "2026-02-01", 1000, 100, 180, 1080, 0, 0, null, '
     '"00000000-0000-4000-8000-000000000001", null, 1767323045000006, 1767323045000007, '
     '[[900003, 1, "recurring", 79, 80, "base", "Base", 1767225600000000, 1769904000000000, 1.000000000000, 10.000000000000, '
-    '1000, 100, "S", 20.000000000000, [], {"share": {"of": 31, "used": 31}}]], '
+    '1000, 100, "S", 20.000000000000, [], {"share": {"of": 31, "used": 31}}, null]], '
     '[[900004, "S", 20.000000000000, "", null, 900, 180]], '
     "[[900002, 77, 79, 1, 1767225600000000, 1769904000000000, 80, 1.000000000000, 900, 900001, 1, "
     '{"share_used": 31}, 1767323045000008]], '
     '[[900005, 81, 100, [["2026-01-01T00:00:00+00:00", 100, 0]], 1767225600000000, 1775001600000000, "EUR", 1767323045000009, '
-    "null]], [], [], null, null, [], []]"
+    "null, 77]], [], [], null, null, [], [], []]"
 )
-DIGEST = "c9651e94423fbafe215844d6890c3c35424faa3e1ded4845ba96d9be6e6ed53f"
+DIGEST = "6557471128a6e9622100c6bed63a2b798eadb9872e3e096c340fe0a94bc84472"
 
 
 def test_the_form_and_the_digest_of_an_invoice_are_these():
@@ -155,7 +156,7 @@ def invoice_form(invoice):
             line.ends_at,
             line.quantity, line.unit_amount, line.amount_minor, line.discount_minor, line.tax_category, line.tax_rate,
         )  # fmt: skip
-        lines.append([*map(plain, facts), line.taxes, f"<{len(json_texts)}>"])
+        lines.append([*map(plain, facts), line.taxes, f"<{len(json_texts)}>", line.subscription_id])
         json_texts.append(ratings[line.pk])
     bases = stored_json("billing_claim", "snapshot", made_by=invoice.pk)
     for claim in Claim.objects.filter(made_by=invoice.pk, restores=None).order_by("id"):
@@ -180,7 +181,7 @@ def invoice_form(invoice):
         [
             [
                 use.pk, use.customer_coupon_id, use.amount_minor, use.periods, plain(use.counted_from), plain(use.counted_until),
-                use.currency, plain(use.used_at), use.customer_coupon.coupon.digest.hex(),
+                use.currency, plain(use.used_at), use.customer_coupon.coupon.digest.hex(), use.subscription_id,
             ]
             for use in CouponUse.objects.filter(invoice_id=invoice.pk).order_by("id")
         ],
@@ -190,6 +191,7 @@ def invoice_form(invoice):
         order_facts(invoice),
         [[price.pk, price.digest.hex()] for price in Price.objects.filter(line_prices(invoice)).order_by("id")],
         [[charge.pk, charge.digest.hex()] for charge in Charge.objects.filter(charged_items(invoice)).order_by("id")],
+        [billed_facts(one) for one in InvoicedSubscription.objects.filter(invoice_id=invoice.pk).order_by("id")],
     ]  # fmt: skip
     return canonical_json(facts, json_texts)
 
@@ -210,9 +212,22 @@ def seller_digest(document):
     return None if document.seller_id is None else Seller.objects.get(pk=document.seller_id).digest.hex()
 
 
+def billed_facts(billed):
+    """A subscription of a consolidated invoice, with what was ordered."""
+    subscription = billed.subscription
+    amendment = Amendment.objects.get(subscription_id=subscription.pk, sequence=billed.amendments_seen)
+    return [
+        billed.pk, subscription.pk, billed.subscription_ref, plain(billed.as_of), billed.amendments_seen,
+        subscription.customer_id,
+        plain(subscription.started_at), plain(subscription.anchor_at), subscription.time_zone, amendment.digest.hex(),
+    ]  # fmt: skip
+
+
 def order_facts(invoice):
     """What was ordered, as far as the invoice depends on it."""
     subscription = invoice.subscription
+    if subscription is None:
+        return None
     amendment = Amendment.objects.get(subscription_id=subscription.pk, sequence=invoice.amendments_seen)
     return [
         subscription.customer_id, plain(subscription.started_at), plain(subscription.anchor_at), subscription.time_zone,

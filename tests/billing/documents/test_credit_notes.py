@@ -102,8 +102,8 @@ def test_a_line_is_credited_with_its_share_of_the_tax(api):
         "rounding_minor": 0, "total_minor": 273,
         "lowers_due_minor": 273, "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
         "lines": [
-            {"position": 2, "description": "support", "title": "Basic: support", "amount_minor": 255, "tax_category": "S",
-             "tax_rate": "7"},
+            {"position": 2, "subscription": subscription.ref, "description": "support", "title": "Basic: support",
+             "amount_minor": 255, "tax_category": "S", "tax_rate": "7"},
         ],
         "taxes": [{"category": "S", "rate": "7", "base_minor": 255, "amount_minor": 18}],
     }  # fmt: skip

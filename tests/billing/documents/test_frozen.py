@@ -164,6 +164,7 @@ def test_no_foreign_key_points_to_intent() -> None:
             ("billing_creditnoteline", "billing_creditnote"),
             ("billing_creditnotetax", "billing_creditnote"),
             ("billing_creditnoteuse", "billing_creditnote"),
+            ("billing_invoicedsubscription", "billing_invoice"),
             ("billing_invoicetax", "billing_invoice"),
             ("billing_line", "billing_invoice"),
         ]

@@ -156,7 +156,10 @@ def test_a_coupon_on_it_is_a_finding() -> None:
     code = coupons.create_coupon(code=unique("c"), kind="percentage", value=Decimal(10), duration="once").code
     given = coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
     draft = issued(customer, finalize=False)
-    CouponUse.objects.create(customer_coupon_id=given.pk, invoice_id=draft.pk, amount_minor=1, currency="EUR")
+    subscription = SubscriptionFactory(customer=customer.ref)
+    CouponUse.objects.create(
+        customer_coupon_id=given.pk, invoice_id=draft.pk, subscription_id=subscription.pk, amount_minor=1, currency="EUR"
+    )
     assert len(findings_of("coupon of another")) == 1
 
 

@@ -4199,6 +4199,8 @@ export interface components {
         /** @description The part of a line that a note credits. */
         CreditNoteLine: {
             position: number;
+            /** @description The subscription of the line. */
+            subscription: string | null;
             description: string;
             /** @description What documents call the line, in the customer's language. */
             title: string;
@@ -4296,6 +4298,7 @@ export interface components {
             grace_days: number;
             seller: string;
             hold_days: number;
+            consolidated_invoicing: boolean;
             holder_id: string | null;
             credits: components["schemas"]["PayingCredits"] | null;
         };
@@ -5478,13 +5481,15 @@ export interface components {
         Invoice: {
             id: number;
             number: string | null;
-            /** @description Null on a one-off invoice. */
+            /** @description Null on a one-off or consolidated invoice. */
             subscription: string | null;
             customer: string;
             currency: string;
             /** @description A text that the document prints. */
             note: string | null;
             state: string;
+            /** @description Of a draft: it goes onto the customer's consolidated invoice of this day; otherwise null. */
+            consolidates_on: string | null;
             issue_date: string | null;
             due_date: string | null;
             /** @description In minor units. */
@@ -5525,6 +5530,8 @@ export interface components {
         InvoiceLine: {
             position: number;
             kind: string;
+            /** @description The subscription that it bills; null on a one-off invoice, and for carried credit. */
+            subscription: string | null;
             price_key: string | null;
             description: string;
             /** @description What documents call the line, in the customer's language. */
@@ -5963,6 +5970,8 @@ export interface components {
              * @description Invoice this number of days later than due; null: as the customer.
              */
             hold_days?: number | null;
+            /** @description False: it has invoices of its own; true: it shares one; null: as the customer. */
+            consolidated_invoicing?: boolean | null;
             /** @description With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is paid out as far as it was paid in money, or stays charged. */
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
@@ -6140,6 +6149,8 @@ export interface components {
              * @description Invoice this number of days later than due. Default: `0`.
              */
             hold_days?: number;
+            /** @description One invoice for all subscriptions that are invoiced on the same day, in one currency; or one for each. Default: `false`. */
+            consolidated_invoicing?: boolean;
             /** @description The holder whose credits pay first. */
             holder_id?: string | null;
             /** @description Which of the holder's credits pay, and the worth of one credit. */
@@ -6623,6 +6634,8 @@ export interface components {
              * @description Invoice this number of days later than due; by default as the customer.
              */
             hold_days?: number | null;
+            /** @description False: it has invoices of its own; true: it shares one; by default as the customer. */
+            consolidated_invoicing?: boolean | null;
             /** @description Terms that follow each other. The first begins at the start, with the terms of the order where it names no others. */
             phases?: components["schemas"]["Phase"][] | null;
             /** @description True: it starts when its first invoice is paid, and is `incomplete` until then. Not with a trial. Default: `false`. */
@@ -7008,6 +7021,8 @@ export interface components {
              * @description Invoice this number of days later than due.
              */
             hold_days?: number;
+            /** @description As for a new customer, from the next run on. */
+            consolidated_invoicing?: boolean;
         };
         /** @description The note of a draft. */
         PatchedDraftNote: {
@@ -7383,6 +7398,8 @@ export interface components {
              * @description Invoice this number of days later than due; null: as the customer.
              */
             hold_days?: number | null;
+            /** @description False: it has invoices of its own; true: it shares one; null: as the customer. */
+            consolidated_invoicing?: boolean | null;
             /** @description With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is paid out as far as it was paid in money, or stays charged. */
             unused_time?: components["schemas"]["UnusedTimeEnum"];
             /** @description With `paused` true: fees are charged in the pause; only usage does not count. */
@@ -7433,6 +7450,8 @@ export interface components {
              * @description Invoice this number of days later than due; by default as the customer.
              */
             hold_days?: number | null;
+            /** @description False: it has invoices of its own; true: it shares one; by default as the customer. */
+            consolidated_invoicing?: boolean | null;
             /** @description Terms that follow each other. The first begins at the start, with the terms of the order where it names no others. */
             phases?: components["schemas"]["Phase"][] | null;
             /** @description True: it starts when its first invoice is paid, and is `incomplete` until then. Not with a trial. Default: `false`. */
@@ -8571,6 +8590,8 @@ export interface components {
             trial_end: string | null;
             /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
             hold_days: number;
+            /** @description Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's. */
+            consolidated_invoicing: boolean;
             /** @description The first payment, of a subscription that starts when it is paid; otherwise null. */
             activation: components["schemas"]["Activation"] | null;
         };
@@ -8592,6 +8613,8 @@ export interface components {
             trial_end: string | null;
             /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
             hold_days: number;
+            /** @description Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's. */
+            consolidated_invoicing: boolean;
             ends_at: string | null;
             /** @description The next due instant; null if nothing will be due. */
             due_at: string | null;
@@ -8634,6 +8657,8 @@ export interface components {
             trial_end: string | null;
             /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
             hold_days: number;
+            /** @description Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's. */
+            consolidated_invoicing: boolean;
             ends_at: string | null;
             /** @description The next due instant; null if nothing will be due. */
             due_at: string | null;

@@ -113,7 +113,9 @@ def _(value: Day, shown: Shown) -> forms.Field:
 
 @field_for.register
 def _(value: Boolean, shown: Shown) -> forms.Field:
-    return YesNoField(choices=[("yes", shown.words[True]), ("no", shown.words[False])], widget=UnfoldAdminSelectWidget())
+    unset = [] if shown.unset is None else [("", shown.unset)]
+    words = [("yes", shown.words[True]), ("no", shown.words[False])]
+    return YesNoField(choices=[*unset, *words], widget=UnfoldAdminSelectWidget())
 
 
 class PlainDecimalField(forms.DecimalField):

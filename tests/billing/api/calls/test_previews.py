@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from billing.generator.run import preview
+from billing.generator.run import generate
 from billing.models import Amendment, CustomerCoupon, Subscription
 from billing.orders import coupons, suspension
 from ledger import services
@@ -131,8 +131,8 @@ def test_only_what_may_be_due_is_locked_and_late_usage_comes_with_the_next_invoi
     for one in (first, second):
         bill(one, at(2, 1, **FAR))
     use(second, "100", at(1, 5, **FAR))
-    locks = mock.Mock(wraps=preview.try_advisory_lock)
-    with mock.patch.object(preview, "try_advisory_lock", locks):
+    locks = mock.Mock(wraps=generate.try_advisory_lock)
+    with mock.patch.object(generate, "try_advisory_lock", locks):
         response = api.get(f"/v1/customers/{customer.ref}/preview?invoices=2")
     assert shown(response) == [("2099-03-01", 3100), ("2099-03-01", 3300)]
     assert locks.call_count == 2
@@ -143,8 +143,8 @@ def test_a_preview_of_many_subscriptions_locks_no_more_than_it_shows(api):
     customer = CustomerFactory()
     for _ in range(5):
         SubscriptionFactory(customer=customer.ref, plan=plan)
-    locks = mock.Mock(wraps=preview.try_advisory_lock)
-    with mock.patch.object(preview, "try_advisory_lock", locks):
+    locks = mock.Mock(wraps=generate.try_advisory_lock)
+    with mock.patch.object(generate, "try_advisory_lock", locks):
         assert len(shown(api.get(f"/v1/customers/{customer.ref}/preview?invoices=2"))) == 2
     assert locks.call_count == 2
 

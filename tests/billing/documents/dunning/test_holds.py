@@ -140,7 +140,7 @@ def test_the_check_finds_a_reminder_during_a_hold(today: Today) -> None:
     hold_reminders(invoice=invoice.pk, reason="disputed", actor="t")
     today(invoice, 7)
     with transaction.atomic():
-        reminding._write(invoice, 1)
+        reminding._write(invoice, 1, [invoice.subscription_ref])
         found = {one["finding"] for one in auditing.check()}
         transaction.set_rollback(True)
     assert "reminder during a hold" in found

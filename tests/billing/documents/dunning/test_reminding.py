@@ -1,5 +1,6 @@
 """Overdue invoices are reminded of once for each step, with a fee and a suspension by choice, until they are paid."""
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 from io import StringIO
 from typing import Any
@@ -120,10 +121,10 @@ def test_one_that_fails_does_not_stop_the_others(today: Any, monkeypatch: pytest
     today(second, 7)
     write = reminding._write
 
-    def fails_once(invoice: Invoice, step: int) -> Reminder:
+    def fails_once(invoice: Invoice, step: int, refs: Sequence[str]) -> Reminder:
         if invoice.pk == first.pk:
             raise Invalid(pointer="", rule="r", detail="d")
-        return write(invoice, step)
+        return write(invoice, step, refs)
 
     with monkeypatch.context() as failing:
         failing.setattr(reminding, "_write", fails_once)

@@ -9,7 +9,8 @@ WHOLE = {"share": {"used": 31, "of": 31}}
 
 def line(**fields):
     known = {
-        "kind": "recurring", "price_key": "base", "title": "Team: base", "amount_minor": 3100, "discount_minor": 0,
+        "kind": "recurring", "subscription": "SUB-1",
+        "price_key": "base", "title": "Team: base", "amount_minor": 3100, "discount_minor": 0,
         "quantity": "1", "unit_amount": "31", "tax_category": "S", "tax_rate": "20", "rating": WHOLE,
     }  # fmt: skip
     return known | fields

@@ -550,6 +550,7 @@ class CreditNoteLine(TypedDict):
     """The part of a line that a note credits."""
 
     position: int
+    subscription: str | None
     description: str
     title: str
     amount_minor: int
@@ -606,6 +607,7 @@ class Customer(TypedDict):
     grace_days: int
     seller: str
     hold_days: int
+    consolidated_invoicing: bool
     holder_id: str | None
     credits: PayingCredits | None
 
@@ -1081,6 +1083,7 @@ class Invoice(TypedDict):
     currency: str
     note: str | None
     state: str
+    consolidates_on: str | None
     issue_date: str | None
     due_date: str | None
     subtotal_minor: int
@@ -1112,6 +1115,7 @@ class InvoiceLine(TypedDict):
 
     position: int
     kind: str
+    subscription: str | None
     price_key: str | None
     description: str
     title: str
@@ -1673,6 +1677,7 @@ class PreviewedAmendment(TypedDict):
     trial_ends_at: NotRequired[datetime | str]
     anchor_at: NotRequired[datetime | str]
     hold_days: NotRequired[int | None]
+    consolidated_invoicing: NotRequired[bool | None]
     unused_time: NotRequired[UnusedTimeEnum]
     charges_while_paused: NotRequired[bool]
     phases: NotRequired[Sequence[Phase]]
@@ -1691,6 +1696,7 @@ class PreviewedSubscription(TypedDict):
     ends_at: NotRequired[datetime | str | None]
     price_override: NotRequired[PriceOverride | None]
     hold_days: NotRequired[int | None]
+    consolidated_invoicing: NotRequired[bool | None]
     phases: NotRequired[Sequence[Phase] | None]
     starts_when_paid: NotRequired[bool]
     payment_timeout_hours: NotRequired[int | None]
@@ -2137,6 +2143,7 @@ class Subscription(TypedDict):
     trial_ends_at: str | None
     trial_end: str | None
     hold_days: int
+    consolidated_invoicing: bool
     activation: Activation | None
 
 
@@ -2154,6 +2161,7 @@ class SubscriptionDetail(TypedDict):
     trial_ends_at: str | None
     trial_end: str | None
     hold_days: int
+    consolidated_invoicing: bool
     ends_at: str | None
     due_at: str | None
     suspended: Suspension | None
@@ -2190,6 +2198,7 @@ class SubscriptionSummary(TypedDict):
     trial_ends_at: str | None
     trial_end: str | None
     hold_days: int
+    consolidated_invoicing: bool
     ends_at: str | None
     due_at: str | None
     suspended: Suspension | None
