@@ -359,8 +359,10 @@ def bound_by_prices(lines: list[Line]) -> list[Line]:
         line.after_coupons = line.net
     for line in lines:
         if line.kind == "bounds":
+            # From then on the line has another kind.
             lifting += _bound_groups(line)
-        if line.kind == "bounds" or line.of_group:
+            continue
+        if line.of_group:
             continue
         if line.earlier:
             # Late usage: the limits are of the period with all of its lines.
