@@ -68,6 +68,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_invoice": "frozen mailed never_truncated registered starts told",
         "billing_line": "frozen never_truncated",
         "billing_invoicetax": "frozen never_truncated",
+        "billing_invoicedsubscription": "frozen never_truncated",
         "billing_creditnote": "frozen never_truncated registered",
         "billing_creditnoteuse": "keeps_rest registered",
         "billing_creditrefund": "append_only registered",

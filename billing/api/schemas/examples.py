@@ -130,12 +130,13 @@ USAGE: dict[str, Any] = {"results": [{"idempotency_key": "call-1", "result": "ac
 GENERATION_BODY: dict[str, Any] = {"as_of": "2026-02-01T00:00:00Z"}
 INVOICE: dict[str, Any] = {
     "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "note": None,
-    "state": "open",
+    "state": "open", "consolidates_on": None,
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
     "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 1680,
     "amount_paid_minor": 0, "amount_remaining_minor": 1680, "refunded_minor": 0,
     "lines": [
         {"position": 1, "kind": "usage", "price_key": "calls", "description": "calls", "title": "Basic: API calls",
+         "subscription": "SUB-1234",
          "period": {"start": "2026-01-01T00:00:00+00:00", "end": "2026-02-01T00:00:00+00:00"}, "quantity": "200",
          "unit_amount": "0.02", "amount_minor": 400, "discount_minor": 0, "tax_category": "S", "tax_rate": "20",
          "rating": RATING},
@@ -154,7 +155,7 @@ CREDIT_NOTE: dict[str, Any] = {
     "credits_returned": 0, "credits_returned_minor": 0, "left_minor": 0,
     "lines": [
         {"position": 1, "description": "calls", "title": "Basic: API calls", "amount_minor": 100, "tax_category": "S",
-         "tax_rate": "20"},
+         "tax_rate": "20", "subscription": "SUB-1234"},
     ],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 100, "amount_minor": 20}],
 }  # fmt: skip
@@ -167,7 +168,7 @@ ONE_OFF_INVOICE: dict[str, Any] = {
     "lines": [
         {"position": 1, "kind": "one_off", "price_key": None, "description": "Workshop", "title": "Workshop", "period": None,
          "quantity": "2", "unit_amount": "450", "amount_minor": 90000, "discount_minor": 0, "tax_category": "S",
-         "tax_rate": "20", "rating": {}},
+         "tax_rate": "20", "rating": {}, "subscription": None},
     ],
     "taxes": [{"category": "S", "rate": "20", "base_minor": 90000, "amount_minor": 18000}],
 }  # fmt: skip
