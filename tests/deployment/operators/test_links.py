@@ -29,6 +29,7 @@ from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
 from billing.orders.subscriptions import Wish, amend_subscription
+from billing.orders.taxes.declaring import NewTax, declare
 from billing.testing import PurchaseFactory
 from ledger import services
 from ledger.errors import InsufficientCredits
@@ -41,13 +42,13 @@ from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook
 from ledger.totals import close_months, count_entries
 from ledger_project.operators.roles import ROLES
-from tests.billing.factories import SubscriptionFactory
+from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 from tests.browser.billed import billed_with_everything
 from tests.deployment.operators.test_roles import client_of_role
 
 pytestmark = pytest.mark.django_db
 
-PAGES_OF_A_VIEW = 3
+PAGES_OF_A_VIEW = 5
 """How many pages of a view are opened; of those with the same filters one."""
 PAGES_OF_ENTRIES = 6
 """Entries of each kind have other buttons."""
@@ -241,6 +242,8 @@ def billing_of_everything() -> list[str]:
     amend_subscription(ref=trial.ref, effective_at=now, wish=Wish(price_override=PriceOverride(percent_off=Decimal(10))))
     create_coupon(code="ONLY-ONE", kind="percentage", value=Decimal(10), duration="forever")
     give_subscription_coupon(ref=trial.ref, code="ONLY-ONE")
+    declare(NewTax(code="ca-gst", name="GST", rate=Decimal(5), country="CA", valid_from=now.date()), actor="key:shop")
+    SubscriptionFactory(ref="WAITING-1", plan=PlanFactory(prices=[recurring()]).code, started_at=now, starts_when_paid=True)
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
     RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")
@@ -261,7 +264,7 @@ def billing_of_everything() -> list[str]:
     Mail.objects.create(
         kind="invoice", invoice_id=paid.pk, customer_id=owner.pk, identity=uuid4(), recipient="ada@example.com", state="bounced"
     )
-    return [trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
+    return ["WAITING-1", trial.ref, paused.ref, "SUB-1234", "C-7", "team", invoice.number, note.number]
 
 
 @pytest.mark.parametrize("roles", [("administrator", "support"), pytest.param(tuple(ROLES), marks=pytest.mark.slow)])
