@@ -48,7 +48,7 @@ from tests.deployment.operators.test_roles import client_of_role
 
 pytestmark = pytest.mark.django_db
 
-PAGES_OF_A_VIEW = 5
+PAGES_OF_A_VIEW = 4
 """How many pages of a view are opened; of those with the same filters one."""
 PAGES_OF_ENTRIES = 6
 """Entries of each kind have other buttons."""
@@ -247,6 +247,7 @@ def billing_of_everything() -> list[str]:
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
     RunResult.objects.create(run_id=run.pk, subscription_ref="SUB-1234", outcome="failed", detail="ValueError")
+    services.grant(holder_id="ada", amount=1, idempotency_key="ada", actor="key:shop")
     purchase = PurchaseFactory(customer="C-7")
     PaymentIntent.objects.create(
         key="one", provider="stripe", pack_id=purchase.pack_id, holder_id="ada", customer_id=owner.pk, currency="EUR",
