@@ -34,7 +34,7 @@ PARTS: Final = {
 """How a price charges a part of a period, if not by days."""
 CONSOLIDATION: Final = {
     True: "it shares one invoice a day with the customer's other subscriptions",
-    False: "it has invoices of its own",
+    False: "its invoices are separate",
     None: "it shares invoices as the customer says",
 }
 UNUSED: Final = {
@@ -100,7 +100,7 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
         sentences.append(f"Only events whose {' and '.join(passing)}.")
     if price.group_by:
         each = " and ".join(price.group_by)
-        sentences.append(f"Each {each} is charged by itself and has a line of its own.")
+        sentences.append(f"Each {each} is charged by itself, on a separate line.")
     sentences += [PARTS[price.proration.value]] if price.proration.value in PARTS else []
     return " ".join([*sentences, _tax(price)])
 

@@ -17,7 +17,7 @@ from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
 from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
 from billing.rating.tax import ALIASES, EU, TaxRules
-from billing.rating.values import EMAIL, Currency, OneLine, Ref, VatId
+from billing.rating.values import EMAIL, Country, Currency, OneLine, Ref, VatId
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -99,7 +99,7 @@ class NewSeller(Record):
     line2: Annotated[str, OneLine("Second line.", most=ADDRESS_MOST["line2"])] = ""
     postal_code: Annotated[str, OneLine("Postal code.", most=ADDRESS_MOST["postal_code"])] = ""
     city: Annotated[str, OneLine("City.", most=ADDRESS_MOST["city"], least=1)]
-    country: Annotated[str, OneLine("ISO 3166.", most=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)")]
+    country: Annotated[str, Country()]
     vat_id: Annotated[str, VatId("Begins with its country; ids of the EU are checked offline.", pattern=VAT_ID_OR_NONE)] = ""
     tax_number: Annotated[str, OneLine("Tax number.", most=32)] = ""
     tax_rules: Annotated[

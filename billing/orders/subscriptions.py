@@ -77,7 +77,7 @@ class Wish(Record):
         Integer("Invoice this number of days later than due; null: as the customer.", least=0, most=MAX_HOLD_DAYS, null=True),
     ] = None
     consolidated_invoicing: Annotated[
-        bool | None, Boolean("False: it has invoices of its own; true: it shares one; null: as the customer.", null=True)
+        bool | None, Boolean("False: its invoices are separate; true: it shares them; null: as the customer.", null=True)
     ] = None
     unused_time: Annotated[
         UnusedTime | None,
@@ -154,7 +154,7 @@ class NewSubscription(Record):
         ),
     ] = None
     consolidated_invoicing: Annotated[
-        bool | None, Boolean("False: it has invoices of its own; true: it shares one; by default as the customer.", null=True)
+        bool | None, Boolean("False: its invoices are separate; true: it shares them; by default as the customer.", null=True)
     ] = None
     phases: Annotated[
         list[Phase] | None,

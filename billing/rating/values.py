@@ -63,6 +63,13 @@ class OneLine(Text):
         return line
 
 
+class Country(OneLine):
+    """A country, by the two letters of ISO 3166."""
+
+    def __init__(self, text: str = "ISO 3166.", **options: Any) -> None:
+        super().__init__(text, most=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)", **options)
+
+
 class VatId(OneLine):
     """A VAT id. One of the EU must be right in form and check digits; others are kept as they are."""
 

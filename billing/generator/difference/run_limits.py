@@ -159,7 +159,7 @@ def ensure_countable(measured: Iterable[tuple[UsageDue, Usage]]) -> None:
 
 
 def ensure_few_groups(measured: Iterable[tuple[UsageDue, Usage]], most: int | None) -> None:
-    """Return if the usage of each price and period has at most so many groups. This stops a price that groups by what is unique.
+    """Return if the usage of each price and period has few groups. This stops a price that groups by what is unique.
 
     Raises:
         OutOfBounds: `too-many-groups`.

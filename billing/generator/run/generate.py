@@ -265,7 +265,7 @@ def _with_grace(lock: Lock, subscription: SubscriptionState, options: Options) -
 
 
 def _consolidates_on(lock: Lock, subscription: SubscriptionState, options: Options) -> date | None:
-    """Return the day of the customer whose consolidated invoice takes what the run bills; None: it has invoices of its own.
+    """Return the day of the customer whose consolidated invoice takes what the run bills; None: its invoices are separate.
 
     Where allowances may pay invoices, the next allowance waits until the invoice is paid, so the invoice waits for nobody else.
     """

@@ -1,7 +1,7 @@
 """Taxes: a name, a rate, a region and the tax classes that bear it. Append-only: a change of rate is a version from a day on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Final
@@ -11,7 +11,7 @@ from billing.models.columns import first_of
 from billing.rating.names import Names
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
 from billing.rating.tax import STANDARD, STANDARD_CLASS
-from billing.rating.values import OneLine, Ref
+from billing.rating.values import Country, OneLine, Ref
 from ledger.database.lock_names import TAX
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -55,7 +55,7 @@ class NewTax(Record):
             pattern=TAX_CATEGORY,
         ),
     ] = STANDARD  # fmt: skip
-    country: Annotated[str, Text("Where it is due: ISO 3166.", most=2, pattern="[A-Z]{2}", rule="two capital letters (ISO 3166)")]
+    country: Annotated[str, Country("Where it is due: ISO 3166.")]
     subdivision: Annotated[
         str, Text("ISO 3166-2 without the country, such as QC; empty: the whole country.", most=3, pattern="[A-Z0-9]{0,3}")
     ] = ""
@@ -86,10 +86,7 @@ class NewTax(Record):
             raise Invalid(pointer="/valid_until", rule="after-start", detail="the last day comes after the first")
 
 
-TERMS: Final = (
-    "name", "names", "rate", "category", "country", "subdivision", "city", "postal_codes", "classes", "is_compound", "valid_from",
-    "valid_until",
-)  # fmt: skip
+TERMS: Final = tuple(each.name for each in fields(NewTax) if each.name != "code")
 
 
 def declare(tax: NewTax, *, actor: str) -> Tax:

@@ -564,7 +564,7 @@ def subscription():
             {"anchor_at": "2026-01-15T00:00:00+00:00", "moves_at": "2026-01-15T00:00:00+00:00"},
         ),
         ("hold-back", {"hold_days": "5"}, ": invoices 5 days after they are due, ", {"hold_days": 5}),
-        ("consolidate", {"consolidated_invoicing": "no"}, ": it has invoices of its own, ", {"consolidated_invoicing": False}),
+        ("consolidate", {"consolidated_invoicing": "no"}, ": its invoices are separate, ", {"consolidated_invoicing": False}),
         ("consolidate", {}, ": it shares invoices as the customer says, ", {"consolidated_invoicing": None}),
         (
             "withdraw-cancellation",

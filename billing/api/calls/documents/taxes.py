@@ -11,7 +11,7 @@ from billing.api.endpoints import CATALOGUE, INVOICES, REF_PATH, BillingEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.orders.taxes import declaring
-from billing.rating.values import Ref
+from billing.rating.values import Country, Ref
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import ListQuery, read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -25,7 +25,7 @@ class TaxesQuery(ListQuery):
     """Filters of a list of taxes."""
 
     code: Annotated[str | None, Ref("All versions of this tax.")] = None
-    country: Annotated[str | None, Text("Due in this country.", most=2, pattern="[A-Z]{2}")] = None
+    country: Annotated[str | None, Country("Due in this country.")] = None
 
 
 class Taxes(BillingEndpoint):

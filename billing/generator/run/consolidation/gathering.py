@@ -1,7 +1,7 @@
 """Decides when the consolidated invoice of a customer's day is made, and makes it.
 
 Runs write the drafts of subscriptions, each under the lock of its subscription. Once no subscription of the customer is due any
-more on that day, whoever looks first makes one document of the drafts. See docs/adr/0134.
+more on that day, the process that looks first makes one document of the drafts. See docs/adr/0134.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -158,16 +158,16 @@ def _documents(customer_ref: str, turns: Turns) -> Iterator[list[Part]]:
 def _within_limits(parts: Iterable[Part]) -> Iterator[list[Part]]:
     """Yield the parts in as few documents as the limits allow."""
     document: list[Part] = []
+    lines = charged_minor = 0
     for part in parts:
         if part.is_corrected:
             yield [part]
             continue
-        together = [*document, part]
-        lines, charged_minor = sum(one.lines for one in together), sum(one.charged_minor for one in together)
-        if document and (len(together) > MOST_SUBSCRIPTIONS or lines > MOST_LINES or charged_minor > MAX_MINOR // 2):
+        lines, charged_minor = lines + part.lines, charged_minor + part.charged_minor
+        if document and (len(document) == MOST_SUBSCRIPTIONS or lines > MOST_LINES or charged_minor > MAX_MINOR // 2):
             yield document
-            together = [part]
-        document = together
+            document, lines, charged_minor = [], part.lines, part.charged_minor
+        document.append(part)
     if document:
         yield document
 

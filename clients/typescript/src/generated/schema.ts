@@ -5970,7 +5970,7 @@ export interface components {
              * @description Invoice this number of days later than due; null: as the customer.
              */
             hold_days?: number | null;
-            /** @description False: it has invoices of its own; true: it shares one; null: as the customer. */
+            /** @description False: its invoices are separate; true: it shares them; null: as the customer. */
             consolidated_invoicing?: boolean | null;
             /** @description With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is paid out as far as it was paid in money, or stays charged. */
             unused_time?: components["schemas"]["UnusedTimeEnum"];
@@ -6634,7 +6634,7 @@ export interface components {
              * @description Invoice this number of days later than due; by default as the customer.
              */
             hold_days?: number | null;
-            /** @description False: it has invoices of its own; true: it shares one; by default as the customer. */
+            /** @description False: its invoices are separate; true: it shares them; by default as the customer. */
             consolidated_invoicing?: boolean | null;
             /** @description Terms that follow each other. The first begins at the start, with the terms of the order where it names no others. */
             phases?: components["schemas"]["Phase"][] | null;
@@ -7398,7 +7398,7 @@ export interface components {
              * @description Invoice this number of days later than due; null: as the customer.
              */
             hold_days?: number | null;
-            /** @description False: it has invoices of its own; true: it shares one; null: as the customer. */
+            /** @description False: its invoices are separate; true: it shares them; null: as the customer. */
             consolidated_invoicing?: boolean | null;
             /** @description With `ends_at`: what is charged in advance for the time after the end is given back as credit (the default), is paid out as far as it was paid in money, or stays charged. */
             unused_time?: components["schemas"]["UnusedTimeEnum"];
@@ -7450,7 +7450,7 @@ export interface components {
              * @description Invoice this number of days later than due; by default as the customer.
              */
             hold_days?: number | null;
-            /** @description False: it has invoices of its own; true: it shares one; by default as the customer. */
+            /** @description False: its invoices are separate; true: it shares them; by default as the customer. */
             consolidated_invoicing?: boolean | null;
             /** @description Terms that follow each other. The first begins at the start, with the terms of the order where it names no others. */
             phases?: components["schemas"]["Phase"][] | null;
