@@ -261,8 +261,8 @@ _EVENTS = f"""
         SELECT * FROM jsonb_to_recordset(%(measures)s::jsonb) AS measure(
             n int, meter text, starts_at timestamptz, ends_at timestamptz, full_us bigint, property text, filters jsonb,
             excluded jsonb, free_events bigint, free_amount numeric, rate numeric, fixed_amount numeric, least numeric,
-            most numeric, midnights timestamptz[], first_day date, end_day date, group_1 text, group_2 text, group_3 text,
-            group_4 text, group_5 text
+            most numeric, midnights timestamptz[], first_day date, end_day date,
+            {", ".join(f"{key} text" for key in _GROUP_KEYS)}
         )
     ), counted AS (
         SELECT measure.*, event.occurred_at, event.recorded_at, event.idempotency_key, event.value,
