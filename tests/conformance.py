@@ -25,7 +25,8 @@ CHECKS = (
 
 PATHS = {
     "ledger": r"^/(v1(/(holders|entries|balances|batches|rates|quotes|keys?|webhooks|alerts)\b|$)|healthz|readyz)",
-    "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|packs|purchases|payment-intents|providers|top-ups|plan-moves)\b",
+    "catalogue": r"^/v1/(plans|customers|coupons|ratings|sellers|taxes|packs|purchases|payment-intents|providers|top-ups"
+    r"|plan-moves)\b",
     "subscriptions": r"^/v1/(subscriptions|usage-events)\b",
     "documents": r"^/v1/(invoices|payments|reminder(s|-holds)|mails?|credit-notes|tax-summary|books|deferred-revenue|months)\b",
 }

@@ -56,7 +56,8 @@ SUBSCRIPTION_SQL = """
          JOIN billing_plan AS p ON p.id = (a.change ->> 'plan')::bigint
          WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax,
         activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by,
-        (SELECT json_build_object('tax_rules', v.details -> 'tax_rules', 'country', v.details -> 'country')::text
+        -- Read in one go: the details may have a logo, which each access would read again.
+        (SELECT (SELECT to_json(known)::text FROM jsonb_to_record(v.details) AS known(tax_rules text, country text))
          FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1) AS seller
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
