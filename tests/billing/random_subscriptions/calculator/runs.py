@@ -261,15 +261,16 @@ class Run:
         groups = self._lines_of_groups(price, stretch, found, earlier, kind, due)
         if groups and earlier and (least, most) != (None, None) and not is_owed:
             groups = []
-        if groups:
+        # Where each group is billed already, what is owed can still be the minimum of the whole period.
+        if groups or (earlier and is_owed and price.get("group_by")):
             self.lines += groups
             billed.group_lines = groups
-            billed.line = billed.made_by = groups[0]
             if (least, most) != (None, None):
                 bounds = _line(price, stretch, "bounds", 0, due, quantity=Fraction(1), least=least, most=most, earlier=earlier)
                 bounds.beside = groups
                 self.lines.append(bounds)
                 billed.group_lines = [*groups, bounds]
+            billed.line = billed.made_by = billed.group_lines[0]
         elif is_owed:
             line = _line(price, stretch, kind, more, due, quantity=found.quantity, least=least, most=most, earlier=earlier)
             self.lines.append(line)
