@@ -120,7 +120,7 @@ def write_more(at_noon_of: Any) -> None:
     CreditPayment.objects.create(
         invoice_id=by_year.pk, holder_id="eve", credit_type=TYPE, credits=40, amount_minor=40, spend_sequence=paid.sequence
     )
-    use_case("spend", "eve", "invoice/777/pay", amount=5, actor="billing")
+    use_case("spend", "eve", "invoice/999999999/pay", amount=5, actor="billing")
     use_case("grant", "gus", "g1", amount=8, expires_at=starts(month_after(LAST)) - timedelta(hours=1))
 
 

@@ -151,7 +151,7 @@ def test_rows_of_sellers_yearly_plans_debts_and_late_entries_add_up_too(at_noon_
     tied = rows_of(LAST, "credits", "invoices paid with credits by entries", TYPE)
     assert tied is not None
     assert [(row.cells[1].amount, row.amount) for row in tied.rows] == [(40, 40), (0, 5)]
-    assert tied.rows[1].cells[0] == "no document 777"
+    assert tied.rows[1].cells[0] == "no document 999999999"
     write_late_entries(at_noon_of)
     assert month_figures(LAST).as_csv() == before
     assert ensure_summed_by_rows(LAST).late == {

@@ -76,7 +76,7 @@ def test_the_body_of_a_write_is_required_where_the_server_requires_it(db: None, 
     assert said == done
     assert len(said) > 25
     assert {path.rsplit("/", 1)[1] for (_, path), required in said.items() if not required} == {
-        "finalize", "pay", "void", "mark-uncollectible", "{webhook}", "send-again", "release",
+        "finalize", "pay", "void", "mark-uncollectible", "{webhook}", "send-again", "release", "cancel",
     }  # fmt: skip
 
 
