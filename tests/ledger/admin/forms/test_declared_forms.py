@@ -51,7 +51,8 @@ CASES = [
 def test_all_forms_about_requests_are_tested():
     assert {form.__name__ for form in FORMS} == {
         "AlertForm", "AmendmentForm", "AnchorForm", "BudgetForm", "CancellationForm", "ChangePlanForm", "ClockForm",
-        "ConsolidationForm", "CouponForm", "CustomerChangeForm", "CustomerForm", "EndAlertForm", "EndBudgetForm", "EndRecurringGrantForm", "FreezeForm",
+        "ConsolidationForm", "CouponForm", "CustomerChangeForm", "CustomerForm", "EndAlertForm", "EndBudgetForm",
+        "EndRecurringGrantForm", "FreezeForm",
         "GiveCouponForm", "GrantForm", "HoldForm", "IncomingTransfersForm",
         "OverdraftForm", "OverrideForm", "PauseForm", "PhasesForm", "PlanForm", "RecurringGrantForm",
         "PublishForm", "QuantitiesForm", "RefundForm", "ReissueForm", "ReleaseForm", "ReversalForm", "RevokeForm",
