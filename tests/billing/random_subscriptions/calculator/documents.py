@@ -267,7 +267,8 @@ class Coupon:
             return self._take(lowered, 0, CouponUse(self, 0, whose, None, counted))
         made = []
         for start in sorted({_start(line) for line in lowered}):
-            worth = to_minor(self.value, self.currency) - self.in_period(whose, start)
+            # More is used than there is where an invoice was voided that had made a part free.
+            worth = max(to_minor(self.value, self.currency) - self.in_period(whose, start), 0)
             use = CouponUse(self, 0, whose, start, counted)
             made += self._take([line for line in lowered if _start(line) == start], worth, use) if worth else []
         return made
