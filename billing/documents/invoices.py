@@ -195,8 +195,10 @@ def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     if state in origins and invoice.amount_paid_minor:
         raise InvoicePartlyPaid(invoice=invoice.pk, state=state, wanted=State.VOID.value, paid_minor=invoice.amount_paid_minor)
     _change_state(invoice, State.VOID, "voided_at", origins)
-    netted = [other for other in _corrected_by(invoice) if came_to_nothing(other)]
-    voided = [one for other in reversed(netted) for one in _void_under(lock, other)]
+    voided: list[Invoice] = []
+    # What becomes void gives claims back to earlier invoices, which may then correct this one: so they are looked up each time.
+    while netted := [other for other in _corrected_by(invoice) if came_to_nothing(other)]:
+        voided += _void_under(lock, netted[-1])
     _release(lock, invoice, state=state, target=State.VOID.value)
     _give_credits_back(invoice)
     return [*voided, invoice]

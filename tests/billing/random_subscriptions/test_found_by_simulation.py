@@ -9,8 +9,9 @@ from billing.documents import invoices
 from billing.errors import InvoiceCorrectedLater
 from billing.generator.options import Scope
 from billing.models import Claim, Cursor, Invoice
+from billing.orders import coupons
 from billing.rating.periods import Interval, IntervalUnit
-from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
 
@@ -236,6 +237,31 @@ def test_an_invoice_that_gave_time_back_is_voided_after_the_one_that_bills_that_
     invoices.void(changed[0]["id"])
     [restored] = Claim.objects.filter(subscription=subscription.pk, released_at=None)
     assert (restored.starts_at, restored.ends_at, restored.amount_minor) == (at(1, 1), at(3, 1), 590)
+
+
+def test_an_invoice_of_nothing_that_corrects_another_only_once_a_third_is_void_becomes_void_too():
+    free = coupons.create_coupon(code=unique("free"), kind="percentage", value=Decimal(100), duration="forever").code
+    old, new = (PlanFactory(prices=[metered(unit_amount="1.00")]) for _ in range(2))
+    subscription = SubscriptionFactory(plan=old.code)
+    customer = subscription.customer
+    coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=free)
+
+    def billed(used_on: int, now: int, *, running: bool) -> int:
+        use(subscription, "10", at(1, used_on))
+        [invoice] = bill(subscription, at(1, now), running_usage=running)
+        assert (invoice["state"], invoice["total_minor"]) == ("paid", 0)
+        return invoice["id"]
+
+    first = billed(2, 5, running=True)
+    longer = billed(6, 10, running=True)
+    # The period ends before the second invoice was made, so the third bills it without a correction of the second.
+    amend(subscription, at(1, 8), plan=new.code)
+    third = billed(7, 11, running=False)
+    late = billed(3, 12, running=False)
+    # The last one corrects the third. Once it is void, the third bills the time that the second gave back to the first.
+    assert [invoice.pk for invoice in invoices.void_with_corrections(longer)] == [late, third, longer]
+    [restored] = Claim.objects.filter(subscription=subscription.pk, invoice_id=first, released_at=None)
+    assert (restored.starts_at, restored.ends_at) == (at(1, 1), at(1, 5))
 
 
 def test_boundaries_are_explained():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -188,37 +189,49 @@ class Subscription(Order):
         """Why an invoice cannot be voided; empty: it can."""
         if document.state not in ("open", "uncollectible") and not document.is_nothing:
             return {"state"}
-        corrected = {"corrected"} if self._is_corrected(document) else set[str]()
-        return corrected | ({"refunded"} if self._is_refunded(document) else set())
+        voided: list[Document] = []
+        corrected = set[str]() if self._becomes_void(document, [], voided) else {"corrected"}
+        refunded = any(note.refunded and note.document in voided for note in self.customer.notes)
+        return corrected | ({"refunded"} if refunded else set())
 
-    def _is_refunded(self, document: Document) -> bool:
-        """Credit of it, or of what becomes void with it, was paid out."""
-        netted = [other for other in self.corrections(document) if other.is_nothing]
-        return any(note.refunded and note.document is document for note in self.customer.notes) or any(
-            self._is_refunded(other) for other in netted
-        )
+    def _becomes_void(self, document: Document, going: list[Document], voided: list[Document]) -> bool:
+        """Add the document, and what came to nothing and corrects it, to what is void; False if one that stands corrects it."""
+        going.append(document)
+        is_free = True
+        while found := [other for other in self.corrections(document, voided) if other not in going]:
+            nothing = [other for other in found if other.is_nothing]
+            is_free = bool(nothing) and self._becomes_void(nothing[0], going, voided) and is_free
+            if not nothing:
+                break
+        voided.append(document)
+        return is_free
 
-    def _is_corrected(self, document: Document) -> bool:
-        """False as well where all that corrects it came to nothing, and so becomes void with it."""
-        return any(not other.is_nothing or self._is_corrected(other) for other in self.corrections(document))
+    def corrections(self, document: Document, voided: Sequence[Document] = ()) -> list[Document]:
+        """The invoices that stand and freed what this one billed, billed what it freed, or used its note; the newest first.
 
-    def corrections(self, document: Document) -> list[Document]:
-        """The invoices that stand and freed what this one billed, billed what it freed, or used its note; the newest first."""
+        Args:
+            voided: counted as void, so what they freed is billed again as it was.
+        """
         freeing = [billed.freed_by for billed in self.history if billed.is_on(document)]
         freed = [billed for billed in self.history if billed.freed_by is document and not billed.is_on(document)]
-        again = [billed for billed in self.history if billed.is_live and any(billed.has_time_of(other) for other in freed)]
+        live = [
+            billed
+            for billed in self.history
+            if billed.is_live or (billed.freed_by in voided and not billed.is_on(billed.freed_by))
+        ]
+        again = [billed for billed in live if any(billed.has_time_of(other) for other in freed)]
         billing = [line.document for billed in again if (line := billed.made_by or billed.line) is not None]
         using = [other for other in self.customer.documents if any(note.document is document for note, _ in other.note_uses)]
         return [
             other
             for other in reversed(self.customer.documents)
-            if other is not document and other.state != "void" and other in [*freeing, *billing, *using]
+            if other is not document and other.state != "void" and other not in voided and other in [*freeing, *billing, *using]
         ]
 
     def void(self, document: Document) -> None:
         """Release its periods, restore what it corrected, give back coupons, notes and credits."""
-        for other in self.corrections(document):
-            self.void(other)
+        while found := [other for other in self.corrections(document) if other.is_nothing]:
+            self.void(found[0])
         for billed in list(self.history):
             if billed.is_on(document):
                 if billed.is_live:
