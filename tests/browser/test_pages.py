@@ -247,6 +247,7 @@ OUTSIDE_THEIR_VALUES = """chart => chart.data.datasets.flatMap((_, index) => {
 """How many pieces of each line bend beyond their ends, told by the handles of their curves."""
 
 
+@pytest.mark.slow
 def test_a_line_is_never_drawn_above_or_below_its_values(history, chromium):
     """The control gives the same lines a tension: they bend beyond their values."""
     count_entries(patience_seconds=0)

@@ -164,7 +164,7 @@ def test_plain_http_leads_to_https_but_takes_no_key(proxy: Proxy) -> None:
     assert found[1] == (403, None, "application/problem+json")
 
 
-@pytest.mark.parametrize("are_listed", [False, True], ids=["by name", "listed"])
+@pytest.mark.parametrize("are_listed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["by name", "listed"])
 def test_calls_and_pages_go_to_their_own_servers(server_processes: Callable[..., list[WebProcess]], are_listed: bool) -> None:
     (calls,) = server_processes(1, env=WEB_ENVIRONMENT, application=CALLS)
     (pages,) = server_processes(1, env=WEB_ENVIRONMENT)
@@ -234,6 +234,7 @@ def test_no_request_fails_when_one_of_two_web_servers_is_stopped(
     assert (last.sequence, last.balance) == (count + 1, 0)
 
 
+@pytest.mark.slow
 def test_control_without_another_try_requests_fail_that_no_web_server_got(
     two_webs: list[WebProcess], new_holder: Callable[[], str]
 ) -> None:
@@ -248,6 +249,7 @@ def at_once(configuration: str) -> str:
     return configuration.replace("valid=5s", "valid=1s")
 
 
+@pytest.mark.slow
 def test_a_name_of_web_servers_is_looked_up_again(web: WebProcess) -> None:
     """As in compose, where the name `web` leads to other addresses after a restart."""
     by_name = {"WEB_HOST": "web.test", "WEB_PORT": str(port_of(web))}

@@ -39,6 +39,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield found
 
 
+@pytest.mark.slow
 def test_the_demo_is_billed_and_every_law_holds(server: Server) -> None:
     assert "Subscriptions  12 finalised" in manage(server, "generate_invoices")
     assert manage(server, "generate_invoices", "--check").startswith("Clean")

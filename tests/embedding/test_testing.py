@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.embedding.installations import Project
 
 ROLLED_BACK = """
@@ -58,6 +60,7 @@ def test_a_projects_tests_are_rolled_back(new_project: Callable[..., Project]) -
     assert "Ran 2 tests" in project.manage("test")
 
 
+@pytest.mark.slow
 def test_tests_that_commit_empty_the_tables_where_that_is_allowed(new_project: Callable[..., Project]) -> None:
     """The control: without it, Django cannot empty the tables after the first of them."""
     project = new_project("ledger", "billing", extras=("testing", "billing"))

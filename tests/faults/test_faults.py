@@ -99,7 +99,7 @@ def play(requests: int, log_dir: Path, *, seed: int) -> tuple[Clients, FaultProx
 
 
 @pytest.mark.one_node("the proxy is before one server")
-@pytest.mark.parametrize("requests", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", [400, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_what_clients_are_told_while_connections_break_is_true(fresh_database: None, tmp_path: Path, requests: int) -> None:
     clients, proxy = play(requests, tmp_path, seed=requests)
     stored = dict(fetch_rows(lambda key, outcome: (key, outcome), KEYS_STORED))

@@ -1,5 +1,6 @@
 """An entry with its share of the indexes stays small, measured with 40,000 entries in a new database."""
 
+import pytest
 from django.core.management import call_command
 
 from tests.benchmarks.entry_size import HOLDERS, measure
@@ -10,6 +11,7 @@ MOST_BYTES = 500
 """For entries with three lots that expire, a reason of 16 characters, a reference of 20, and UUIDs as keys. See docs/adr/0011."""
 
 
+@pytest.mark.slow
 def test_an_entry_with_three_lots_takes_500_bytes_at_most(scratch_database):
     call_command("migrate", database=scratch_database.alias, verbosity=0)
     with scratch_database.cursor():

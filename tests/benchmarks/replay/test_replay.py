@@ -207,6 +207,7 @@ def test_control_a_spend_without_a_response_is_found(target: Target, trace: Path
         check_balances(target, tally)
 
 
+@pytest.mark.slow
 def test_control_usage_that_is_billed_wrongly_is_found(target: Target, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uses = read_trace(trace)[:5]
     billed = usage_billing._events

@@ -106,8 +106,18 @@ def without_identity(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in ("id", "number", "state")} | {"lines": lines}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-@pytest.mark.parametrize("billed_by", ["rest", "command"])
+WAYS = ("rest", "command")
+
+
+def example_by_way(number: int, example: Example, way: str) -> Any:
+    """Each example with one of the two ways, in turn; with the other one it is slow."""
+    in_turn = WAYS[number % len(WAYS)] == way
+    return pytest.param(example, way, id=f"{way}-{example.name}", marks=() if in_turn else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("example", "billed_by"), [example_by_way(number, example, way) for number, example in enumerate(EXAMPLES) for way in WAYS]
+)
 def test_worked_example(api: ApiClient, example: Example, billed_by: str) -> None:
     ordered = Ordered(api, example)
     made: list[dict[str, Any]] = []

@@ -28,6 +28,7 @@ def used(workshop: Workshop, server: RunningServer, *words: str | Path) -> Any:
     return json.loads(workshop.run(*words, holder, LEDGER_URL=server.url, LEDGER_API_KEY=server.api_key))
 
 
+@pytest.mark.slow
 def test_openapi_python_client(document: Path, python_workshop: Callable[[str], Workshop], running_server: RunningServer) -> None:
     workshop = python_workshop("openapi_python_client")
     workshop.run("openapi-python-client", "generate", "--path", document, "--output-path", "ledger_api", "--meta", "none")

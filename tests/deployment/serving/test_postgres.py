@@ -198,6 +198,7 @@ def test_two_starters_at_once_make_one_server(make_server: Callable[..., Server]
     assert pids[0] == pids[1]
 
 
+@pytest.mark.slow
 def test_two_starting_processes_make_one_server(make_server: Callable[..., Server], data_dir: Path) -> None:
     script = """if True:
         import sys
@@ -305,6 +306,7 @@ def test_a_broken_postmaster_pid_is_no_obstacle(make_server: Callable[..., Serve
     assert committed_rows(server.start()) == ["kept"]
 
 
+@pytest.mark.slow
 def test_a_half_finished_initdb_is_done_again(make_server: Callable[..., Server], data_dir: Path) -> None:
     half = data_dir / "postgres.unfinished-abc"
     half.mkdir(parents=True)
@@ -333,6 +335,7 @@ def test_a_link_that_leads_nowhere_is_a_lost_cluster(make_server: Callable[..., 
         server.start()
 
 
+@pytest.mark.slow
 def test_an_empty_ledger_begins_where_server_json_is_removed_too(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server()
     server.cluster.rename(data_dir / "elsewhere")
@@ -359,6 +362,7 @@ def test_a_disk_without_room_for_a_cluster_is_refused(
     assert [path.name for path in data_dir.iterdir() if path.is_dir()] == []
 
 
+@pytest.mark.slow
 def test_roles_that_were_not_made_before_a_crash_are_made_now(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     kept = server.credentials
@@ -393,6 +397,7 @@ def test_a_server_that_cannot_start_says_why(make_server: Callable[..., Server])
 # Places ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_path_too_long_for_a_socket_gets_a_short_one_elsewhere(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server(data_dir / ("long" * 30)).start()
     place = Path(server.credentials.socket_dir)
@@ -408,6 +413,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_one_elsewhere(make_server: Ca
     assert not left_over.exists()
 
 
+@pytest.mark.slow
 def test_a_copied_data_directory_runs_beside_the_original(make_server: Callable[..., Server], data_dir: Path) -> None:
     original = make_server().start()
     write_row(original, "original")
@@ -449,6 +455,7 @@ def test_under_root_the_server_is_not_root(make_server: Callable[..., Server]) -
 
 
 @as_root_only
+@pytest.mark.slow
 def test_under_root_binaries_that_others_cannot_read_are_copied(
     make_server: Callable[..., Server], data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,6 +490,7 @@ def _whole_life(data_dir: str, uid: int, report: Any) -> None:
         report.send(repr(error))
 
 
+@pytest.mark.slow
 def test_an_ordinary_user_runs_it_as_itself(data_dir: Path) -> None:
     uid = 65534 if os.geteuid() == 0 else os.geteuid()
     data_dir.mkdir()

@@ -336,6 +336,7 @@ def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> No
     assert again.get("/v1/holders/survivor/balance", KEY)[1]["balance"] == 7
 
 
+@pytest.mark.slow
 def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_over(serve: Callable[..., Serving]) -> None:
     serving = serve(**WHOLE, LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     postmaster = Server(serving.data_dir).postmaster_pid()
@@ -350,6 +351,7 @@ def test_kill_9_of_serve_alone_ends_the_web_server_and_the_database_is_taken_ove
     assert again.pids() == set()
 
 
+@pytest.mark.slow
 def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(
     serve: Callable[..., Serving], public_folder: Path
 ) -> None:
@@ -374,6 +376,7 @@ def test_web_processes_that_outlived_serve_are_ended_and_strangers_are_not(
             process.communicate()
 
 
+@pytest.mark.slow
 def test_when_the_worker_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_TIMETABLE_WORKERS="1").wait_until_ready()
     [before] = serving.worker_pids()
@@ -398,6 +401,7 @@ def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Calla
     assert serving.pids() == set()
 
 
+@pytest.mark.slow
 def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     postmaster = Server(serving.data_dir).postmaster_pid()
@@ -462,6 +466,7 @@ def test_with_a_full_wal_volume_requests_get_a_503_until_there_is_room(wal_volum
 # What is refused -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_localhost_answers_by_either_address(serve: Callable[..., Serving]) -> None:
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
@@ -578,6 +583,7 @@ def test_when_one_of_the_two_servers_dies_both_are_started_again(serve: Callable
     assert serving.pids() == set()
 
 
+@pytest.mark.slow
 def test_one_server_does_everything_where_calls_have_no_processes(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="0").wait_until_ready()
     assert len(serving.web_pids()) == 2
@@ -626,6 +632,7 @@ def test_serve_runs_from_another_folder_with_a_relative_data_directory(
 
 
 @pytest.mark.usefixtures("committed_db")
+@pytest.mark.slow
 def test_with_database_url_that_server_is_used_and_left_running(public_folder: Path) -> None:
     serving = Serving(
         public_folder / "data", DATABASE_URL=database_url("application"), LEDGER_OWNER_DATABASE_URL=database_url("owner"), **SMALL
@@ -639,6 +646,7 @@ def test_with_database_url_that_server_is_used_and_left_running(public_folder: P
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.slow
 def test_an_ordinary_user_can_run_it(public_folder: Path) -> None:
     someone = SystemAccount(NOBODY, NOBODY)
     candidates = [Path(sys.executable).resolve(), Path(f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")]

@@ -94,7 +94,7 @@ def test_advisory_locks_that_do_nothing_are_refused(raw_connection: Callable[...
     assert error.facts["what"] == "advisory locks do nothing"
 
 
-@pytest.mark.parametrize("name", ["fsync", "full_page_writes"])
+@pytest.mark.parametrize("name", ["fsync", pytest.param("full_page_writes", marks=pytest.mark.slow)])
 def test_a_server_that_may_lose_what_it_committed_is_refused(committed_db: None, name: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
