@@ -113,6 +113,8 @@ urlpatterns: list[URLPattern] = [
     path("subscriptions/<ref:ref>/invoices", generation.SubscriptionInvoices.as_view()),
     path("subscriptions/<ref:ref>/resume", subscriptions.ResumeBilling.as_view()),
     path("subscriptions/<ref:ref>/unpark", subscriptions.ResumeBilling.as_former_view()),
+    path("meters", usage.Meters.as_view()),
+    path("meters/<ref:ref>", usage.OneMeter.as_view()),
     path("usage-events", usage.UsageEvents.as_view()),
     path("usage-events/<event_key:key>", usage.OneUsageEvent.as_view()),
     path("reminders", mails.Reminders.as_view()),

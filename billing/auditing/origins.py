@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from billing.generator.state.open_claims import anchor_of
 from billing.metering import usage
 from billing.metering.corrections import stored_event
+from billing.metering.expressions import ExpressionWrong, NotComputable, parse_expression
 from billing.metering.partitions import month_after
 from billing.metering.usage import Measure, measure
 from billing.models import Claim, Cursor, DroppedMonth, Subscription, UsageEvent
@@ -35,8 +36,9 @@ UNNUMBERED = """
 # Every usage event, with the digest of its content that its key keeps.
 EVENTS = """
     SELECT event.idempotency_key, subscription.ref, event.meter, event.value, event.occurred_at, event.properties,
-        event.corrects, event.counts, key.content_digest, (event.subscription_id, event.occurred_at, event.recorded_at)
-            IS NOT DISTINCT FROM (key.subscription_id, key.occurred_at, key.recorded_at)
+        event.corrects, event.counts, event.meter_version, key.content_digest,
+        (event.subscription_id, event.occurred_at, event.recorded_at, event.meter_version)
+            IS NOT DISTINCT FROM (key.subscription_id, key.occurred_at, key.recorded_at, key.meter_version)
             -- The key of a correction does not say its meter, which is that of the event that it corrects.
             AND (event.corrects IS NULL OR EXISTS (
                 SELECT FROM billing_usageevent AS corrected
@@ -46,6 +48,14 @@ EVENTS = """
     FROM billing_usageevent AS event
     LEFT JOIN billing_subscription AS subscription ON subscription.id = event.subscription_id
     LEFT JOIN billing_usagekey AS key ON key.idempotency_key = event.idempotency_key
+"""
+
+# The events whose value a meter computed, with the expression of the version that did.
+COMPUTED = """
+    SELECT event.idempotency_key, event.value, event.properties, meter.expression
+    FROM billing_usageevent AS event
+    LEFT JOIN billing_meter AS meter ON meter.code = event.meter AND meter.version = event.meter_version
+    WHERE event.meter_version IS NOT NULL
 """
 
 MISSING_EVENTS = """
@@ -70,6 +80,7 @@ class _StoredEvent(NamedTuple):
     properties: Any
     corrects: str | None
     counts: bool
+    meter_version: int | None
     digest: bytes | None
     is_where_its_key_says: bool
 
@@ -80,6 +91,7 @@ def origin_laws() -> Iterator[tuple[str, Iterable[str]]]:
     yield "item versions do not follow from the amendments", _misversioned()
     yield "usage events are missing", _missing_events()
     yield "usage event differs from its key", _changed_events()
+    yield "usage event has another value than its meter computes", _miscomputed_events()
     yield "usage differs from what was billed", _remeasured()
 
 
@@ -105,15 +117,34 @@ def _missing_events() -> Iterator[str]:
 
 def _changed_events() -> Iterator[str]:
     yield from fetch_rows(str, CHANGED_KEYS)
-    # A cursor in the server, which needs a transaction: memory does not grow with the number of events.
+    for row in starmap(_StoredEvent, _fetched(EVENTS)):
+        event = stored_event({**row._asdict(), "properties": _properties(row.properties)})
+        if row.digest is None or not row.is_where_its_key_says or event.content_digest() != bytes(row.digest):
+            yield f"event {row.idempotency_key}"
+
+
+def _miscomputed_events() -> Iterator[str]:
+    for key, value, properties, expression in _fetched(COMPUTED):
+        try:
+            computed = parse_expression(expression or "").quantity_of(_properties(properties))
+        except (ExpressionWrong, NotComputable):
+            computed = None
+        if computed != value:
+            yield f"event {key}: {value} is recorded, {'nothing' if computed is None else computed} is computed"
+
+
+def _fetched(sql: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a statement. Memory does not grow with their number."""
+    # A cursor in the server, which needs a transaction.
     with transaction.atomic(), connection.chunked_cursor() as cursor:
-        cursor.execute(EVENTS)
+        cursor.execute(sql)
         while rows := cursor.fetchmany(EVENTS_PER_FETCH):
-            for row in starmap(_StoredEvent, rows):
-                known = row.properties if isinstance(row.properties, dict) else json.loads(row.properties)
-                event = stored_event({**row._asdict(), "properties": known})
-                if row.digest is None or not row.is_where_its_key_says or event.content_digest() != bytes(row.digest):
-                    yield f"event {row.idempotency_key}"
+            yield from rows
+
+
+def _properties(stored: Any) -> dict[str, Any]:
+    known: dict[str, Any] = stored if isinstance(stored, dict) else json.loads(stored)
+    return known
 
 
 def _remeasured() -> Iterator[str]:

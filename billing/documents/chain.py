@@ -125,8 +125,8 @@ REGISTERED: Final = (
         for name in (
             "item", "amendment", "charge", "plan", "price", "coupon", "seller", "tax", "transition", "runresult", "creditrefund",
             "planmove", "movedsubscription",
-            "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer", "invoicepayment",
-            "paymentreturn", "reminder",
+            "meter", "pack", "purchase", "purchasegrant", "purchasereturn", "returnsettlement", "providercustomer",
+            "invoicepayment", "paymentreturn", "reminder",
         )
     ),
     *(

@@ -9,6 +9,8 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from django.db import IntegrityError, connection, transaction
 
+from billing.metering.expressions import NotComputable
+from billing.metering.meters import Counted, CurrentMeters
 from billing.metering.usage import (
     KNOWN_DIGESTS,
     TAKE_IN,
@@ -17,11 +19,12 @@ from billing.metering.usage import (
     EventStatus,
     NewEvent,
     digest_of,
+    not_computable,
     row_of,
     take_in,
+    value_text,
 )
 from billing.models import Subscription
-from billing.rating.money import decimal_text
 from billing.rating.values import Ref, Used
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import own_or_joined
@@ -50,10 +53,11 @@ class EventCorrection(Record):
     idempotency_key: Annotated[str, EventKey("Permanently unique, as that of an event.")]
     subscription: Annotated[str, Ref("The subscription of the event.")]
     corrects: Annotated[str, EventKey("The key of the event that no longer counts.")]
-    value: Annotated[Decimal, Used("How much it was.")]
+    value: Annotated[Decimal | None, Used("How much it was; left out if the meter computes it.")] = None
     properties: Annotated[dict[str, Any], Metadata("The properties that it has from now on.")] = field(default_factory=dict)
 
     counts: ClassVar[bool] = True
+    default_value: ClassVar[Decimal | None] = None
 
     @property
     def target(self) -> str:
@@ -61,8 +65,8 @@ class EventCorrection(Record):
         return self.corrects
 
     def content_digest(self) -> bytes:
-        """SHA-256 over its content, with the number in one canonical form."""
-        return digest_of([self.subscription, {"corrects": self.corrects}, decimal_text(self.value), self.properties])
+        """SHA-256 over its content as it was sent, with the number in one canonical form."""
+        return digest_of([self.subscription, {"corrects": self.corrects}, value_text(self.value), self.properties])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +109,14 @@ def stored_event(row: dict[str, Any]) -> NewEvent | Correction:
     """Return the request that a stored event came from, unchecked.
 
     Args:
-        row: the fields of a new event, with `corrects` and `counts` as they are stored.
+        row: the fields of a new event, with `corrects`, `counts` and `meter_version` as they are stored.
     """
     known = {name: row[name] for name in ("idempotency_key", "subscription")}
+    content = {"value": row["value"] if row["meter_version"] is None else None, "properties": row["properties"]}
     if row["corrects"] is None:
-        return NewEvent(**known, **{name: row[name] for name in ("meter", "value", "occurred_at", "properties")})
+        return NewEvent(**known, **content, meter=row["meter"], occurred_at=row["occurred_at"])
     if row["counts"]:
-        return EventCorrection(**known, corrects=row["corrects"], value=row["value"], properties=row["properties"])
+        return EventCorrection(**known, **content, corrects=row["corrects"])
     return EventCancellation(**known, cancels=row["corrects"])
 
 
@@ -168,18 +173,22 @@ def _decide(first: dict[str, Correction], ids: dict[str, int]) -> dict[str, Even
     waiting = [one for key, one in first.items() if key not in used]
     while waiting:
         originals = {row.idempotency_key: row for row in fetch_rows(_Original, ORIGINALS, [[one.target for one in waiting]])}
-        ready: dict[str, Correction] = {}
+        meters = CurrentMeters({row.meter for row in originals.values() if row.meter is not None})
+        ready: dict[str, Counted[Any]] = {}
         later: list[Correction] = []
         keys = {one.idempotency_key for one in waiting}
         for one in waiting:
             refusal = _refusal(one, originals.get(one.target), ids, ready)
             if refusal is None:
-                ready[one.target] = one
+                try:
+                    ready[one.target] = _counted(one, originals[one.target], meters)
+                except NotComputable as wrong:
+                    results[one.idempotency_key] = not_computable(one.idempotency_key, wrong)
             elif one.target in keys and one.target not in originals and one.target != one.idempotency_key:
                 later.append(one)
             else:
                 results[one.idempotency_key] = refusal
-        results |= _write(list(ready.values()), originals)
+        results |= _write(ready, originals)
         if not ready:
             results |= {one.idempotency_key: _unknown(one) for one in later}
             break
@@ -187,8 +196,15 @@ def _decide(first: dict[str, Correction], ids: dict[str, int]) -> dict[str, Even
     return results
 
 
+def _counted(one: Correction, original: _Original, meters: CurrentMeters) -> Counted[Any]:
+    """Return the correction with its quantity, by the meter of the event."""
+    if isinstance(one, EventCancellation):
+        return Counted(one, one.value)
+    return meters.counted(one, original.meter or "")
+
+
 def _refusal(
-    one: Correction, original: _Original | None, ids: dict[str, int], ready: dict[str, Correction]
+    one: Correction, original: _Original | None, ids: dict[str, int], ready: dict[str, Counted[Any]]
 ) -> EventResult | None:
     """Return why an event cannot be corrected; None if it can."""
     key = one.idempotency_key
@@ -204,7 +220,7 @@ def _refusal(
         )
     if not original.counts:
         return EventResult(key, EventStatus.INVALID, f"{one.target!r} is a cancellation, which cannot be corrected")
-    by = ready[one.target].idempotency_key if one.target in ready else original.corrected_by
+    by = ready[one.target].event.idempotency_key if one.target in ready else original.corrected_by
     if by is not None:
         return EventResult(key, EventStatus.CONFLICT, f"the event {one.target!r} is already corrected or cancelled by {by!r}")
     return None
@@ -214,11 +230,11 @@ def _unknown(one: Correction) -> EventResult:
     return EventResult(one.idempotency_key, EventStatus.INVALID, f"there is no event with the key {one.target!r}")
 
 
-def _write(corrections: Sequence[Correction], originals: dict[str, _Original]) -> dict[str, EventResult]:
+def _write(corrections: dict[str, Counted[Any]], originals: dict[str, _Original]) -> dict[str, EventResult]:
     rows = [
-        row_of(one, originals[one.target].subscription_id, originals[one.target].meter, originals[one.target].occurred_at)
-        | {"corrects": one.target, "counts": one.counts}
-        for one in corrections
+        row_of(one, originals[target].subscription_id, originals[target].meter, originals[target].occurred_at)
+        | {"corrects": target, "counts": one.event.counts}
+        for target, one in corrections.items()
     ]
     with connection.cursor() as cursor:
         cursor.execute(TAKE_IN, [json.dumps(rows)])

@@ -9,11 +9,13 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from django.db import connection
 
+from billing.metering.expressions import NotComputable
+from billing.metering.meters import Counted, CurrentMeters, with_default
 from billing.models import Subscription
 from billing.rating.aggregation import (
     KEPT,
@@ -65,6 +67,11 @@ def digest_of(content: list[Any]) -> bytes:
     return hashlib.sha256(form.encode()).digest()
 
 
+def value_text(value: Decimal | None) -> str | None:
+    """Return the value that was sent in its canonical form; None if the meter computes it."""
+    return None if value is None else decimal_text(value)
+
+
 @dataclass(frozen=True)
 class NewEvent(Record):
     """One use of a service.
@@ -76,23 +83,40 @@ class NewEvent(Record):
     idempotency_key: Annotated[str, EventKey("Permanently unique.")]
     subscription: Annotated[str, Ref("The subscription that used it.")]
     meter: Annotated[str, Ref("The meter that counts it.")]
-    value: Annotated[Decimal, Used("How much.")]
     occurred_at: Annotated[datetime, Time("When.")]
-    properties: Annotated[dict[str, Any], Metadata("Properties, for the filters of prices.")] = field(default_factory=dict)
+    value: Annotated[Decimal | None, Used("How much; left out if the meter computes it.")] = None
+    properties: Annotated[
+        dict[str, Any], Metadata("Properties, for the filters and groups of prices and the expression of the meter.")
+    ] = field(default_factory=dict)
+
+    default_value: ClassVar[Decimal | None] = None
 
     def content_digest(self) -> bytes:
-        """SHA-256 over the content of the event, with numbers and times in one canonical form."""
+        """SHA-256 over the content of the event as it was sent, with numbers and times in one canonical form."""
         occurred_at = self.occurred_at.astimezone(UTC).isoformat()
-        return digest_of([self.subscription, self.meter, decimal_text(self.value), occurred_at, self.properties])
+        return digest_of([self.subscription, self.meter, value_text(self.value), occurred_at, self.properties])
+
+
+@dataclass(frozen=True)
+class EnvelopedEvent(NewEvent):
+    """One use of a service, which counts one if neither the event nor its meter says how much it is."""
+
+    default_value: ClassVar[Decimal | None] = Decimal(1)
 
 
 @dataclass(frozen=True, slots=True)
 class EventResult:
-    """The result of one event; `detail` says why it is refused. The key is None if the event has no key."""
+    """The result of one event. The key is None if the event has no key.
+
+    Args:
+        detail: why it is refused.
+        pointer: the field of the event that `detail` is about; empty for the whole.
+    """
 
     idempotency_key: str | None
     result: EventStatus
     detail: str = ""
+    pointer: str = ""
 
 
 # Keys are inserted in sorted order, so that two requests with common keys wait for each other in the same order. Only a new key
@@ -101,19 +125,21 @@ TAKE_IN = """
     WITH sent AS (
         SELECT * FROM jsonb_to_recordset(%s::jsonb) AS sent(
             idempotency_key text, digest text, subscription_id bigint, meter text, occurred_at timestamptz,
-            value numeric, properties jsonb, corrects text, counts boolean
+            value numeric, properties jsonb, meter_version integer, corrects text, counts boolean
         )
     ), fresh AS (
-        INSERT INTO billing_usagekey (idempotency_key, content_digest, subscription_id, occurred_at, recorded_at)
-        SELECT idempotency_key, decode(digest, 'hex'), subscription_id, occurred_at, clock_timestamp()
+        INSERT INTO billing_usagekey (
+            idempotency_key, content_digest, subscription_id, occurred_at, recorded_at, meter_version
+        )
+        SELECT idempotency_key, decode(digest, 'hex'), subscription_id, occurred_at, clock_timestamp(), meter_version
         FROM sent ORDER BY idempotency_key
         ON CONFLICT (idempotency_key) DO NOTHING
         RETURNING idempotency_key, recorded_at
     ), taken AS (
         INSERT INTO billing_usageevent (
-            subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at, corrects, counts
+            subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at, meter_version, corrects, counts
         )
-        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at, corrects,
+        SELECT subscription_id, meter, occurred_at, idempotency_key, value, properties, recorded_at, meter_version, corrects,
             coalesce(counts, true)
         FROM sent JOIN fresh USING (idempotency_key)
         RETURNING idempotency_key
@@ -127,50 +153,68 @@ KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WH
 def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
     """Write the events whose keys are new, and return the result of each; all in one transaction.
 
-    A known key with the same content is a duplicate; with other content it is a conflict, which changes nothing. An event of an
-    unknown subscription is invalid and does not use its key.
+    A known key with the same content is a duplicate, also after its meter has changed; with other content it is a conflict, which
+    changes nothing. An event of an unknown subscription, or one without a quantity, is invalid and does not use its key.
     """
-    first: dict[str, NewEvent] = {}
     with own_or_joined(), connection.cursor() as cursor:
         ids = dict(Subscription.objects.filter(ref__in={event.subscription for event in events}).values_list("ref", "id"))
-        for event in events:
-            if event.subscription in ids:
-                first.setdefault(event.idempotency_key, event)
-        rows = [row_of(event, ids[event.subscription], event.meter, event.occurred_at) for event in first.values()]
+        meters = CurrentMeters({event.meter for event in events})
+        counted = [_counted(event, ids, meters) for event in events]
+        first: dict[str, Counted[NewEvent]] = {}
+        for one in counted:
+            if isinstance(one, Counted):
+                first.setdefault(one.event.idempotency_key, one)
+        rows = [row_of(one, ids[one.event.subscription], one.event.meter, one.event.occurred_at) for one in first.values()]
         cursor.execute(TAKE_IN, [json.dumps(rows)])
         accepted = {key for (key,) in cursor.fetchall()}
-        cursor.execute(KNOWN_DIGESTS, [[key for key in first if key not in accepted]])
+        cursor.execute(KNOWN_DIGESTS, [[event.idempotency_key for event in events if event.idempotency_key not in accepted]])
         known = {key: bytes(digest) for key, digest in cursor.fetchall()}
-    known |= {key: first[key].content_digest() for key in accepted}
-    return [_outcome(event, ids, first, accepted, known) for event in events]
+        known |= {key: first[key].event.content_digest() for key in accepted}
+        new = {id(first[key]) for key in accepted}
+        return [
+            EventResult(event.idempotency_key, EventStatus.ACCEPTED) if id(one) in new else _result(event, one, ids, known)
+            for event, one in zip(events, counted, strict=True)
+        ]
 
 
-def row_of(event: Any, subscription_id: int, meter: str | None, occurred_at: datetime) -> dict[str, Any]:
+def _counted(event: NewEvent, ids: Mapping[str, int], meters: CurrentMeters) -> Counted[NewEvent] | EventResult:
+    """Return the event with its quantity, or why it is refused if its key is new."""
+    if event.subscription not in ids:
+        return EventResult(event.idempotency_key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
+    try:
+        return meters.counted(event, event.meter)
+    except NotComputable as wrong:
+        return not_computable(event.idempotency_key, wrong)
+
+
+def not_computable(key: str, wrong: NotComputable) -> EventResult:
+    """Return the result of an event without a quantity."""
+    return EventResult(key, EventStatus.INVALID, wrong.detail, wrong.pointer)
+
+
+def _result(
+    event: NewEvent, one: Counted[NewEvent] | EventResult, ids: Mapping[str, int], known: Mapping[str, bytes]
+) -> EventResult:
+    """Return the result of an event that was not accepted."""
+    digest = known.get(event.idempotency_key)
+    if isinstance(one, EventResult) and (digest is None or event.subscription not in ids):
+        return one
+    is_same = digest in (event.content_digest(), with_default(event).content_digest())
+    return EventResult(event.idempotency_key, EventStatus.DUPLICATE if is_same else EventStatus.CONFLICT)
+
+
+def row_of(one: Counted[Any], subscription_id: int, meter: str | None, occurred_at: datetime) -> dict[str, Any]:
     """Return an event as `TAKE_IN` reads it."""
     return {
-        "idempotency_key": event.idempotency_key,
-        "digest": event.content_digest().hex(),
+        "idempotency_key": one.event.idempotency_key,
+        "digest": one.event.content_digest().hex(),
         "subscription_id": subscription_id,
         "meter": meter,
         "occurred_at": occurred_at.isoformat(),
-        "value": decimal_text(event.value),
-        "properties": dict(event.properties),
+        "value": decimal_text(one.quantity),
+        "properties": dict(one.event.properties),
+        "meter_version": one.meter_version,
     }
-
-
-def _outcome(
-    event: NewEvent,
-    ids: Mapping[str, int],
-    first: Mapping[str, NewEvent],
-    accepted: set[str],
-    known: Mapping[str, bytes],
-) -> EventResult:
-    key = event.idempotency_key
-    if event.subscription not in ids:
-        return EventResult(key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
-    if key in accepted and first[key] is event:
-        return EventResult(key, EventStatus.ACCEPTED)
-    return EventResult(key, EventStatus.DUPLICATE if known[key] == event.content_digest() else EventStatus.CONFLICT)
 
 
 # Measuring -------------------------------------------------------------------------------------------

@@ -256,6 +256,7 @@ class Migration(migrations.Migration):
                     ('subscription', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.subscription')),
                     ('occurred_at', models.DateTimeField(db_comment='with the subscription: where the event is found by its key')),
                     ('recorded_at', models.DateTimeField(db_comment='that of the event: whether it came late', db_default=django.db.models.functions.datetime.Now())),
+                    ('meter_version', models.PositiveIntegerField(db_comment='that of the event: what computed its value', null=True)),
                 ],
             ),
             migrations.CreateModel(
@@ -271,6 +272,7 @@ class Migration(migrations.Migration):
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                     ('corrects', models.CharField(max_length=255, null=True)),
                     ('counts', models.BooleanField(db_default=True)),
+                    ('meter_version', models.PositiveIntegerField(null=True)),
                 ],
                 options={
                     'db_table': 'billing_usageevent',
@@ -816,6 +818,19 @@ class Migration(migrations.Migration):
                     'permissions': [('send_mail_again', 'Can have a mail sent again')],
                     'indexes': [models.Index(condition=models.Q(('state', 'waiting')), fields=['due_at', 'id'], name='billing_mail_due'), models.Index(condition=models.Q(('state', 'handed_over')), fields=['handed_over_at'], name='billing_mail_handed'), models.Index(fields=['customer', '-id'], name='billing_mail_customer'), models.Index(fields=['invoice_id'], name='billing_mail_invoice'), models.Index(fields=['state', '-id'], name='billing_mail_state')],
                     'constraints': [models.UniqueConstraint(fields=('kind', 'invoice_id'), name='billing_mail_once')],
+                },
+            ),
+            migrations.CreateModel(
+                name='Meter',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('code', models.CharField(max_length=64, verbose_name='ref')),
+                    ('version', models.PositiveIntegerField()),
+                    ('expression', models.CharField(blank=True, db_comment='computes the quantity from the properties; empty: events send their value', max_length=500)),
+                    ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ],
+                options={
+                    'constraints': [models.UniqueConstraint(fields=('code', 'version'), name='billing_meter_code_version')],
                 },
             ),
             migrations.CreateModel(

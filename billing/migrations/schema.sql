@@ -86,7 +86,10 @@ CREATE TABLE billing_usageevent (
     -- The key of an event of the same subscription, meter and time that no longer counts; of a cancellation, `counts` is false.
     corrects        varchar(255),
     counts          boolean        NOT NULL DEFAULT true,
+    -- The version of the meter whose expression computed the value; null: the value was sent.
+    meter_version   integer,
     CONSTRAINT billing_usageevent_cancels CHECK (counts OR corrects IS NOT NULL),
+    CONSTRAINT billing_usageevent_computed CHECK (meter_version IS NULL OR meter_version >= 1 AND counts),
     CONSTRAINT billing_usageevent_years CHECK (occurred_at >= '2000-01-01 00:00:00+00' AND occurred_at < '2201-01-01 00:00:00+00')
 ) PARTITION BY RANGE (occurred_at);
 CREATE TABLE billing_usageevent_default PARTITION OF billing_usageevent DEFAULT;
@@ -106,7 +109,7 @@ CREATE FUNCTION billing_dropped_keys_digest(month date) RETURNS bytea
 LANGUAGE sql STABLE
 RETURN (
     SELECT sha256(convert_to(coalesce(string_agg(concat_ws(' ', key.idempotency_key, encode(key.content_digest, 'hex'),
-        key.subscription_id, extract(epoch FROM key.occurred_at), extract(epoch FROM key.recorded_at)), E'\n'
+        key.subscription_id, extract(epoch FROM key.occurred_at), extract(epoch FROM key.recorded_at), key.meter_version), E'\n'
         ORDER BY key.idempotency_key COLLATE "C"), ''), 'UTF8'))
     FROM billing_usagekey AS key
     WHERE key.occurred_at >= month::timestamp AT TIME ZONE 'UTC'
@@ -671,7 +674,7 @@ BEGIN
 
     -- Intent that documents refer to never changes. Another process may lock these rows FOR UPDATE while it sells them, and needs the
     -- right to UPDATE for that; so the trigger refuses the updates that this right would allow.
-    FOREACH name IN ARRAY ARRAY['billing_plan', 'billing_price', 'billing_coupon', 'billing_pack'] LOOP
+    FOREACH name IN ARRAY ARRAY['billing_plan', 'billing_price', 'billing_coupon', 'billing_pack', 'billing_meter'] LOOP
         EXECUTE format('CREATE TRIGGER frozen BEFORE UPDATE OR DELETE OR TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
         EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER frozen', name);
@@ -1036,6 +1039,7 @@ CALL ledger_have_registered('billing_plan', '{id}');
 CALL ledger_have_registered('billing_price', '{id}');
 CALL ledger_have_registered('billing_coupon', '{id}');
 CALL ledger_have_registered('billing_pack', '{id}');
+CALL ledger_have_registered('billing_meter', '{id}');
 CALL ledger_have_registered('billing_paymentintent', '{id}',
     '{state,checkout,payment,url,error,is_canceled,returned_minor,settled_at,due_at,asked_at,tries}');
 CALL ledger_have_registered('billing_providerrefund', '{id}', '{state,refund,error,due_at,asked_at,tries}');

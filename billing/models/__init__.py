@@ -5,7 +5,7 @@ Claims record what is billed. Documents are invoices and credit notes with their
 finalisation. Packs are on sale; purchases and payments record money that came in for them and for invoices, returns money that
 went back."""
 
-from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Plan, Price, Tax
+from billing.models.catalogue import Coupon, CouponUse, CustomerCoupon, Meter, Plan, Price, Tax
 from billing.models.claims import Claim, Cursor
 from billing.models.credit_notes import CreditNote, CreditNoteLine, CreditNoteTax, CreditNoteUse, CreditRefund
 from billing.models.invoices import (

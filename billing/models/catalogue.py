@@ -6,6 +6,23 @@ from django.db.models.functions import Now
 from billing.models.columns import MONEY, digest_column, reference
 
 
+class Meter(models.Model):
+    """One version of how a meter makes the quantity of an event. Never changed: a new version is a new row."""
+
+    code = models.CharField("ref", max_length=64)
+    version = models.PositiveIntegerField()
+    expression = models.CharField(
+        max_length=500, blank=True, db_comment="computes the quantity from the properties; empty: events send their value"
+    )
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["code", "version"], name="billing_meter_code_version")]
+
+    def __str__(self) -> str:
+        return f"{self.code} v{self.version}"
+
+
 class Plan(models.Model):
     """One version of a plan. Never changed: a new version is a new row, and subscriptions keep theirs until amended."""
 

@@ -14,6 +14,7 @@ class UsageKey(models.Model):
     subscription = reference("Subscription", db_index=False)
     occurred_at = models.DateTimeField(db_comment="with the subscription: where the event is found by its key")
     recorded_at = models.DateTimeField(db_default=Now(), db_comment="that of the event: whether it came late")
+    meter_version = models.PositiveIntegerField(null=True, db_comment="that of the event: what computed its value")
 
 
 class UsageEvent(models.Model):
@@ -22,6 +23,7 @@ class UsageEvent(models.Model):
     Args:
         corrects: the key of the event that no longer counts, because of this one.
         counts: false: it cancels that event and does not count itself.
+        meter_version: the version of the meter whose expression computed the value; null: the value was sent.
     """
 
     pk = models.CompositePrimaryKey("subscription_id", "meter", "occurred_at", "idempotency_key")
@@ -34,6 +36,7 @@ class UsageEvent(models.Model):
     recorded_at = models.DateTimeField(db_default=Now())
     corrects = models.CharField(max_length=255, null=True)
     counts = models.BooleanField(db_default=True)
+    meter_version = models.PositiveIntegerField(null=True)
 
     class Meta:
         managed = False

@@ -7,6 +7,8 @@ from billing.reads.catalogue import (
     customer,
     customer_coupons,
     customers,
+    meter,
+    meters,
     plan,
     plans,
     seller,

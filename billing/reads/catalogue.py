@@ -1,14 +1,17 @@
-"""Customers, plans and coupons, by their references and as lists."""
+"""Customers, sellers, taxes, meters, plans and coupons, by their references and as lists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Count, Max, QuerySet, Sum
 
-from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Plan, Seller, Subscription, Tax
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Meter, Plan, Seller, Subscription, Tax
 from billing.models.columns import first_of
 from billing.reads.pages import page, within
+
+ModelT = TypeVar("ModelT", Meter, Plan, Tax)
+VersionT = TypeVar("VersionT", Meter, Plan)
 
 
 def customer(ref: str) -> Customer:
@@ -78,13 +81,28 @@ def taxes(
     *, code: str | None = None, country: str | None = None, before: int | None = None, after: int | None = None, limit: int
 ) -> list[Tax]:
     """Return the newest version of each tax, or all versions of one; the newest first, by keyset on the id."""
-    rows = Tax.objects.filter(code=code) if code is not None else newest_taxes()
+    rows = Tax.objects.filter(code=code) if code is not None else newest_of(Tax)
     return page(_equal(rows, {"country": country}), before=before, after=after, limit=limit)
 
 
-def newest_taxes() -> QuerySet[Tax]:
-    """Return the newest version of each tax."""
-    return Tax.objects.filter(pk__in=Tax.objects.values("code").annotate(last=Max("pk")).values("last"))
+# Meters ----------------------------------------------------------------------------------------------
+
+
+def meter(code: str, version: int | None = None) -> Meter:
+    """Return that version of a meter, the newest by default.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    return _version_of(Meter, "meter", code, version)
+
+
+def meters(
+    *, code: str | None = None, newest: bool = False, before: int | None = None, after: int | None = None, limit: int
+) -> list[Meter]:
+    """Return versions of meters, the newest first, by keyset on the id. Args: as in `plans`."""
+    rows = newest_of(Meter) if newest else Meter.objects.all()
+    return page(_equal(rows, {"code": code}), before=before, after=after, limit=limit)
 
 
 # Plans -----------------------------------------------------------------------------------------------
@@ -96,8 +114,7 @@ def plan(code: str, version: int | None = None) -> Plan:
     Raises:
         NotFound: it does not exist.
     """
-    rows = _equal(Plan.objects.filter(code=code), {"version": version})
-    return first_of(rows.order_by("-version"), "plan", code if version is None else f"{code} v{version}")
+    return _version_of(Plan, "plan", code, version)
 
 
 def plans(
@@ -118,10 +135,8 @@ def plans(
         newest: only the newest version of each plan.
         name, since, until, before, after: see `customers`.
     """
-    rows = _equal(Plan.objects.all(), {"code": code, "name__named": name, "currency": currency})
-    if newest:
-        last = Plan.objects.values("code").annotate(last=Max("id")).values("last")
-        rows = rows.filter(pk__in=last)
+    rows = newest_of(Plan) if newest else Plan.objects.all()
+    rows = _equal(rows, {"code": code, "name__named": name, "currency": currency})
     return page(within(rows, "created_at", since=since, until=until), before=before, after=after, limit=limit)
 
 
@@ -204,6 +219,17 @@ def _given(rows: Sequence[CustomerCoupon]) -> list[GivenCoupon]:
         )
         for row in rows
     ]
+
+
+def newest_of(model: type[ModelT]) -> QuerySet[ModelT]:
+    """Return the newest version of each row that has a code."""
+    rows: QuerySet[ModelT] = model._default_manager.all()
+    return rows.filter(pk__in=rows.values("code").annotate(last=Max("pk")).values("last"))
+
+
+def _version_of(model: type[VersionT], resource: str, code: str, version: int | None) -> VersionT:
+    rows: QuerySet[VersionT] = _equal(model._default_manager.filter(code=code), {"version": version})
+    return first_of(rows.order_by("-version"), resource, code if version is None else f"{code} v{version}")
 
 
 def _equal(rows: QuerySet[Any], filters: Mapping[str, Any]) -> QuerySet[Any]:

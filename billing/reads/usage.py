@@ -13,7 +13,7 @@ from billing.models import Customer, Subscription
 from billing.models.columns import first_of
 
 COLUMNS: Final = """e.idempotency_key, s.ref, e.meter, e.value, e.occurred_at, e.properties, e.recorded_at,
-    CASE WHEN e.counts THEN e.corrects END, CASE WHEN NOT e.counts THEN e.corrects END,
+    e.meter_version, CASE WHEN e.counts THEN e.corrects END, CASE WHEN NOT e.counts THEN e.corrects END,
     (SELECT later.idempotency_key FROM billing_usageevent AS later
         WHERE later.subscription_id = e.subscription_id AND later.meter = e.meter AND later.occurred_at = e.occurred_at
             AND later.corrects = e.idempotency_key)"""
@@ -162,6 +162,7 @@ class EventRow(NamedTuple):
     occurred_at: datetime
     properties: dict[str, Any]
     recorded_at: datetime
+    meter_version: int | None
     corrects: str | None
     cancels: str | None
     corrected_by: str | None

@@ -83,6 +83,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_customercoupon": (*APPEND, columns("taken_off_at")),
     # What is on sale, and money. What is to be done for a purchase is deleted when it is done.
     "billing_pack": APPEND,
+    "billing_meter": APPEND,
     "billing_purchase": APPEND,
     "billing_purchasegrant": APPEND,
     "billing_purchasereturn": APPEND,

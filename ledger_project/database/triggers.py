@@ -51,6 +51,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_providercustomer": "append_only registered",
         "billing_topup": "registered told",
         "billing_pack": "frozen registered",
+        "billing_meter": "frozen registered",
         "billing_purchase": "append_only registered told",
         "billing_purchasegrant": "append_only registered told",
         "billing_purchasereturn": "append_only registered",

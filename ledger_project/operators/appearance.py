@@ -62,6 +62,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Invoice payments", "payments", "billing.invoicepayment"),
             _list("Mails", "mail", "billing.mail"),
             _list("Plans", "sell", "billing.plan"),
+            _list("Meters", "speed", "billing.meter"),
             _list("Coupons", "percent", "billing.coupon"),
             _list("Sellers", "storefront", "billing.seller"),
             _list("Taxes", "account_balance", "billing.tax"),

@@ -54,7 +54,12 @@ def _history(count: int) -> None:
         wish = Wish(quantities={"base": Decimal(2)})
         subscriptions.amend_subscription(ref=ref, effective_at=FIRST + timedelta(days=100), wish=wish)
         days = (FIRST + timedelta(days=10 + 30 * month) for month in range(MONTHS))
-        usage.take_in([usage.NewEvent(f"{ref}-{day:%Y%m%d}", ref, "calls", Decimal(7), day, {}) for day in days])
+        usage.take_in(
+            [
+                usage.NewEvent(f"{ref}-{day:%Y%m%d}", ref, "calls", value=Decimal(7), occurred_at=day, properties={})
+                for day in days
+            ]
+        )
         for month in range(MONTHS):
             generate(ref=ref, options=Options(as_of=add_months(FIRST, month)))
     with connection.cursor() as cursor:

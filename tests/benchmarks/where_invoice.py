@@ -67,7 +67,12 @@ def _history() -> Callable[[int], None]:
         customers.create_customer(ref=ref, name="Ada Lovelace", currency="EUR")
         subscriptions.create_subscription(ref=ref, customer=ref, plan=code, started_at=FIRST, time_zone="Europe/Berlin")
         days = (FIRST + timedelta(days=10 + 30 * month) for month in range(12 + ROUNDS + 2))
-        usage.take_in([usage.NewEvent(f"{ref}-{day:%Y%m%d}", ref, "calls", Decimal(7), day, {}) for day in days])
+        usage.take_in(
+            [
+                usage.NewEvent(f"{ref}-{day:%Y%m%d}", ref, "calls", value=Decimal(7), occurred_at=day, properties={})
+                for day in days
+            ]
+        )
         for month in range(13):
             generate(ref=ref, options=Options(as_of=add_months(FIRST, month)))
 

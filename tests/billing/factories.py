@@ -39,7 +39,9 @@ def use(
     subscription: Subscription, value: str, occurred_at: datetime, meter: str = "calls", **properties: Any
 ) -> usage.EventResult:
     """One usage event."""
-    event = usage.NewEvent(unique("use"), subscription.ref, meter, Decimal(value), occurred_at, properties)
+    event = usage.NewEvent(
+        unique("use"), subscription.ref, meter, value=Decimal(value), occurred_at=occurred_at, properties=properties
+    )
     return usage.take_in([event])[0]
 
 

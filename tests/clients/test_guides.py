@@ -28,7 +28,7 @@ DOCS: Path = settings.BASE_DIR / "docs"
 PAGES = [
     "tutorial.md", *(f"how-to/{name}.md" for name in (
         "charge-an-ai-call", "sell-a-pack", "monthly-allowance", "team-pools", "share-the-locks", "move-from-a-balance-column",
-        "customer-page", "recurring-grants",
+        "customer-page", "recurring-grants", "compute-usage",
     )),
 ]  # fmt: skip
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

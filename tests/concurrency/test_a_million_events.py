@@ -47,8 +47,8 @@ def subscription_with(events: int) -> Subscription:
     subscription: Subscription = SubscriptionFactory(plan=PlanFactory(prices=PRICES).code)
     sent = [
         NewEvent(
-            unique("e"), subscription.ref, "calls", Decimal(1), at(1, 1 + number % 31),
-            {"user": f"u{number}", "region": "eu" if number % 2 else "us"},
+            unique("e"), subscription.ref, "calls", value=Decimal(1), occurred_at=at(1, 1 + number % 31),
+            properties={"user": f"u{number}", "region": "eu" if number % 2 else "us"},
         )
         for number in range(SENT)
     ]  # fmt: skip

@@ -61,7 +61,7 @@ def subscription(committed_db: None) -> Subscription:
 @pytest.fixture
 def event(subscription: Subscription) -> NewEvent:
     """A hundred calls."""
-    return NewEvent(unique("e"), subscription.ref, "calls", Decimal(100), at(1, 10), {})
+    return NewEvent(unique("e"), subscription.ref, "calls", value=Decimal(100), occurred_at=at(1, 10), properties={})
 
 
 def test_of_two_corrections_at_once_one_counts(run_threads: Any, subscription: Subscription, event: NewEvent) -> None:

@@ -79,7 +79,9 @@ def amend(subscription: Subscription, mark: str) -> Write:
 
 
 def use(subscription: Subscription, mark: str) -> Write:
-    return partial(usage.take_in, [usage.NewEvent(mark, subscription.ref, "calls", Decimal(1), at(1, 3), {})])
+    return partial(
+        usage.take_in, [usage.NewEvent(mark, subscription.ref, "calls", value=Decimal(1), occurred_at=at(1, 3), properties={})]
+    )
 
 
 def pay(subscription: Subscription, mark: str) -> Write:

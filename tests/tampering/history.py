@@ -21,6 +21,8 @@ from billing.generator.activations import cancel_order, order_subscription
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
 from billing.metering import partitions
+from billing.metering.meters import create_meter
+from billing.metering.usage import NewEvent, take_in
 from billing.models import (
     Claim,
     CouponUse,
@@ -339,9 +341,11 @@ def _corrected_subscription() -> None:
 
 def _customer_with_minimum() -> None:
     CustomerFactory(ref="C-3")
-    PlanFactory(code="bounded", prices=[metered()], minimum=Decimal("5.00"))
+    PlanFactory(code="bounded", prices=[metered(), metered(key="tokens", meter="tokens")], minimum=Decimal("5.00"))
     subscription = SubscriptionFactory(ref="SUB-3", customer="C-3", plan="bounded")
     use(subscription, "3", at(1, 5))
+    create_meter(code="tokens", expression="properties.input * 1.5")
+    take_in([NewEvent("weighted", "SUB-3", "tokens", occurred_at=at(1, 6), properties={"input": 8})])
     _bill("SUB-3", at(2, 1))
 
 

@@ -14,7 +14,7 @@ from billing.admin.order_forms.once import OrderPage
 from billing.models import Tax
 from billing.orders.taxes.declaring import MAX_POSTAL_CODES, NOT_VAT, TERMS, NewTax, PostalCodes, declare
 from billing.permissions import ADD_TAX
-from billing.reads.catalogue import newest_taxes
+from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link, row_url
@@ -137,7 +137,7 @@ class TaxAdmin(ReadOnlyAdmin):
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the taxes in their newest versions, the one that was recorded last first."""
-        rows = cl.queryset.filter(pk__in=newest_taxes().values("pk"))
+        rows = cl.queryset.filter(pk__in=newest_of(Tax).values("pk"))
         return FilteredRows(rows=rows, fits=Q()).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def _usage_table(events: list[UsageEvent]) -> dict[str, Any]:
         events,
         columns.instant("Occurred", "occurred_at"),
         ("Value", lambda event: plain(event.value)),
+        ("Computed by", lambda event: f"v{event.meter_version}" if event.meter_version else ""),
         ("Properties", lambda event: pairs(event.properties)),
         columns.code("Key", "idempotency_key"),
         columns.instant("Recorded", "recorded_at"),

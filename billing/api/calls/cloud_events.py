@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from django.http import HttpRequest
 
-from billing.api.schemas.request_schemas import USAGE_EVENT
-from billing.metering.usage import NewEvent
+from billing.metering.usage import EnvelopedEvent
 from ledger.api.kit.reading.parsing import JSON, parse_array, parse_object, read
 from ledger.api.kit.request_errors import InvalidRequest, UnsupportedMediaType
 from ledger.records import Record, shape_of
@@ -24,7 +23,9 @@ _CONTENT_TYPE: Final = re.compile(r'(application/cloudevents(?:-batch)?\+json)(?
 _FURTHER_DIGITS: Final = re.compile(r"(\.\d{6})\d+")
 PRINTABLE: Final = "".join(map(chr, range(0x21, 0x7F)))
 VALUE: Final = "value"
-"""The member of `data` that is the value; without it, an event counts 1."""
+"""The member of `data` that is the value; without it, an event counts 1, unless its meter computes the value."""
+
+_ABSENT: Final = object()
 
 
 class EventData(Value):
@@ -52,10 +53,13 @@ class CloudEvent(Record):
     datacontenttype: Annotated[
         str, Text("JSON, which is the default.", most=100, pattern=r"[A-Za-z]+/([^;]+\+)?[Jj][Ss][Oo][Nn](;.*)?")
     ] = "application/json"
-    data: Annotated[dict[str, Any] | None, EventData("`value`, by default 1, and the properties of the event.")] = None
+    data: Annotated[
+        dict[str, Any] | None, EventData("`value`, by default 1 or what the meter computes, and the properties of the event.")
+    ] = None
 
 
 SHAPE: Final = shape_of(CloudEvent)
+USAGE_EVENT: Final = shape_of(EnvelopedEvent)
 SCHEMA: Final = {
     "type": "object",
     "required": [field.name for field in SHAPE.fields if field.required],
@@ -103,7 +107,7 @@ def key_of(raw: Any) -> str | None:
     return f"{quote(raw['source'], safe=PRINTABLE)} {quote(raw['id'], safe=PRINTABLE)}"
 
 
-def event_of(raw: Any) -> NewEvent:
+def event_of(raw: Any) -> EnvelopedEvent:
     """Return the usage event in an envelope.
 
     Raises:
@@ -114,22 +118,24 @@ def event_of(raw: Any) -> NewEvent:
     if "data_base64" in raw:
         raise InvalidRequest([FieldError("/data_base64", "not-used", "Send JSON in data.")])
     data = dict(fields.get("data") or {})
-    value = data.pop(VALUE, 1)
+    value = data.pop(VALUE, _ABSENT)
     event = {
         "idempotency_key": key_of(raw),
         "subscription": fields["subject"],
         "meter": fields["type"],
-        # The shortest text that reads back as the same float is the text that the client sent.
-        "value": repr(value) if isinstance(value, float) else value,
         "occurred_at": _FURTHER_DIGITS.sub(r"\1", fields["time"]),
         "properties": data,
     }
+    if value is not _ABSENT:
+        # The shortest text that reads back as the same float is the text that the client sent.
+        event[VALUE] = repr(value) if isinstance(value, float) else value
     try:
         return USAGE_EVENT.make(read(USAGE_EVENT, event))
     except InvalidRequest as invalid:
-        raise InvalidRequest([_of_envelope(error) for error in invalid.field_errors]) from None
+        raise InvalidRequest([error._replace(pointer=in_envelope(error.pointer)) for error in invalid.field_errors]) from None
 
 
-def _of_envelope(error: FieldError) -> FieldError:
-    field, slash, rest = error.pointer.removeprefix("/").partition("/")
-    return FieldError(f"/{_ATTRIBUTES[field]}{slash}{rest}", error.code, error.detail)
+def in_envelope(pointer: str) -> str:
+    """Return the attribute of the envelope for a field of its event."""
+    field, slash, rest = pointer.removeprefix("/").partition("/")
+    return f"/{_ATTRIBUTES[field]}{slash}{rest}" if field else ""

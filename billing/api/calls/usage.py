@@ -1,17 +1,28 @@
-"""Calls about usage events."""
+"""Calls about meters and usage events."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest
 
 from billing import reads
 from billing.api.calls import cloud_events
-from billing.api.endpoints import EVENT_PATH, NO_CUSTOMER, NO_SUBSCRIPTION, USAGE, BillingEndpoint, WriteEndpoint
+from billing.api.endpoints import (
+    EVENT_PATH,
+    NO_CUSTOMER,
+    NO_SUBSCRIPTION,
+    REF_PATH,
+    USAGE,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.metering import usage
 from billing.metering.corrections import Correction, take_in_all
+from billing.metering.meters import NewMeter, create_meter
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading import cursors
 from ledger.api.kit.reading.parsing import BATCH_LIMIT_BYTES, read
@@ -21,6 +32,47 @@ from ledger.api.kit.schema import RequestBody, ResponseBody, operation, page_exa
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.database.load.pacing import with_pauses
 from ledger.records import choice_errors, shape_of
+
+
+class Meters(WriteEndpoint):
+    """Meters whose events have a quantity that an expression computes."""
+
+    collection = "meters"
+    location = "/v1/meters/{ref}?version={version}"
+    get = list_operation(
+        "listMeters", "List meters", "Every version, newest first. A meter without an expression need not be created.",
+        tag=USAGE, path="/v1/meters", query=request_schemas.MetersQuery, shape=response_schemas.MeterSerializer,
+        example=examples.METER, rows=reads.meters,
+    )  # fmt: skip
+
+    @operation(
+        "createMeter", "Create a meter",
+        "Creates a meter, or its next version: versions never change. The expression computes the value of each event that is "
+        "recorded from then on; recorded events keep their value.",
+        tag=USAGE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
+        takes=RequestBody(shape_of(NewMeter), {"tokens": examples.METER_BODY}),
+        responses={201: ResponseBody(response_schemas.MeterSerializer, examples.METER, "The new version.")},
+    )  # fmt: skip
+    def post(self, request: HttpRequest) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            return 201, response_schemas.MeterSerializer.body(create_meter.execute(shape_of(NewMeter).make(fields)))
+
+        return self.once(request, NewMeter, act)
+
+
+class OneMeter(BillingEndpoint):
+    """One meter."""
+
+    @operation(
+        "readMeter", "Read a meter", "The newest version, or the version that the request names.",
+        tag=USAGE, scope=BILLING_READ, parameters=[REF_PATH], query=request_schemas.PlanQuery,
+        responses={200: ResponseBody(response_schemas.MeterSerializer, examples.METER, "The version.")},
+        problems=[NotFound(resource="meter", ref="tokens")],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, ref: str) -> Response:
+        return json_response(
+            response_schemas.MeterSerializer.body(reads.meter(ref, **read_query(request_schemas.PlanQuery, request)))
+        )
 
 
 class OneUsageEvent(BillingEndpoint):
@@ -89,10 +141,17 @@ class UsageEvents(WriteEndpoint):
 
 
 class Form(NamedTuple):
-    """A form of events: how one is read, which raises `InvalidRequest`, and which key it has, before it is read."""
+    """A form of events.
+
+    Args:
+        read: reads an event, or raises `InvalidRequest`.
+        key: returns the key of an event that is not read.
+        pointer: returns the place of a field of the event.
+    """
 
     read: Callable[[Any], usage.NewEvent | Correction]
     key: Callable[[Any], Any]
+    pointer: Callable[[str], str]
 
 
 def _own_event(raw: Any) -> usage.NewEvent | Correction:
@@ -101,8 +160,8 @@ def _own_event(raw: Any) -> usage.NewEvent | Correction:
     return event
 
 
-OWN = Form(_own_event, lambda raw: raw.get("idempotency_key") if isinstance(raw, dict) else None)
-ENVELOPES = Form(cloud_events.event_of, cloud_events.key_of)
+OWN = Form(_own_event, lambda raw: raw.get("idempotency_key") if isinstance(raw, dict) else None, str)
+ENVELOPES = Form(cloud_events.event_of, cloud_events.key_of, cloud_events.in_envelope)
 
 
 def _taken_in(raw_events: list[Any], form: Form) -> list[dict[str, Any]]:
@@ -115,8 +174,13 @@ def _taken_in(raw_events: list[Any], form: Form) -> list[dict[str, Any]]:
             results.append(_invalid(form.key(raw), invalid))
             continue
         results.append(None)
-    taken_in = map(response_schemas.UsageResultSerializer.body, take_in_all(good))
+    taken_in = (response_schemas.UsageResultSerializer.body(_placed(one, form)) for one in take_in_all(good))
     return [result if result is not None else next(taken_in) for result in results]
+
+
+def _placed(one: usage.EventResult, form: Form) -> usage.EventResult:
+    """Return a result whose detail names the field in the form that was sent."""
+    return replace(one, detail=f"{form.pointer(one.pointer)}: {one.detail}") if one.pointer else one
 
 
 def _invalid(key: Any, invalid: InvalidRequest) -> dict[str, Any]:

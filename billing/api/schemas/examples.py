@@ -214,10 +214,14 @@ SUBSCRIPTION_DETAIL: dict[str, Any] = {
     ],
     "amendments": [AMENDMENT],
 }  # fmt: skip
+METER_BODY: dict[str, Any] = {
+    "ref": "tokens", "expression": "round(properties.input_tokens * 1.5 + properties.output_tokens, 2)",
+}  # fmt: skip
+METER: dict[str, Any] = {**METER_BODY, "version": 1, "created_at": "2026-01-02T03:04:05.000006Z"}
 USAGE_EVENT: dict[str, Any] = {
     "idempotency_key": "call-8812", "subscription": "SUB-1234", "meter": "calls", "value": "200",
     "occurred_at": "2026-01-10T10:00:00.000000Z", "properties": {"region": "eu"}, "recorded_at": "2026-01-10T10:00:01.250000Z",
-    "corrects": None, "cancels": None, "corrected_by": None,
+    "meter_version": None, "corrects": None, "cancels": None, "corrected_by": None,
 }  # fmt: skip
 TAX_BODY: dict[str, Any] = {
     "name": "GST", "names": {}, "rate": "5", "category": "O", "country": "CA", "subdivision": "", "city": "", "postal_codes": [],

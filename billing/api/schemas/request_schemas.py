@@ -278,6 +278,14 @@ class PlansQuery(ListQuery):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetersQuery(ListQuery):
+    """The filters of versions of meters."""
+
+    code: Annotated[str | None, Ref("Only versions of this meter.", named="ref")] = None
+    newest: Annotated[bool, QueryBoolean("True: only the newest version of each meter.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CouponsQuery(ListQuery):
     """Which coupons."""
 

@@ -379,6 +379,15 @@ def subscription_detail(found: SubscriptionDetail) -> dict[str, Any]:
 # Usage -----------------------------------------------------------------------------------------------
 
 
+class MeterSerializer(ResponseSchema):
+    """A version of a meter."""
+
+    ref = text("code")
+    version = whole()
+    expression = text()
+    created_at = time()
+
+
 class UsageEventSerializer(ResponseSchema):
     """One use of a service."""
 
@@ -389,6 +398,7 @@ class UsageEventSerializer(ResponseSchema):
     occurred_at = time()
     properties = computed(serializers.DictField(), lambda event: in_key_order(event.properties))
     recorded_at = time()
+    meter_version = whole(null=True, help_text="The version of the meter that computed the value; null: the value was sent.")
     corrects = text(null=True)
     cancels = text(null=True)
     corrected_by = text(null=True)

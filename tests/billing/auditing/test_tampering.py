@@ -8,6 +8,8 @@ from django.db import connection
 from billing import auditing
 from billing.documents import credit_notes
 from billing.documents.sellers import record_seller
+from billing.metering.meters import create_meter
+from billing.metering.usage import NewEvent, take_in
 from billing.models import Claim, Invoice, Line
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import NewCredits
@@ -47,14 +49,17 @@ def history():
     customer = CustomerFactory(holder_id=holder, credits=NewCredits(credit_type="credits", unit_value=Decimal("0.01")))
     coupons.create_coupon(code=code, kind="percentage", value=Decimal(10), duration="once")
     coupons.give_coupon(customer_id=customer.pk, customer_ref=customer.ref, customer_currency="EUR", code=code)
-    plan = PlanFactory(prices=[recurring(tax_rate="20"), metered(tax_rate="20")])
+    tokens = metered(key="tokens", meter="tokens", tax_rate="20")
+    plan = PlanFactory(prices=[recurring(tax_rate="20"), metered(tax_rate="20"), tokens])
     subscription = SubscriptionFactory(customer=customer.ref, plan=plan.code)
     use(subscription, "100", at(1, 10))
     use(subscription, "150", at(1, 20))
+    create_meter(code="tokens", expression="properties.in * 1.5 + properties.out")
+    take_in([NewEvent(unique("e"), subscription.ref, "tokens", occurred_at=at(1, 20), properties={"in": 8, "out": 15})])
     [first] = bill(subscription, at(1, 1))
     subscriptions.charge_once(ref=subscription.ref, amount_minor=700, description="Setup", tax_rate=Decimal(20))
     [second] = bill(subscription, at(2, 1))
-    bigger = PlanFactory(prices=[recurring(unit_amount="20.00", tax_rate="20"), metered(tax_rate="20")])
+    bigger = PlanFactory(prices=[recurring(unit_amount="20.00", tax_rate="20"), metered(tax_rate="20"), tokens])
     subscriptions.amend_subscription(ref=subscription.ref, effective_at=at(2, 15), wish=Wish(plan=bigger.code))
     [third] = bill(subscription, at(3, 1))
     execute_once(
@@ -109,6 +114,7 @@ def test_ordinary_life_is_no_finding(history):
     assert Invoice.objects.filter(digest=None).count() == 0
 
 
+MISCOMPUTED = "usage event has another value than its meter computes"
 DIGEST = "digest of a document"
 REWRITTEN = """
     UPDATE billing_{0} AS changed SET digest = billing_chained_digest((
@@ -227,6 +233,25 @@ TAMPERINGS = {
         ["UPDATE billing_usageevent SET value = 1 WHERE subscription_id = %(subscription)s AND value = 100"],
         {"usage event differs from its key", "usage differs from what was billed"},
     ),
+    "the value that a meter computed": (
+        ["UPDATE billing_usageevent SET value = 1 WHERE subscription_id = %(subscription)s AND value = 27"],
+        {MISCOMPUTED, "usage differs from what was billed"},
+    ),
+    "the properties that a meter computed from": (
+        ['UPDATE billing_usageevent SET properties = \'{"in": 1, "out": 25.5}\' WHERE value = 27'],
+        {"usage event differs from its key"},
+    ),
+    "the version of the meter of an event": (
+        ["UPDATE billing_usageevent SET meter_version = NULL WHERE value = 27"],
+        {"usage event differs from its key"},
+    ),
+    "the version of the meter of an event, with its value and its key": (
+        [
+            "UPDATE billing_usagekey SET meter_version = NULL WHERE meter_version = 1",
+            "UPDATE billing_usageevent SET meter_version = NULL, value = 1 WHERE value = 27",
+        ],
+        {"usage event differs from its key", "usage differs from what was billed"},
+    ),
     "a usage event deleted": (
         ["DELETE FROM billing_usageevent WHERE subscription_id = %(subscription)s AND value = 100"],
         {"usage events are missing", "usage differs from what was billed"},
@@ -313,6 +338,11 @@ TAMPERINGS = {
     ),
     "a plan": (["UPDATE billing_plan SET interval_unit = 'year'"], {"digest of a price"}),
     "a coupon": (["UPDATE billing_coupon SET value = 20"], {"digest of a coupon"}),
+    "the expression of a meter": (
+        ["UPDATE billing_meter SET expression = 'properties.in' WHERE code = 'tokens'"],
+        {MISCOMPUTED, "register"},
+    ),
+    "a meter deleted": (["DELETE FROM billing_meter WHERE code = 'tokens'"], {MISCOMPUTED, "register"}),
     "a coupon, with its digest": (
         ["UPDATE billing_coupon SET value = 20", "UPDATE billing_coupon AS c SET digest = billing_coupon_digest(c)"],
         {DIGEST},

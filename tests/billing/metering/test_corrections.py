@@ -25,7 +25,7 @@ START, END = at(1, 1), at(2, 1)
 def sent(subscription: Subscription, value: str, **properties: str) -> str:
     """The key of a new event of calls on 10 January."""
     key = unique("e")
-    event = NewEvent(key, subscription.ref, "calls", Decimal(value), at(1, 10), properties)
+    event = NewEvent(key, subscription.ref, "calls", value=Decimal(value), occurred_at=at(1, 10), properties=properties)
     assert [one.result for one in take_in_all([event])] == [EventStatus.ACCEPTED]
     return key
 
@@ -83,7 +83,7 @@ def test_a_level_that_was_corrected_does_not_hold_in_the_next_period() -> None:
 @pytest.mark.django_db
 def test_a_request_may_correct_what_it_sends_and_what_it_corrects() -> None:
     subscription = SubscriptionFactory()
-    new = NewEvent(unique("e"), subscription.ref, "calls", Decimal(100), at(1, 10), {})
+    new = NewEvent(unique("e"), subscription.ref, "calls", value=Decimal(100), occurred_at=at(1, 10), properties={})
     first = correction(subscription, new.idempotency_key, "60")
     second = correction(subscription, first.idempotency_key, "70")
     assert {one.result for one in take_in_all([second, first, new])} == {EventStatus.ACCEPTED}
@@ -169,7 +169,7 @@ def test_a_cancellation_after_the_bill_is_billed_as_a_difference_and_the_check_a
 def test_a_correction_of_another_period_excuses_no_claim() -> None:
     subscription = SubscriptionFactory()
     january, february = sent(subscription, "100"), unique("e")
-    take_in_all([NewEvent(february, subscription.ref, "calls", Decimal(50), at(2, 10), {})])
+    take_in_all([NewEvent(february, subscription.ref, "calls", value=Decimal(50), occurred_at=at(2, 10), properties={})])
     bill(subscription, at(3, 1))
     take_in_all([cancellation(subscription, january)])
     assert findings_of("usage") == []

@@ -12,10 +12,12 @@ from django.db import DatabaseError, connection, transaction
 
 from billing import auditing
 from billing.metering import partitions, usage
+from billing.metering.meters import create_meter
 from billing.models import DroppedMonth, UsageEvent, UsageKey
 from ledger.database.statements import fetch_value
 from ledger_project.management.commands import usage_partitions
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique, use
+from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
@@ -69,9 +71,23 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
     partitions.drop_month(connection, JANUARY)
     assert "billing_usageevent_2026_01" not in {one.name for one in partitions.partitions(connection)}
     assert UsageKey.objects.filter(idempotency_key=key).exists()
-    again = usage.NewEvent(key, subscription.ref, "calls", 100, at(1, 5), {})
+    again = usage.NewEvent(key, subscription.ref, "calls", value=100, occurred_at=at(1, 5), properties={})
     assert usage.take_in([again])[0].result == usage.EventStatus.DUPLICATE
     assert not UsageEvent.objects.filter(subscription=subscription.pk).exists()
+
+
+def test_a_dropped_event_that_a_meter_computed_is_a_duplicate_after_the_meter_has_changed():
+    partitions.make_month(connection, JANUARY)
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered(meter="tokens")]).code)
+    create_meter(code="tokens", expression="properties.a * 2")
+    event = usage.NewEvent(unique("e"), subscription.ref, "tokens", occurred_at=at(1, 5), properties={"a": 50})
+    usage.take_in([event])
+    bill(subscription, at(2, 1))
+    partitions.drop_month(connection, JANUARY)
+    create_meter(code="tokens", expression="properties.a * 3")
+    assert usage.take_in([event])[0].result == usage.EventStatus.DUPLICATE
+    assert not UsageEvent.objects.filter(subscription=subscription.pk).exists()
+    assert findings_of("usage event") == []
 
 
 def test_the_check_knows_which_events_were_dropped():

@@ -110,8 +110,17 @@ def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]
     subscription = SubscriptionFactory()
     known = [Event(value, START + timedelta(seconds=second), properties) for value, second, properties in drawn]
     usage.take_in(
-        [usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, e.properties) for e in known]
-        + [usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(99), END, {"region": "eu"})]
+        [
+            usage.NewEvent(
+                unique("e"), subscription.ref, "calls", value=e.value, occurred_at=e.occurred_at, properties=e.properties
+            )
+            for e in known
+        ]
+        + [
+            usage.NewEvent(
+                unique("e"), subscription.ref, "calls", value=Decimal(99), occurred_at=END, properties={"region": "eu"}
+            )
+        ]
     )
     prices = [parse_price({name: value for name, value in price.items() if value is not None}) for price in PRICES]
     measured = usage.measure(subscription.pk, [usage.Measure(price, START, END) for price in prices])
@@ -129,7 +138,12 @@ def test_days_are_those_of_the_billing_zone_and_each_has_the_last_level_of_it() 
         Event(Decimal(level), at(month, day, year=2025 if month == 12 else 2026) + timedelta(hours=hour))
         for (month, day, hour), level in reported.items()
     ]
-    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, {}) for e in known])
+    usage.take_in(
+        [
+            usage.NewEvent(unique("e"), subscription.ref, "calls", value=e.value, occurred_at=e.occurred_at, properties={})
+            for e in known
+        ]
+    )
     # From noon to noon, local time: 1 January counts, 1 February does not. The events at 04:00 UTC belong to the day before.
     window = (at(1, 1) + timedelta(hours=17), at(2, 1) + timedelta(hours=17))
     [found] = usage.measure(subscription.pk, [usage.Measure(price, *window, *window, zone)])
@@ -147,7 +161,12 @@ def test_days_are_those_that_billing_knows_where_the_server_takes_the_name_for_a
     price = parse_price(metered(aggregation="daily_level"))
     july, august, zone = at(7, 1), at(8, 1), ZoneInfo("CET")
     known = [Event(Decimal(10), july - timedelta(days=1)), Event(Decimal(20), july + timedelta(days=9, hours=22, minutes=30))]
-    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, {}) for e in known])
+    usage.take_in(
+        [
+            usage.NewEvent(unique("e"), subscription.ref, "calls", value=e.value, occurred_at=e.occurred_at, properties={})
+            for e in known
+        ]
+    )
     [found] = usage.measure(subscription.pk, [usage.Measure(price, july, august, zone=zone)])
     # Half past midnight of 11 July.
     assert {level: share * 31 for level, share in found.levels} == {10: 10, 20: 21}
@@ -168,7 +187,12 @@ def test_a_number_in_a_property_is_the_same_for_billing_and_the_ratings_call(odd
     properties = [{"size": odd}, {"size": "0.25"}]
     known = [Event(Decimal(1), START, each, number) for number, each in enumerate(properties)]
     usage.take_in(
-        [usage.NewEvent(unique("e"), subscription.ref, "calls", e.value, e.occurred_at, dict(e.properties)) for e in known]
+        [
+            usage.NewEvent(
+                unique("e"), subscription.ref, "calls", value=e.value, occurred_at=e.occurred_at, properties=dict(e.properties)
+            )
+            for e in known
+        ]
     )
     [measured] = usage.measure(subscription.pk, [usage.Measure(price, START, END)])
     assert measured.quantity == price.usage_of(known).quantity
@@ -177,8 +201,25 @@ def test_a_number_in_a_property_is_the_same_for_billing_and_the_ratings_call(odd
 def test_what_held_before_the_period_weighs_in_it() -> None:
     subscription = SubscriptionFactory()
     price = parse_price(metered(aggregation="weighted_sum"))
-    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(10), START - timedelta(days=1), {})])
-    usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(20), START + timedelta(days=15, hours=12), {})])
+    usage.take_in(
+        [
+            usage.NewEvent(
+                unique("e"), subscription.ref, "calls", value=Decimal(10), occurred_at=START - timedelta(days=1), properties={}
+            )
+        ]
+    )
+    usage.take_in(
+        [
+            usage.NewEvent(
+                unique("e"),
+                subscription.ref,
+                "calls",
+                value=Decimal(20),
+                occurred_at=START + timedelta(days=15, hours=12),
+                properties={},
+            )
+        ]
+    )
     [measured] = usage.measure(subscription.pk, [usage.Measure(price, START, END)])
     assert measured.quantity == 15
 
@@ -191,6 +232,12 @@ def test_a_level_in_a_property_holds_into_the_next_period_however_the_number_is_
     later = [{"level": "much", "region": "eu"}, {"level": [7], "region": "eu"}, {"level": 7, "region": ["eu"]}, {}]
     for day, properties in enumerate([known, *later]):
         occurred_at = START + timedelta(days=day)
-        usage.take_in([usage.NewEvent(unique("e"), subscription.ref, "calls", Decimal(1), occurred_at, properties)])
+        usage.take_in(
+            [
+                usage.NewEvent(
+                    unique("e"), subscription.ref, "calls", value=Decimal(1), occurred_at=occurred_at, properties=properties
+                )
+            ]
+        )
     [measured] = usage.measure(subscription.pk, [usage.Measure(price, END, at(3, 1))])
     assert measured.quantity == 10

@@ -524,7 +524,11 @@ class Simulator:
             meter = f"meter-{pick.choice(('calls', 'data', 'sent'))}"
             properties = {"user": pick.choice("abcdefg"), "region": pick.choice(("eu", "us", "asia", ""))}
             properties = {name: text for name, text in properties.items() if text}
-            events.append(usage.NewEvent(unique("use"), simulated.ref, meter, Decimal(value), occurred, properties))
+            events.append(
+                usage.NewEvent(
+                    unique("use"), simulated.ref, meter, value=Decimal(value), occurred_at=occurred, properties=properties
+                )
+            )
             modelled.append(slow.Event(meter, Fraction(value), occurred, properties))
         results = usage.take_in(events) if events else []
         assert {one.result for one in results} <= {usage.EventStatus.ACCEPTED}

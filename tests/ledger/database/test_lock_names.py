@@ -45,6 +45,7 @@ DEFAULT_NAMES = {
     "coupon": "coupon/{code}",
     "sellers": "database/sellers",
     "tax": "tax/{code}",
+    "meter": "meter/{code}",
     "pack": "pack/{code}",
     "customer": "customer/{customer}",
     "top_up": "topup/{holder}",

@@ -292,6 +292,12 @@ export const CALLS = {
   generateInvoices: {"id": "generateInvoices", "method": "POST", "path": "/v1/subscriptions/{ref}/invoices", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Resume the billing of a subscription. */
   resumeBilling: {"id": "resumeBilling", "method": "POST", "path": "/v1/subscriptions/{ref}/resume", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List meters. */
+  meters: {"id": "listMeters", "method": "GET", "path": "/v1/meters", "query": ["limit", "cursor", "ref", "newest", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Create a meter. */
+  createMeter: {"id": "createMeter", "method": "POST", "path": "/v1/meters", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read a meter. */
+  meter: {"id": "readMeter", "method": "GET", "path": "/v1/meters/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List usage events. */
   usageEvents: {"id": "listUsageEvents", "method": "GET", "path": "/v1/usage-events", "query": ["limit", "cursor", "subscription", "customer", "meter", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Send usage events. */

@@ -761,7 +761,7 @@ class EventCorrection(TypedDict):
     idempotency_key: str
     subscription: str
     corrects: str
-    value: Decimal | str | int
+    value: NotRequired[Decimal | str | int]
     properties: NotRequired[Mapping[str, Any]]
 
 
@@ -1251,6 +1251,15 @@ class Mail(TypedDict):
     ended_at: str | None
 
 
+class Meter(TypedDict):
+    """A version of a meter."""
+
+    ref: str
+    version: int
+    expression: str
+    created_at: str
+
+
 class MonthCell(TypedDict):
     """What a row of a figure says."""
 
@@ -1369,8 +1378,8 @@ class NewUsageEvent(TypedDict):
     idempotency_key: str
     subscription: str
     meter: str
-    value: Decimal | str | int
     occurred_at: datetime | str
+    value: NotRequired[Decimal | str | int]
     properties: NotRequired[Mapping[str, Any]]
 
 
@@ -2397,6 +2406,7 @@ class UsageEvent(TypedDict):
     occurred_at: str
     properties: dict[str, Any]
     recorded_at: str
+    meter_version: int | None
     corrects: str | None
     cancels: str | None
     corrected_by: str | None

@@ -61,6 +61,7 @@ from credit_ledger.generated.bodies import (
     LanguageEnum,
     Lot,
     Mail,
+    Meter,
     MonthRows,
     MovedSubscription,
     MovesPreview,
@@ -3896,6 +3897,59 @@ def resume_billing(ref: str, *, reason: str, dry_run: bool = False, idempotency_
         body={"reason": reason},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def meters(
+    *, limit: int | None = None, cursor: str | None = None, ref: str | None = None, newest: bool | None = None
+) -> ListCall[Meter]:
+    """List meters.
+
+    Every version, newest first. A meter without an expression need not be created.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/meters"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "ref": absent_if_none(ref),
+            "newest": absent_if_none(newest),
+        },
+    )
+
+
+def create_meter(*, ref: str, expression: str, dry_run: bool = False, idempotency_key: str | None = None) -> Call[Meter]:
+    """Create a meter.
+
+    Creates a meter, or its next version: versions never change. The expression computes the value of each event that is
+    recorded from then on; recorded events keep their value.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/meters"),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"ref": ref, "expression": expression},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
+def meter(ref: str, *, version: int | None = None) -> Call[Meter]:
+    """Read a meter.
+
+    The newest version, or the version that the request names.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/meters/{}", ref),
+        query={"version": absent_if_none(version)},
     )
 
 
