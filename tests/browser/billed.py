@@ -1,17 +1,21 @@
 """A customer whose invoice has all that an invoice can have, for pages that a browser looks at."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from io import StringIO
+from typing import Any
 
 import time_machine
+from django.core.management import call_command
 
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, IssuedNote
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import Invoice
+from billing.models import Invoice, Subscription, Tax
 from billing.orders import coupons
+from billing.orders.taxes.declaring import NewTax, declare
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 SELLER = {"name": "Fern Software GmbH", "line1": "Lindenstr. 4", "postal_code": "10969", "city": "Berlin", "country": "DE"}
@@ -49,3 +53,32 @@ def billed_with_everything() -> tuple[Invoice, Invoice, IssuedNote]:
         invoice_id=made.invoice_id, lines=[line], reason="goodwill", actor="admin:mara", idempotency_key="goodwill"
     )
     return Invoice.objects.get(pk=made.invoice_id), Invoice.objects.get(pk=draft.invoice_id), note
+
+
+def consolidated_with_taxes() -> tuple[Invoice, Subscription, Tax]:
+    """A consolidated invoice with two taxes and grouped usage; a subscription that waits for its payment; a tax."""
+    record_seller({**SELLER, "tax_rules": "region"}, actor="admin:mara")
+    terms: dict[str, Any] = {"category": "O", "country": "CA", "valid_from": date(2020, 1, 1)}
+    declare(NewTax(code="ca-gst", name="GST", rate=Decimal(5), **terms), actor="admin:mara")
+    qst = declare(NewTax(code="ca-qst", name="QST", rate=Decimal("9.975"), subdivision="QC", **terms), actor="admin:mara")
+    address = {
+        "line1": "12 rue Sainte-Catherine",
+        "city": "Montréal",
+        "postal_code": "H2X 1Y4",
+        "subdivision": "QC",
+        "country": "CA",
+    }
+    customer = CustomerFactory(
+        ref="C-8", name="Atelier Tremblay", address=address, time_zone="America/Toronto", consolidated_invoicing=True
+    )
+    grouped = metered(key="calls", unit_amount="0.05", group_by=["region", "model"], free_units="100")
+    team = PlanFactory(code="studio", name="Studio", prices=[recurring("seats", "49.00"), grouped])
+    extra = PlanFactory(code="archive", name="Archive", prices=[recurring("storage", "20.04")])
+    first = SubscriptionFactory(ref="STUDIO-1", customer=customer.ref, plan=team.code, time_zone="America/Toronto")
+    SubscriptionFactory(ref="ARCHIVE-1", customer=customer.ref, plan=extra.code, time_zone="America/Toronto")
+    for region, model, units in (("eu", "large", "1200"), ("us", "small", "350"), ("eu", "", "20")):
+        use(first, units, at(1, 10), meter="calls", **({"region": region} | ({"model": model} if model else {})))
+    call_command("generate_invoices", "--as-of", at(2, 2).isoformat(), "--no-progress", stdout=StringIO(), stderr=StringIO())
+    waiting = SubscriptionFactory(ref="WAITING-8", customer=customer.ref, plan=extra.code, starts_when_paid=True)
+    invoice = Invoice.objects.filter(customer_id=customer.pk, subscription_id=None).latest("id")
+    return invoice, Subscription.objects.get(pk=waiting.pk), qst

@@ -15,7 +15,7 @@ from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.totals import count_entries
-from tests.browser.billed import billed_with_everything
+from tests.browser.billed import billed_with_everything, consolidated_with_taxes
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
 from tests.ledger.admin.admin_site import operator
@@ -91,14 +91,19 @@ def billing_pages() -> dict[str, str]:
     """The addresses of billing's pages, of a customer with an invoice that has tiers, free units, a coupon and a credit note."""
     invoice, draft, note = billed_with_everything()
     subscription, customer = invoice.subscription_id, invoice.customer_id
+    consolidated, waiting, tax = consolidated_with_taxes()
     return {
+        "consolidated invoice": f"/admin/billing/invoice/{consolidated.pk}/change/",
+        "customer of it": f"/admin/billing/customer/{consolidated.customer_id}/change/",
+        "subscription that waits": f"/admin/billing/subscription/{waiting.pk}/change/",
+        "tax": f"/admin/billing/tax/{tax.pk}/change/",
         "invoice": f"/admin/billing/invoice/{invoice.pk}/change/",
         "draft": f"/admin/billing/invoice/{draft.pk}/change/",
         "credit note": f"/admin/billing/creditnote/{note.id}/change/",
         "invoices": f"/admin/billing/invoice/?customer={invoice.customer_ref}",
         "subscription": f"/admin/billing/subscription/{subscription}/change/",
         "customer": f"/admin/billing/customer/{customer}/change/",
-        "plan": f"/admin/billing/plan/{Plan.objects.get().pk}/change/",
+        "plan": f"/admin/billing/plan/{Plan.objects.get(code='team').pk}/change/",
         "no coupons": "/admin/billing/coupon/?q=nothing",
         "form of a plan": "/admin/billing/plan/add/",
         "form of a customer": "/admin/billing/customer/add/",

@@ -25,7 +25,11 @@ from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RecordT, Requ
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.units import unit_of
 
-VAT_WORDS: Final = {"taxable": "taxed as the prices say", "reverse_charge": "reverse charge", "exempt": "exempt from VAT"}
+VAT_WORDS: Final = {
+    "taxable": "taxed as the seller and the prices say",
+    "reverse_charge": "reverse charge",
+    "exempt": "exempt from VAT",
+}
 ADDRESS_LABELS: Final = {"line1": "Street", "line2": "Second line", "subdivision": "State or province"}
 ADDRESS_HELP: Final = {
     "subdivision": "Its code, such as QC; taxes of a region need it.",

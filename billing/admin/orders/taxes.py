@@ -17,7 +17,7 @@ from billing.permissions import ADD_TAX
 from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
-from ledger.admin.kit.cells import row_link, row_url
+from ledger.admin.kit.cells import day_words, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
@@ -80,7 +80,7 @@ def declare_view(model_admin: ReadOnlyAdmin, request: HttpRequest, tax: Tax | No
         write=lambda form: declare(form.request, actor=form.actor),
         describe=lambda tax, form: DryRun(sentences=sentences_of(tax)),
         done=lambda row, form: (f"Tax {row.code}", f"{row} from {row.valid_from}"),
-        initial={} if tax is None else {"code": tax.code, **{name: getattr(tax, name) for name in TERMS}},
+        initial={} if tax is None else {"code": tax.code, **{name: getattr(tax, name) for name in TERMS}, "rate": percent(tax)},
         title="New tax" if tax is None else f"Change the tax {tax.code}",
         button="Declare the tax",
         explanation="Lines bear it whose seller taxes by declared taxes. Documents that exist keep theirs.",
@@ -93,6 +93,11 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
     return declare_view(model_admin, request)
 
 
+def percent(tax: Tax) -> str:
+    """Return the rate without zeros at its end."""
+    return f"{tax.rate.normalize():f}"
+
+
 def place_words(tax: Tax) -> str:
     """Return where a tax is due."""
     codes = (
@@ -103,10 +108,10 @@ def place_words(tax: Tax) -> str:
 
 def sentences_of(tax: Tax) -> list[str]:
     """Return the terms of a tax in sentences."""
-    until = f" until {tax.valid_until}" if tax.valid_until else ""
+    until = f" until {day_words(tax.valid_until)}" if tax.valid_until else ""
     kind = "It is not VAT." if tax.category == NOT_VAT else f"Its category is {tax.category}."
     return [
-        f"{tax.name} of {tax.rate.normalize():f} % is due in {place_words(tax)} from {tax.valid_from}{until}.",
+        f"{tax.name} of {percent(tax)} % is due in {place_words(tax)} from {day_words(tax.valid_from)}{until}.",
         f"It is for the tax class{'es' if len(tax.classes) > 1 else ''} {', '.join(tax.classes)}. {kind}",
         *(["It is computed on the net amount and the other taxes of a line."] if tax.is_compound else []),
     ]
@@ -119,7 +124,7 @@ class TaxAdmin(ReadOnlyAdmin):
     create_view = create_view
     reference = Column("Tax", "code")
     name = Column("Name", "name")
-    rate = Column("Percent", lambda row: f"{row.rate.normalize():f}")
+    rate = Column("Percent", percent)
     place = Column("Where", place_words)
     classes = Column("Tax classes", lambda row: ", ".join(row.classes))
     valid_from = Column("From", "valid_from")

@@ -68,7 +68,8 @@ class DocumentSource:
     @property
     def notation(self) -> Notation:
         """The notation of its numbers."""
-        texts = texts_of(self.language.code, seller=self.seller, buyer=self.buyer.get("address") or {})
+        named = any("name" in tax for tax in self.document["taxes"])
+        texts = texts_of(self.language.code, seller=self.seller, buyer=self.buyer.get("address") or {}, names_taxes=named)
         return Notation(self.language, texts, self.document["currency"], self.units)
 
     def in_language(self, name: str) -> str:

@@ -189,16 +189,22 @@ TAXES: Final[dict[str, dict[str, tuple[str, str]]]] = {
 """The names of the sales tax and of a business number in a country; "" is for every other country."""
 
 
-def texts_of(language: str, *, seller: Mapping[str, Any], buyer: Mapping[str, Any]) -> dict[str, str]:
+NAMED_TAXES: Final = {"en": "tax", "de": "Steuer"}
+"""The name of all taxes of a document that names each of them."""
+
+
+def texts_of(language: str, *, seller: Mapping[str, Any], buyer: Mapping[str, Any], names_taxes: bool = False) -> dict[str, str]:
     """Return the texts of a document between these two, with the tax's name in the buyer's country, where the tax is due.
 
     Args:
         seller, buyer: their addresses; a missing country of the buyer is the seller's.
+        names_taxes: the document names each of its taxes, so all together are just "tax".
     """
     names = TAXES[language]
     country = str(seller.get("country") or "")
     tax, buyer_id = names.get(str(buyer.get("country") or country), names[""])
     seller_id = names.get(country, names[""])[1]
+    tax = NAMED_TAXES[language] if names_taxes else tax
     filled = {"{tax}": tax, "{Tax}": _capital(tax), "{buyer_id}": buyer_id, "{seller_id}": _capital(seller_id)}
     return {name: _filled(text, filled) for name, text in TEXTS[language].items()}
 

@@ -1,5 +1,7 @@
 """Declaring taxes over REST and in the admin: whole, in versions, once per key; bad members are named."""
 
+import re
+
 import pytest
 
 from billing.models import Tax
@@ -62,11 +64,14 @@ def test_an_operator_declares_and_changes_a_tax():
     client = operator()
     typed = {"code": "ca-gst", "name": "GST", "rate": "5", "country": "CA", "valid_from": "2008-01-01", "reason": "New"}
     shown = client.post("/admin/billing/tax/add/", {"idempotency_key": unique("key"), **typed, "category": "O"})
-    assert "GST of 5 % is due in CA from 2008-01-01." in shown.content.decode()
+    assert "GST of 5 % is due in CA from 1 Jan 2008." in shown.content.decode().replace("\xa0", " ")
     assert not Tax.objects.filter(code="ca-gst").exists()
     done = client.post("/admin/billing/tax/add/", hidden_values(shown) | {"confirmed": "yes"})
     row = Tax.objects.get(code="ca-gst")
     assert done.status_code == 302
     assert (row.rate, row.category, row.classes, row.recorded_by) == (5, "O", ["standard"], "admin:mara")
+    edited = client.get(f"/admin/billing/tax/{row.pk}/edit/").content.decode()
+    [rate] = re.findall(r'<input[^>]*name="rate"[^>]*>', edited)
+    assert 'value="5"' in rate
     for url in ("/admin/billing/tax/", f"/admin/billing/tax/{row.pk}/change/", f"/admin/billing/tax/{row.pk}/edit/"):
         assert "ca-gst" in client.get(url).content.decode()
