@@ -27,6 +27,7 @@ from billing.documents.credit_note_rules import (
     whole_rest,
 )
 from billing.documents.invoice_locks import key_of, locked_invoice
+from billing.documents.sellers import issuing_seller
 from billing.errors import CreditExceedsInvoice, InvalidTransition
 from billing.models import (
     CREDIT_NOTE,
@@ -67,9 +68,8 @@ NUMBER = f"""
         FROM billing_creditnote AS note
         JOIN billing_invoice AS invoice ON invoice.id = note.invoice_id
         LEFT JOIN billing_seller AS issued_by ON issued_by.id = invoice.seller_id
-        LEFT JOIN billing_seller AS seller ON seller.ref = coalesce(issued_by.ref, '{DEFAULT_SELLER}')
+        LEFT JOIN LATERAL ({issuing_seller(f"coalesce(issued_by.ref, '{DEFAULT_SELLER}')")}) AS seller ON true
         WHERE note.id = %(id)s
-        ORDER BY seller.id DESC LIMIT 1
     ), taken AS (
         INSERT INTO billing_numberseries AS series (name, last_value) SELECT issuer.series, 1 FROM issuer
         ON CONFLICT (name) DO UPDATE SET last_value = series.last_value + 1

@@ -18,6 +18,7 @@ from django.utils import timezone
 from billing.documents.customer_credit.rests import account_turn, has_kept_credit, set_against
 from billing.documents.customer_credit.unused_time import UnusedCredit, is_refunded, refund_unused
 from billing.documents.invoice_locks import document_key
+from billing.documents.sellers import issuing_seller
 from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line, Subscription
 from billing.rating.tax import applied_taxes
 from billing.rating.totals import credits_for
@@ -39,7 +40,7 @@ MOST_NAMED: Final = 5
 # The seller is the customer's, in its current version; it decides the series and the rounding of the amount due.
 # One statement gives the number and freezes all that belongs to it, also for the first number of a series: from here to COMMIT
 # the row of the series is locked, and all other finalisations wait.
-ISSUER = """
+ISSUER = f"""
     issuer AS (
         SELECT seller.id,
             billing_series(
@@ -51,9 +52,8 @@ ISSUER = """
             ) + invoice.rounding_minor AS rounding_minor
         FROM billing_invoice AS invoice
         LEFT JOIN billing_customer AS customer ON customer.id = invoice.customer_id
-        LEFT JOIN billing_seller AS seller ON seller.ref = customer.seller
+        LEFT JOIN LATERAL ({issuing_seller("customer.seller")}) AS seller ON true
         WHERE invoice.id = %(id)s
-        ORDER BY seller.id DESC LIMIT 1
     )
 """
 
