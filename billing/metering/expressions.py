@@ -104,6 +104,8 @@ def _number_in(properties: Mapping[str, Any], name: str) -> Fraction:
     if name not in properties:
         raise NotComputable(pointer, "required", "the expression of the meter needs this property")
     value = properties[name]
+    if type(value) is int and abs(value) < 10**MAX_DIGITS:
+        return Fraction(value)
     text = None if isinstance(value, bool) else property_text(value)
     if text is None or not _NUMBER.fullmatch(text):
         raise NotComputable(pointer, "not-a-number", "the expression of the meter needs a number")

@@ -33,6 +33,7 @@ PAGES = {
     "Plans": "/admin/billing/plan/",
     "Coupons": "/admin/billing/coupon/",
     "Sellers": "/admin/billing/seller/",
+    "Meters": "/admin/billing/meter/",
     "Taxes": "/admin/billing/tax/",
     "Runs": "/admin/billing/run/",
     "API keys": "/admin/ledger/apikey/",
