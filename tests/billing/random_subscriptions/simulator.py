@@ -6,7 +6,7 @@ A simulation is made from its seed alone, so a failure is repeated by its number
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -24,6 +24,7 @@ from billing.generator.run import outcomes, runs
 from billing.generator.run.steps import InvoiceSummary
 from billing.metering import usage
 from billing.metering.corrections import Correction, EventCancellation, EventCorrection, take_in_all
+from billing.metering.meters import create_meter
 from billing.models import Claim, CreditPayment, Invoice, Item, Line
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.customers import NewCredits
@@ -64,6 +65,8 @@ SHORTER = {
 MODES = {"base": "day", "seat": "day", "tick": "second", "fix": "fixed_30", "solid": "none"}
 """How a key is prorated, on every plan: a change between ways of counting has no one answer."""
 TAXES = (("S", "20"), ("S", "7.7"), ("AA", "5.5"), ("Z", "0"))
+TWICE = "round(properties.twice / 3 * 1.5, 1)"
+"""The expression of a meter whose events have twice their value as a property."""
 LOCAL_TIMES = ((0, 0), (0, 0), (2, 30), (14, 45), (23, 59))
 
 
@@ -123,6 +126,10 @@ class Simulator:
         # Not by `self.random`, which makes all else.
         coin = random.Random(f"coin {seed}").choice((0, 0, 0, 5, 10, 50))
         self.declares = random.Random(f"own taxes {seed}")
+        self.meters = {key: f"meter-{key}" for key in ("calls", "data", "sent")}
+        self.computed = random.Random(f"meters {seed}").choice(("", "data", "sent"))
+        if self.computed:
+            self.meters[self.computed] = create_meter(code=unique("meter"), expression=TWICE).code
         rules = "region" if self.declares.random() < 0.5 else "price"
         if rules == "region":
             self._declare_taxes()
@@ -262,7 +269,7 @@ class Simulator:
     def _metered(self, key: str) -> dict[str, Any]:
         pick = self.random
         price = {
-            "key": key, "kind": "usage", "timing": "arrears", "meter": f"meter-{key}",
+            "key": key, "kind": "usage", "timing": "arrears", "meter": self.meters[key],
             **self._model(("unit", "graduated", "volume", "package", "flat", "percentage", "graduated_percentage")),
             **self._tax(),
         }  # fmt: skip
@@ -521,15 +528,12 @@ class Simulator:
             late = timedelta(days=pick.choice((0, 0, 0, 0, 20, 45, 100, 400)))
             occurred = since - late + (until - since) * pick.random()
             value = str(Decimal(pick.randrange(-400 if late and pick.random() < 0.2 else 0, 400)) / pick.choice((1, 10)))
-            meter = f"meter-{pick.choice(('calls', 'data', 'sent'))}"
+            meter = self.meters[pick.choice(("calls", "data", "sent"))]
             properties = {"user": pick.choice("abcdefg"), "region": pick.choice(("eu", "us", "asia", ""))}
             properties = {name: text for name, text in properties.items() if text}
-            events.append(
-                usage.NewEvent(
-                    unique("use"), simulated.ref, meter, value=Decimal(value), occurred_at=occurred, properties=properties
-                )
-            )
-            modelled.append(slow.Event(meter, Fraction(value), occurred, properties))
+            sent = self._sent(meter, Decimal(value), properties)
+            events.append(usage.NewEvent(unique("use"), simulated.ref, meter, occurred_at=occurred, **sent))
+            modelled.append(slow.Event(meter, Fraction(value), occurred, sent["properties"]))
         results = usage.take_in(events) if events else []
         assert {one.result for one in results} <= {usage.EventStatus.ACCEPTED}
         simulated.model.events += modelled
@@ -539,6 +543,12 @@ class Simulator:
         if simulated.used and pick.random() < 0.2:
             self._correct(simulated, pick.randrange(len(simulated.used)))
 
+    def _sent(self, meter: str, value: Decimal, properties: Mapping[str, str]) -> dict[str, Any]:
+        """The value and properties of an event that counts so many: without the value if its meter computes it."""
+        if self.computed and meter == self.meters[self.computed]:
+            return {"properties": {**properties, "twice": f"{value * 2:f}"}}
+        return {"value": value, "properties": dict(properties)}
+
     def _correct(self, simulated: SimulatedSubscription, index: int) -> None:
         """Correct or cancel an event that counts."""
         pick = self.random
@@ -547,8 +557,10 @@ class Simulator:
         named = {"idempotency_key": unique("fix"), "subscription": simulated.ref}
         made: Correction = EventCancellation(**named, cancels=key)
         if pick.random() < 0.5:
-            better = replace(known, value=Fraction(pick.randrange(1, 400)))
-            made = EventCorrection(**named, corrects=key, value=Decimal(int(better.value)), properties=known.properties)
+            value = pick.randrange(1, 400)
+            sent = self._sent(known.meter, Decimal(value), known.properties)
+            better = replace(known, value=Fraction(value), properties=sent["properties"])
+            made = EventCorrection(**named, corrects=key, **sent)
             simulated.model.events.append(better)
             simulated.used.append((made.idempotency_key, better))
         assert [one.result for one in take_in_all([made])] == [usage.EventStatus.ACCEPTED]
