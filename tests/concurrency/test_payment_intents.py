@@ -16,7 +16,7 @@ from billing.errors import InvoiceInCollection, PaymentIntentClosed, RefundExcee
 from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
 from billing.payments.collecting import advancing, events, orders, transfers
 from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.orders import order_payment, refund_intent
+from billing.payments.collecting.orders import cancel_intent, order_payment, refund_intent
 from billing.payments.collecting.transfers import book_transfer
 from billing.payments.providers.configured import provider
 from billing.payments.purchases.due import settle_due
@@ -196,6 +196,31 @@ def test_two_transfers_for_one_order_at_the_same_time_buy_one_pack(
     results = run_threads(lambda number: book_transfer(intent=made.pk, payment=names[number], amount_minor=2000), 2)
     assert {type(each) for each in results} == ({PaymentIntent, PaymentIntentClosed} if is_locked else {PaymentIntent})
     assert Purchase.objects.filter(provider="manual", payment__in=names).count() == (1 if is_locked else 2)
+
+
+@LOCKED
+def test_a_transfer_and_the_cancellation_of_its_order_at_the_same_time_are_one_or_the_other(
+    committed_db: None, run_threads: Any, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, is_locked: bool
+) -> None:
+    made, name = waiting_for_a_transfer(), unique("transfer")
+    if not is_locked:
+        monkeypatch.setattr(transfers, "locked_transaction", lambda *names: own_or_joined())
+        monkeypatch.setattr(transfers, "apply_under", lambda lock, intent, found: bought_without_lock(intent, found))
+        monkeypatch.setattr(orders, "locked_transaction", lambda *names: own_or_joined())
+    # One has read that the order is open; the other has written that it is given up, and not committed it.
+    meet(monkeypatch, (transfers, "ensure_buys"), (orders, "partial"), is_locked=is_locked, has_read=True)
+    acts = (
+        lambda: book_transfer(intent=made.pk, payment=name, amount_minor=2000),
+        lambda: cancel_intent(intent=made.pk),
+    )
+    results = run_threads(lambda number: acts[number](), 2)
+    made.refresh_from_db()
+    is_bought = Purchase.objects.filter(provider="manual", payment=name).exists()
+    if is_locked:
+        assert {type(each) for each in results} == {PaymentIntent, PaymentIntentClosed}
+        assert is_bought is (type(results[0]) is PaymentIntent) is not made.is_canceled
+    else:
+        assert (is_bought, made.is_canceled) == (True, True)
 
 
 def bought_without_lock(intent: PaymentIntent, found: Any) -> None:
