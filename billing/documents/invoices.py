@@ -198,7 +198,9 @@ def _void_under(lock: Lock, invoice: Invoice) -> list[Invoice]:
     voided: list[Invoice] = []
     # What becomes void gives claims back to earlier invoices, which may then correct this one: so they are looked up each time.
     while netted := [other for other in _corrected_by(invoice) if came_to_nothing(other)]:
-        voided += _void_under(lock, netted[-1])
+        # A consolidated invoice bills other subscriptions, too.
+        with locked_invoice(netted[-1].pk) as (its_lock, correction):
+            voided += _void_under(its_lock, correction)
     _release(lock, invoice, state=state, target=State.VOID.value)
     _give_credits_back(invoice)
     return [*voided, invoice]

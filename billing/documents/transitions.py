@@ -95,7 +95,8 @@ def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "", note: 
             return TRANSITIONS[kind](invoice_id)
         *corrections, voided = invoices.void_with_corrections(invoice_id)
         for other in corrections:
-            _note(lock, other, kind=kind, actor=actor, reason=reason)
+            with locked_invoice(other.pk) as (its_lock, correction):
+                _note(its_lock, correction, kind=kind, actor=actor, reason=reason)
     return voided
 
 

@@ -109,12 +109,15 @@ PricesOf = Callable[[int, Override | None], Mapping[str, int]]
 """The price ids by key of a version of a plan, with negotiated prices if there are any."""
 
 
-def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys_of: UsageKeysOf) -> list[VersionSpan]:
+def timeline(
+    changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys_of: UsageKeysOf, ordered_anchor: datetime
+) -> list[VersionSpan]:
     """The spans of every item, the subscription's own included, in order of time for each key.
 
     Args:
         changes: at least the first, which names the plan.
         prices_of, usage_keys_of: see `PricesOf` and `UsageKeysOf`.
+        ordered_anchor: the anchor of the order: a billing day that is moved to it does not cut a span.
     """
     active = _active(changes)
     spans: list[VersionSpan] = []
@@ -125,6 +128,7 @@ def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys
         if state.paused:
             not_counted = usage_keys_of(state.plan_id)
             keyed = [(key, price_id) for key, price_id in keyed if key not in not_counted]
+        anchor_at = None if state.anchor_at == ordered_anchor else state.anchor_at
         for stretch in active:
             start, stop = max(starts_at, stretch.start), _earlier(ends_at, stretch.end)
             if stop is not None and stop <= start:
@@ -133,7 +137,7 @@ def timeline(changes: Sequence[AmendmentChange], prices_of: PricesOf, usage_keys
             spans += [
                 VersionSpan(
                     key, state.plan_id, price_id, state.quantities.get(key, Decimal(1)), start, stop, terminates, state.amendment,
-                    state.anchor_at, terminates and stretch.unused_time == UnusedTime.SKIP,
+                    anchor_at, terminates and stretch.unused_time == UnusedTime.SKIP,
                 )
                 for key, price_id in keyed
             ]  # fmt: skip

@@ -602,7 +602,8 @@ def _usage_keys_of(plan_id: int) -> set[str]:
 
 
 def _timeline(subscription: Subscription, *, creates: bool) -> dict[tuple[Any, ...], VersionSpan]:
-    spans = timeline(_changes(subscription), _prices_of(subscription, creates=creates), _usage_keys_of)
+    prices_of = _prices_of(subscription, creates=creates)
+    spans = timeline(_changes(subscription), prices_of, _usage_keys_of, subscription.anchor_at)
     return {_identity(span): span for span in spans}
 
 

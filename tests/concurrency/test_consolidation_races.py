@@ -13,6 +13,7 @@ from django.core.management import call_command
 from django.db import transaction
 
 from billing import auditing
+from billing.documents import invoice_locks
 from billing.errors import InvoiceGenerationBusy
 from billing.generator.difference import store
 from billing.generator.options import Options
@@ -23,7 +24,7 @@ from billing.generator.run.due import DueFilter
 from billing.generator.run.steps import GenerationResult
 from billing.models import Customer, Invoice, Line, Subscription
 from ledger.database.transactions import own_or_joined
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring
+from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, transition
 from tests.concurrency.race_harness import no_lock
 from tests.concurrency.test_invoices_races import HeldGeneration, generate
 
@@ -101,6 +102,33 @@ def test_a_draft_does_not_move_while_its_subscription_is_billed_again(
     assert numbered(customer) == ([] if protected else [2000])
     gathered(customer)
     assert (numbered(customer), findings_of(customer)) == ([2000], [])
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_shared_invoice_is_not_voided_with_another_one_while_a_subscription_of_it_is_billed(
+    committed_db: None, protected: bool
+) -> None:
+    customer = CustomerFactory(consolidated_invoicing=True)
+    plans = [PlanFactory(prices=[recurring(unit_amount=amount)]).code for amount in ("31", "21")]
+    ends = SubscriptionFactory(customer=customer.ref, plan=plans[0])
+    [first] = generate(ends.ref, JAN_1).invoices
+    gathered(customer)
+    amend(ends, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    starts = SubscriptionFactory(customer=customer.ref, plan=plans[1], started_at=at(2, 1))
+    feb_1 = Options(as_of=at(2, 1))
+    for subscription in (ends, starts):
+        generate(subscription.ref, feb_1)
+    gathered(customer, feb_1)
+    # The credit of 21.00 and the fee came to nothing, and that invoice corrects the first one.
+    with HeldGeneration(starts.ref, Options(as_of=at(3, 1))):
+        if protected:
+            with pytest.raises(InvoiceGenerationBusy):
+                transition(first.invoice_id, "void")
+        else:
+            with mock.patch.object(invoice_locks, "try_advisory_lock", no_lock):
+                transition(first.invoice_id, "void")
+    states = list(Invoice.objects.filter(customer_id=customer.pk).order_by("id").values_list("state", flat=True)[:2])
+    assert states == (["open", "paid"] if protected else ["void", "void"])
 
 
 def test_two_that_gather_at_once_make_one_invoice(committed_db: None, run_threads: Any) -> None:

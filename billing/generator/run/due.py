@@ -124,7 +124,7 @@ DUE_OF_CUSTOMERS = f"""
 """
 DUE_AMONG = f"SELECT s.ref {_FROM} s.ref = ANY(%(among)s) AND {_IS_DUE} ORDER BY s.id"
 CUSTOMERS_OF = """
-    SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s) ORDER BY s.id
+    SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s)
 """
 # Customers whose drafts wait for a consolidated invoice.
 CONSOLIDATING = """
@@ -352,10 +352,14 @@ def consolidating(due_filter: DueFilter, refs: Sequence[str] = (), *, shard: int
 
 
 def _by_customer(refs: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the refs by customer. A ref that does not exist is a separate group, and its result reports that."""
+    """Return the refs by customer, each customer's in the order in which a run bills them: as they are named.
+
+    A ref that does not exist is a separate group, and its result reports that.
+    """
+    place = {ref: index for index, ref in enumerate(refs)}
     known = fetch_rows(_OfCustomer, CUSTOMERS_OF, [list(refs)])
     groups: dict[int, list[str]] = {}
-    for row in known:
+    for row in sorted(known, key=lambda row: place[row.ref]):
         groups.setdefault(row.customer_id, []).append(row.ref)
     unknown = dict.fromkeys(refs).keys() - {row.ref for row in known}
     return [*map(tuple, groups.values()), *((ref,) for ref in dict.fromkeys(refs) if ref in unknown)]

@@ -15,7 +15,7 @@ from billing import reads
 from billing.generator.options import Options
 from billing.generator.run.consolidation.gathering import Turns, consolidate
 from billing.generator.run.differences import LineDifference, differences
-from billing.generator.run.due import DueFilter, due_among
+from billing.generator.run.due import DueFilter, consolidating, due_among
 from billing.generator.run.generate import dry_run_staying
 from billing.generator.run.steps import GenerationResult
 from billing.models import Customer, Invoice, InvoicedSubscription, Subscription
@@ -117,7 +117,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
             waiting = waiting or any(one.is_part for one in made.invoices)
             show(made)
         turns = Turns(DueFilter(as_of=as_of, suspended=True, as_if_paid=True), among=refs)
-        for customer_ref in _customers_of(refs) if waiting else ():
+        for customer_ref in list(consolidating(turns.due_filter, refs)):
             show(consolidate(customer_ref, turns, options))
             shown.rows_stay()
         later = [one for one in fetch_rows(_Due, DUE_AFTER, {"refs": list(refs)}) if one.due_at > as_of]
@@ -159,11 +159,6 @@ def _latest(customer_ref: str, subscription_ref: str | None) -> dict[str, Any] |
         rows = rows.filter(pk__in=InvoicedSubscription.objects.values("invoice_id"))
     row = rows.order_by("-id").first()
     return None if row is None else reads.invoice_documents([row])[0]
-
-
-def _customers_of(refs: Sequence[str]) -> list[str]:
-    subscriptions = Subscription.objects.filter(ref__in=refs)
-    return list(Customer.objects.filter(pk__in=subscriptions.values("customer_id")).order_by("pk").values_list("ref", flat=True))
 
 
 def subscriptions_of(customer: Customer) -> list[str]:

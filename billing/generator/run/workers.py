@@ -14,7 +14,7 @@ from django.db import Error, transaction
 
 from billing.generator.options import Options
 from billing.generator.run import generate
-from billing.generator.run.consolidation.gathering import Turns, consolidate, consolidate_next
+from billing.generator.run.consolidation.gathering import Turns, consolidate_next
 from billing.generator.run.due import DueFilter, DueWalk, consolidating, due_together, share_invoices
 from billing.generator.run.outcomes import BILLED, RETRY, SKIPPED, Outcome, SubscriptionResult, bill_one, of_customer
 from billing.generator.run.steps import GenerationResult
@@ -22,6 +22,7 @@ from billing.generator.run.stop_flags import StopFlag
 from ledger.database.locking import Turn, share
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import own_or_joined
+from ledger.entries.previews import Preview
 from ledger.services import preview
 
 Item = TypeVar("Item")
@@ -182,10 +183,11 @@ def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None
         subscription is held only during its own part, and no holder's lock is taken.
     """
     aside: dict[tuple[str, ...], list[SubscriptionResult]] = {}
+    consolidated: set[str] = set()
 
     def bill(refs: tuple[str, ...]) -> Turn | None:
         aside.pop(refs, None)
-        tried = _try_together(job, stop_flag, refs, report)
+        tried = _try_together(job, stop_flag, refs, report, consolidated)
         is_whole = len([done for done in tried if not done.customer]) == len(refs)
         if is_whole and any(done.outcome in RETRY for done in tried):
             aside[refs] = tried
@@ -203,31 +205,75 @@ def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None
     for done in (done for tried in aside.values() for done in tried):
         if done.customer or done.outcome not in BILLED or _reserve(stop_flag, report):
             report(done)
+    if not job.subscriptions:
+        _dry_consolidate(job, stop_flag, report, shard, consolidated)
 
 
-def _try_together(job: Work, stop_flag: StopFlag, refs: Sequence[str], report: Report) -> list[SubscriptionResult]:
+def _dry_consolidate(job: Work, stop_flag: StopFlag, report: Report, shard: int, had_turn: Collection[str]) -> None:
+    """Make the consolidated invoices of drafts that wait, of the customers without a subscription that is due."""
+    aside: dict[str, list[SubscriptionResult]] = {}
+
+    def make(customer_ref: str) -> Turn | None:
+        try:
+            with preview(one_snapshot=True) as shown:
+                tried = _tried_documents(shown, job, [customer_ref], Turns(job.filter))
+        except Error as error:
+            tried = [of_customer(SubscriptionResult(customer_ref, Outcome.DEFERRED, sqlstate(error) or ""))]
+        if any(done.outcome in RETRY for done in tried):
+            aside[customer_ref] = tried
+            return Turn.BUSY
+        aside.pop(customer_ref, None)
+        for done in tried:
+            report(done)
+        return None
+
+    customers = (ref for ref in consolidating(job.filter, shard=shard, shards=job.workers) if ref not in had_turn)
+    _share(job, stop_flag, report, customers, make, waiting=lambda busy: report(Backlog(shard, len(busy))))
+    report(Backlog(shard, 0))
+    for done in (done for tried in aside.values() for done in tried):
+        report(done)
+
+
+def _try_together(
+    job: Work, stop_flag: StopFlag, refs: Sequence[str], report: Report, consolidated: set[str]
+) -> list[SubscriptionResult]:
     """Dry-run these subscriptions on one snapshot and return their results; fewer if the worker has to end.
 
     If some of them share invoices, the rows and locks of all stay until their consolidated invoices are made.
+
+    Args:
+        consolidated: the customers whose consolidated invoices it has made are added.
     """
     tried: list[SubscriptionResult] = []
     try:
         with preview(one_snapshot=True) as shown:
-            act = generate.dry_run_staying if share_invoices(refs) else generate.dry_run_in
+            shares = share_invoices(refs)
+            act = generate.dry_run_staying if shares else generate.dry_run_in
             for ref in refs:
                 if _must_end(stop_flag, report) or not _reserve(stop_flag, report):
                     return tried
                 tried.append(_bill(ref, job.options, stop_flag, act))
-            if any(one.is_part for done in tried for one in done.invoices):
+            if shares or job.subscriptions:
                 turns = Turns(job.filter, {done.subscription for done in tried if done.outcome not in BILLED | RETRY})
-                for customer_ref in consolidating(job.filter, refs):
-                    with shown.attempt(), transaction.atomic():
-                        done = bill_one(customer_ref, job.options, partial(_all_documents, turns))
-                    tried += [of_customer(done)] if done.outcome != Outcome.NOTHING_DUE else []
+                customers = list(consolidating(job.filter, refs))
+                tried += _tried_documents(shown, job, customers, turns)
+                consolidated |= set(customers)
     except Error as error:
         return [SubscriptionResult(ref, Outcome.DEFERRED, sqlstate(error) or "") for ref in refs]
     return tried
 
 
-def _all_documents(turns: Turns, *, ref: str, options: Options) -> GenerationResult:
-    return consolidate(ref, turns, options)
+def _tried_documents(shown: Preview, job: Work, customers: Iterable[str], turns: Turns) -> list[SubscriptionResult]:
+    """Make the consolidated invoices of customers in a preview; their rows stay until it ends."""
+    tried: list[SubscriptionResult] = []
+    for customer_ref in customers:
+        while True:
+            with shown.attempt(), transaction.atomic():
+                done = bill_one(customer_ref, job.options, partial(_next_document, turns))
+            if done.outcome == Outcome.NOTHING_DUE:
+                break
+            tried.append(of_customer(done))
+            if done.outcome not in BILLED:
+                break
+            shown.rows_stay()
+    return tried

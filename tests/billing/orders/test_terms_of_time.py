@@ -7,6 +7,7 @@ from billing.generator.run.due import DueFilter, DueWalk
 from billing.models import Amendment, Claim, Subscription
 from billing.orders import customers
 from billing.orders.subscriptions import Invalid, UnusedTime
+from billing.rating.periods import Interval, IntervalUnit
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.orders.test_amendments import lines_of, monthly
@@ -171,3 +172,14 @@ def test_the_dry_run_of_an_amendment_shows_the_run_after_the_days_held_back(api)
     response = api.post(f"/v1/subscriptions/{subscription.ref}/amendments?dry_run=true", body)
     assert response.status_code == 200, response.content
     assert [one["total_minor"] for one in response.json()["invoices"]] == [2790]
+
+
+def test_a_billing_day_that_is_moved_to_the_same_day_cuts_no_period_of_a_plan_that_is_back_dated():
+    subscription = monthly()
+    amend(subscription, at(1, 10), anchor_at=at(1, 1))
+    weekly = PlanFactory(prices=[recurring(unit_amount="14.00")], interval=Interval(IntervalUnit.WEEK, 2)).code
+    # Two weeks from 29 January on have the 1 February in them, on which the billing day was to be moved.
+    amend(subscription, at(1, 15), plan=weekly)
+    bill(subscription, at(1, 29))
+    claims = Claim.objects.filter(subscription=subscription.pk, released_at=None, starts_at__gte=at(1, 15))
+    assert sorted(claims.values_list("starts_at", "ends_at")) == [(at(1, 15), at(1, 29)), (at(1, 29), at(2, 12))]

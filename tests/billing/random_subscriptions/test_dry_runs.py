@@ -222,6 +222,16 @@ def test_a_dry_run_over_shared_credits_is_the_run(seed: int) -> None:
     live_with_shared_credits(seed)
 
 
+def test_a_dry_run_of_named_subscriptions_pays_in_the_order_in_which_they_are_named() -> None:
+    holder, plan = unique("holder"), PlanFactory(prices=[recurring()]).code
+    services.grant(holder_id=holder, amount=500, idempotency_key="first")
+    customer = CustomerFactory(holder_id=holder, credits=NewCredits(unit_value=Decimal("0.01")))
+    refs = [SubscriptionFactory(customer=customer.ref, plan=plan).ref for _ in range(2)][::-1]
+    documents, _ = dry_run(refs, at(1))
+    assert documents == made_by(lambda: run(refs, Options(as_of=at(1))))
+    assert [(one["subscription"], one["credits_applied_minor"]) for one in documents] == [(refs[0], 500), (refs[1], 0)]
+
+
 @pytest.mark.parametrize("seed", [5_000, 5_001, pytest.param(5_002, marks=pytest.mark.slow)])
 def test_a_dry_run_of_random_subscriptions_is_the_run(seed: int) -> None:
     DryRunFirst(seed, Traits(scopes=False, drafts=False, months=12)).run()

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from billing import reads
+from billing.documents.invoice_payments.recording import record_payment
 from billing.generator.options import Options
 from billing.generator.run import outcomes
 from billing.generator.run.due import DueFilter, due_among
 from billing.generator.run.preview import next_invoices
+from billing.models import Invoice
 from ledger.services import preview
+from tests.billing.factories import unique
+from tests.billing.random_subscriptions.customer_simulator import CustomerSimulator
 from tests.billing.random_subscriptions.simulator import Simulator, Traits
-from tests.billing.random_subscriptions.test_dry_runs import made_by, rows
+from tests.billing.random_subscriptions.test_dry_runs import made_by, rows, run
 
 pytestmark = pytest.mark.django_db
 INVOICES = 4
@@ -82,3 +87,47 @@ def test_the_preview_is_what_runs_make(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3_000, 3_500))
 def test_the_preview_is_what_runs_make_over_two_years(seed: int) -> None:
     simulate(seed, months=24)
+
+
+class PreviewOfCustomers(CustomerSimulator):
+    """The same for all subscriptions of a customer, which share invoices; those that wait for their payment are paid first."""
+
+    def __init__(self, seed: int, traits: Traits) -> None:
+        self.moments = random.Random(f"moments {seed}")
+        super().__init__(seed, traits)
+
+    def _run_all(self, now: datetime) -> None:
+        if self.moments.random() < 0.25:
+            self._compare_preview(now)
+        super()._run_all(now)
+
+    def _compare_preview(self, now: datetime) -> None:
+        refs = [simulated.ref for simulated in self.subscriptions]
+        before = rows()
+        with preview():
+            shown = next_invoices(refs, as_of=now, most=INVOICES)
+        assert rows() == before
+        made: list[dict[str, Any]] = []
+        with transaction.atomic():
+            for simulated in self.subscriptions:
+                if simulated.model.activation == "waiting":
+                    pk, first = self.first[simulated.ref]
+                    record_payment(invoice=pk, payment=unique("pay"), amount_minor=first.due - first.paid)
+            for as_of in dict.fromkeys([now, *(one.as_of for one in shown)]):
+                made += self._made(refs, as_of)
+            transaction.set_rollback(True)
+        previewed = [to_the_cent(one.document) for one in shown]
+        assert previewed == [to_the_cent(document) for document in made][: len(previewed)]
+        assert len(previewed) == min(len(made), INVOICES)
+
+    def _made(self, refs: list[str], as_of: datetime) -> list[dict[str, Any]]:
+        """The invoices of a run; drafts that wait come with the run that makes an invoice of them."""
+        known = set(Invoice.objects.filter(customer_id=self.customer_row.pk).exclude(state="draft").values_list("pk", flat=True))
+        run(refs, Options(as_of=as_of))
+        new = Invoice.objects.filter(customer_id=self.customer_row.pk).exclude(state="draft").exclude(pk__in=known)
+        return [reads.invoice_document(pk) for pk in new.order_by("series_value").values_list("pk", flat=True)]
+
+
+@pytest.mark.parametrize("seed", [4_000, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4_001, 4_060))])
+def test_the_preview_of_a_customer_is_what_runs_make(seed: int) -> None:
+    PreviewOfCustomers(seed, Traits(months=6)).run()

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from billing import auditing
 from billing.documents import invoices
 from billing.generator.options import Options, Scope
-from billing.generator.run import outcomes
+from billing.generator.run import outcomes, runs
 from billing.models import Claim, Invoice
 from billing.orders.customers import NewCredits
 from billing.rating.periods import add_months
@@ -21,6 +22,7 @@ from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFa
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
 from tests.billing.generator.state.test_allowances import midnight
+from tests.billing.random_subscriptions.customer_simulator import CustomerSimulator
 from tests.billing.random_subscriptions.prepaid import Purse, billed_in_time, paid_in_time
 from tests.billing.random_subscriptions.simulator import (
     BEGIN,
@@ -235,3 +237,43 @@ def test_any_order_of_runs_makes_the_lines_of_runs_in_time(seed):
         for line in [line for line in lines if line[0] == "carried"]:
             del lines[line]
     assert made == expected, (seed, made - expected, expected - made)
+
+
+# Customers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60))])
+def test_any_order_of_runs_of_any_subscriptions_makes_the_lines_of_runs_in_time(seed):
+    """Subscriptions share invoices, and some were paid at last, or expired; each has its lines, on whichever invoice."""
+    traits = Traits(
+        credits=False, voids=False, drafts=False, scopes=False, charges=False, running=False, coupons=False, refunds=False
+    )
+    simulator = CustomerSimulator(seed, traits)
+    now = BEGIN
+    for _ in range(9):
+        then = now + timedelta(days=simulator.random.choice((10, 31, 60)))
+        for simulated in simulator.subscriptions:
+            simulator.change_something(simulated, now, then)
+        now = then
+    for simulated in simulator.subscriptions:
+        simulator.settle_at_last(simulated)
+    first = min(simulated.started_at for simulated in simulator.subscriptions)
+    for as_of, at_most in [*any_schedule(simulator.random, first, now), (now + timedelta(days=1), None)]:
+        chosen = [one.ref for one in simulator.subscriptions if as_of >= now or simulator.random.random() < 0.7]
+        simulator.random.shuffle(chosen)
+        job = runs.job_for(Options(as_of=as_of, max_periods=at_most), subscriptions=tuple(chosen))
+        summary = runs.run(job, on_done=lambda done: None, on_tick=lambda summary: None, stop=lambda: False)
+        assert summary.failures == summary.waiting == 0
+    made: dict[str, Counter[Any]] = {simulated.ref: Counter() for simulated in simulator.subscriptions}
+    documents = invoice_documents(list(Invoice.objects.filter(customer_id=simulator.customer_row.pk)))
+    assert "draft" not in {one["state"] for one in documents}
+    for line in (line for one in documents for line in one["lines"] if line["kind"] != "carried"):
+        made[line["subscription"]].update([line_of_document(as_priced(line))])
+    for simulated in simulator.subscriptions:
+        before = [one for one in simulator.customer.documents if one.of == [simulated.model]]
+        expected = lines_in_time(simulated, now + timedelta(days=1) - simulated.held_back)
+        expected.update(line for one in before for line in lines_of_calculator(one))
+        for line in [line for line in expected if line[0] == "carried"]:
+            del expected[line]
+        assert made[simulated.ref] == expected, (made[simulated.ref] - expected, expected - made[simulated.ref])
+    assert auditing.check() == []

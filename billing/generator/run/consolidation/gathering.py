@@ -101,6 +101,9 @@ def consolidate(customer_ref: str, turns: Turns, options: Options) -> Generation
         made.invoices += one.invoices
         made.documents += one.documents
         made.replaced |= one.replaced
+        if (shown := previews.current()) is not None:
+            # The next document finds the rows of this one.
+            shown.rows_stay()
     return made
 
 

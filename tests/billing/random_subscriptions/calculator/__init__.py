@@ -5,7 +5,8 @@ where a period lies. It is told what a subscription was ordered, amended and use
 document. Tests import it as `slow`.
 """
 
-from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Note, Tax
+from tests.billing.random_subscriptions.calculator.consolidated import Part, consolidate, consolidate_day, wait
+from tests.billing.random_subscriptions.calculator.documents import Coupon, Customer, Document, Line, Note, Tax
 from tests.billing.random_subscriptions.calculator.exact import half_up, instant_of
 from tests.billing.random_subscriptions.calculator.orders import Amendment, Phase
 from tests.billing.random_subscriptions.calculator.prices import PERCENTAGES, Event, Plan
@@ -18,11 +19,16 @@ __all__ = [
     "Customer",
     "Document",
     "Event",
+    "Line",
     "Note",
+    "Part",
     "Phase",
     "Plan",
     "Subscription",
     "Tax",
+    "consolidate",
+    "consolidate_day",
     "half_up",
     "instant_of",
+    "wait",
 ]

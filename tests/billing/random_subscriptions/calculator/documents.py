@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 from tests.billing.random_subscriptions.calculator.exact import half_up, split, to_minor
 from tests.billing.random_subscriptions.calculator.prices import within
 
 if TYPE_CHECKING:
+    from tests.billing.random_subscriptions.calculator.consolidated import Part
     from tests.billing.random_subscriptions.calculator.subscriptions import Billed, Subscription
+
+
+UTC_ZONE = ZoneInfo("UTC")
 
 
 @dataclass(frozen=True, order=True)
@@ -40,10 +45,10 @@ class Line:
         period: the full period of its price that it begins in.
         instant: of a one-off charge, when it counts.
         units, of: which share of a full period it charges.
-        gives_back: of a credit, the document whose line it gives back.
         refunds: of a credit, it is for time after an end that pays unused time out.
         tax_class, taxes: what it sells, and the declared taxes that it bears.
         follows: what it gives back or continues, and is taxed as.
+        whose: of a consolidated invoice, the subscription that it bills.
     """
 
     currency: str
@@ -69,7 +74,6 @@ class Line:
     period: tuple[datetime, datetime] | None = None
     instant: datetime | None = None
     document: Document | None = None
-    gives_back: Document | None = None
     refunds: bool = False
     of_group: bool = False
     """It bills one group of the usage of a price, which alone has no bounds."""
@@ -80,8 +84,14 @@ class Line:
     tax_class: str = "standard"
     taxes: tuple[Tax, ...] = ()
     follows: Line | None = None
+    whose: Subscription | None = None
     taxed: int | None = None
     """After its discounts and without tax; None: its amounts are without tax."""
+
+    @property
+    def gives_back(self) -> Document | None:
+        """Of a credit, the document whose line it gives back."""
+        return self.follows.document if self.follows is not None and self.kind == "credit" else None
 
     @property
     def net(self) -> int:
@@ -107,7 +117,13 @@ class Line:
 
 @dataclass(eq=False)
 class Document:
-    """An invoice."""
+    """An invoice, or a draft.
+
+    Args:
+        of: the subscriptions that it bills.
+        as_of, only: up to when, and which kind of charges; empty for all.
+        paid: the money that came for it while its subscription waits for its payment.
+    """
 
     currency: str
     lines: list[Line]
@@ -125,6 +141,10 @@ class Document:
     note_uses: list[tuple[Note, int]] = field(default_factory=list)
     refunded: int = 0
     """What is paid out of what it gives back."""
+    of: list[Subscription] = field(default_factory=list)
+    as_of: datetime | None = None
+    only: str = ""
+    paid: int = 0
 
     def __post_init__(self) -> None:
         for line in self.lines:
@@ -168,6 +188,17 @@ class Document:
     def is_nothing(self) -> bool:
         """It has a number, and nobody had to pay it."""
         return self.state == "paid" and self.total == 0
+
+
+def document_of(currency: str, lines: list[Line], **more: Any) -> Document:
+    """Make a document of lines after their discounts: what credits exceed charges by, category by category, is carried."""
+    carried = 0
+    take_tax_out(lines)
+    for category, rate, taxes, _, base, tax in groups(lines):
+        if base < 0:
+            lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due, taxes=taxes))
+            carried += -base - tax
+    return Document(currency, lines, own_note=carried, **more)
 
 
 @dataclass(eq=False)
@@ -316,6 +347,10 @@ class Customer:
     coupons: list[Coupon] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    zone: ZoneInfo = UTC_ZONE
+    waiting: list[Part] = field(default_factory=list)
+    """The drafts that wait for a consolidated invoice."""
     credits: int = 0
     unit_value: Fraction | None = None
     coins: dict[str, int] = field(default_factory=dict)
@@ -397,7 +432,7 @@ def _bound_groups(bounds: Line) -> list[Line]:
     return [replace(bounds, kind="minimum", amount=missing, minimum=0, beside=[])] if missing else []
 
 
-def find_taxes(lines: list[Line], declared: list[Tax] | None) -> None:
+def find_taxes(lines: list[Line], declared: list[Tax] | None, zone: ZoneInfo) -> None:
     """Give each line of category S the declared taxes of its class on the last day of its period, or those of what it follows."""
     for line in lines:
         before = line.follows or (line.earlier[-1].line if line.earlier else None)
@@ -405,7 +440,7 @@ def find_taxes(lines: list[Line], declared: list[Tax] | None) -> None:
             line.category, line.rate, line.taxes = before.category, before.rate, before.taxes
         elif line.category == "S" and declared is not None:
             instant = (line.instant or line.due) if line.end is None else line.end - timedelta(microseconds=1)
-            day = instant.astimezone(UTC).date()
+            day = instant.astimezone(zone).date()
             line.taxes = tuple(tax for tax in declared if line.tax_class in tax.classes and tax.since <= day < tax.until)
             line.category = line.taxes[0].category if line.taxes else "O"
             simple = sum((tax.rate for tax in line.taxes if not tax.is_compound), Fraction(0))

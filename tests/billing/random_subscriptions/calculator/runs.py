@@ -11,10 +11,9 @@ from tests.billing.random_subscriptions.calculator.documents import (
     Document,
     Line,
     bound_by_prices,
+    document_of,
     find_taxes,
-    groups,
     redeem_coupons,
-    take_tax_out,
 )
 from tests.billing.random_subscriptions.calculator.exact import (
     DECIMALS,
@@ -78,6 +77,9 @@ class Run:
         # A bound may be billed of a period that no longer counts, so that nothing else of its currency is.
         bounded |= {billed.currency for billed in self.of.live("bound", "")}
         made = [self._document(currency) for currency in sorted(bounded | {line.currency for line in self.lines})]
+        for document in made:
+            if document is not None:
+                document.only = only or ""
         for billed, line in self.freed:
             billed.free(line.document if line else None)
         self.of.history += self.made
@@ -141,7 +143,6 @@ class Run:
                 start,
                 quantity=billed.quantity,
                 coupons=False,
-                gives_back=billed.line.document if billed.line else None,
                 follows=billed.line,
                 refunds=self.of.refunds(start),
             )
@@ -312,7 +313,8 @@ class Run:
 
     def _period_at(self, instant: datetime) -> Time | None:
         """The full period of the plan that counts at an instant."""
-        for span in self.of.spans(""):
+        # Where an end leaves charged what was paid in advance, that period goes on.
+        for span in [span for key in ["", *self.of.keys] for span in self.of.spans(key)]:
             if span.start <= instant < span.end:
                 return next(self.of.periods(span.plan, span.anchor, instant))
         return None
@@ -337,14 +339,8 @@ class Run:
         lines += self._bounds(currency)
         if not lines:
             return None
-        carried = 0
-        find_taxes(lines, self.of.customer.taxes)
-        take_tax_out(lines)
-        for category, rate, taxes, _, base, tax in groups(lines):
-            if base < 0:
-                lines.append(Line(currency, "carried", "", -base, Fraction(1), category, rate, lines[-1].due, taxes=taxes))
-                carried += -base - tax
-        return Document(currency, lines, own_note=carried, coupon_uses=uses)
+        find_taxes(lines, self.of.customer.taxes, self.of.customer.zone)
+        return document_of(currency, lines, coupon_uses=uses, of=[self.of], as_of=self.as_of)
 
     def _end_of(self, line: Line, count: int) -> datetime:
         """The end of the last of as many periods, from that of a line on."""

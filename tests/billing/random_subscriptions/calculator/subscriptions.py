@@ -128,7 +128,10 @@ class Subscription(Order):
         self.events: list[Any] = []
         self.one_offs: list[OneOff] = []
         self.history: list[Billed] = []
-        self.documents: list[Document] = []
+        self.is_consolidated = False
+        self.activation = "started"
+        """Of a start that waits for its payment: waiting, and then started or never."""
+        customer.subscriptions.append(self)
 
     def charge(self, amount: int, rate: Fraction) -> None:
         """A one-off charge for the next invoice. It is due now, by the clock of the machine, whatever time the simulation has."""
@@ -142,8 +145,9 @@ class Subscription(Order):
         """What a run has to put on document, a document per currency; it counts as billed from here on."""
         from tests.billing.random_subscriptions.calculator.runs import Run
 
+        if self.activation != "started":
+            return []
         documents = Run(self, as_of).documents(only, running)
-        self.documents += documents
         self.customer.documents += documents
         if finalize:
             for document in documents:
@@ -212,6 +216,15 @@ class Subscription(Order):
         Args:
             voided: counted as void, so what they freed is billed again as it was.
         """
+        correcting = [other for one in document.of for other in one._correcting(document, voided)]
+        using = [other for other in self.customer.documents if any(note.document is document for note, _ in other.note_uses)]
+        return [
+            other
+            for other in reversed(self.customer.documents)
+            if other is not document and other.state != "void" and other not in voided and other in [*correcting, *using]
+        ]
+
+    def _correcting(self, document: Document, voided: Sequence[Document]) -> list[Document | None]:
         freeing = [billed.freed_by for billed in self.history if billed.is_on(document)]
         freed = [billed for billed in self.history if billed.freed_by is document and not billed.is_on(document)]
         live = [
@@ -220,18 +233,21 @@ class Subscription(Order):
             if billed.is_live or (billed.freed_by in voided and not billed.is_on(billed.freed_by))
         ]
         again = [billed for billed in live if any(billed.has_time_of(other) for other in freed)]
-        billing = [line.document for billed in again if (line := billed.made_by or billed.line) is not None]
-        using = [other for other in self.customer.documents if any(note.document is document for note, _ in other.note_uses)]
-        return [
-            other
-            for other in reversed(self.customer.documents)
-            if other is not document and other.state != "void" and other not in voided and other in [*freeing, *billing, *using]
-        ]
+        return [*freeing, *(line.document for billed in again if (line := billed.made_by or billed.line) is not None)]
 
     def void(self, document: Document) -> None:
         """Release its periods, restore what it corrected, give back coupons, notes and credits."""
         while found := [other for other in self.corrections(document) if other.is_nothing]:
             self.void(found[0])
+        for one in document.of:
+            one._release(document)
+        self._take_back(document)
+        for note, part in document.note_uses:
+            note.left += part
+        self.customer.notes = [note for note in self.customer.notes if note.document is not document]
+        document.note_uses, document.state = [], "void"
+
+    def _release(self, document: Document) -> None:
         for billed in list(self.history):
             if billed.is_on(document):
                 if billed.is_live:
@@ -241,14 +257,42 @@ class Subscription(Order):
         for one_off in self.one_offs:
             if one_off.line is not None and one_off.line.document is document:
                 one_off.line = None
+
+    def _take_back(self, document: Document) -> None:
+        """Give coupons and prepaid credits back."""
         for use in document.coupon_uses:
             use.coupon.uses.remove(use)
         document.coupon_uses = []
-        for note, part in document.note_uses:
-            note.left += part
-        self.customer.notes = [note for note in self.customer.notes if note.document is not document]
         self.customer.credits += document.spent
-        document.note_uses, document.state = [], "void"
+
+    # A start that waits for its payment ---------------------------------------------------------------
+
+    def order_first(self) -> list[Document]:
+        """What is due at the start, and has to be paid; without anything to pay it starts at once."""
+        documents = self.bill(self.amendments[0].effective_at)
+        if any(one.due for one in documents):
+            self.activation = "waiting"
+        return documents
+
+    def pay(self, document: Document, amount: int) -> None:
+        """Money for the first document; what is too much is credit of the customer, and so is what comes too late."""
+        part = min(document.due - document.paid, amount) if document.state in ("open", "uncollectible") else 0
+        document.paid += part
+        if part and document.paid == document.due:
+            document.state, self.activation = "paid", "started"
+        if amount > part:
+            self.customer.notes.append(Note(None, document.currency, amount - part))
+
+    def never_start(self, document: Document) -> None:
+        """The order ends: its document is void. If a part of it was paid, that and the credit that it used are credit again."""
+        self.activation = "never"
+        if not document.paid:
+            self.void(document)
+            return
+        self._take_back(document)
+        self.customer.notes.append(Note(document, document.currency, document.paid + document.notes))
+        document.notes += document.due - document.paid
+        document.note_uses, document.spent, document.state = [], 0, "paid"
 
     # Without a memory --------------------------------------------------------------------------------
 

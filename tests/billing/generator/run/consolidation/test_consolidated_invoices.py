@@ -33,6 +33,7 @@ from billing.models import (
     NumberSeries,
     Subscription,
     SuspendedBilling,
+    Transition,
 )
 from billing.orders import coupons, customers, suspension
 from ledger import services
@@ -162,6 +163,25 @@ def test_voided_all_its_periods_are_billed_again() -> None:
     _, february, again = of(customer)
     assert lines(again) == [("recurring", subscriptions[0].pk, 1000), ("recurring", subscriptions[1].pk, 2000)]
     assert (february.state, again.total_minor) == ("open", 3600)
+    assert findings() == []
+
+
+def test_voided_with_a_shared_invoice_that_came_to_nothing_both_are_billed_again() -> None:
+    customer, [ends] = together("31")
+    starts = SubscriptionFactory(
+        customer=customer.ref, plan=PlanFactory(prices=[recurring(unit_amount="20", tax_rate="20")]).code, started_at=at(2, 1)
+    )
+    run(at(1, 1))
+    amend(ends, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    run(at(2, 1))
+    first, nothing = of(customer)
+    assert (first.subscription_id, nothing.subscription_id, nothing.total_minor, nothing.state) == (ends.pk, None, 0, "paid")
+    transition(first.pk, "void")
+    assert [one.state for one in of(customer)] == ["void", "void"]
+    assert set(Transition.objects.values_list("invoice_id", "kind")) == {(first.pk, "void"), (nothing.pk, "void")}
+    run(at(2, 1))
+    *_, again = of(customer)
+    assert lines(again) == [("recurring", ends.pk, 1000), ("recurring", starts.pk, 2000)]
     assert findings() == []
 
 
@@ -378,6 +398,36 @@ def test_a_dry_run_and_a_preview_show_what_a_run_makes() -> None:
     ]
     assert upcoming[1].different == ()
     assert of(customer) == []
+
+
+def test_a_dry_run_sets_the_credit_of_one_invoice_against_the_next_one_once() -> None:
+    customer, [ends] = together("31")
+    plan = PlanFactory(prices=[recurring(unit_amount="40", tax_rate="20")]).code
+    SubscriptionFactory(customer=customer.ref, plan=plan, started_at=at(1, 11))
+    run(at(1, 1))
+    amend(ends, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    # The other subscription is due on that day, so the draft with the credit waits for it until the next day.
+    run(at(1, 11), "--subscription", ends.ref)
+    dry, real = (json.loads(run(at(1, 12), "--format", "json", *more)) for more in (["--dry-run"], []))
+    assert (dry["outcomes"], dry["money"], dry["lines"]) == (real["outcomes"], real["money"], real["lines"])
+    _, credit, fee = of(customer)
+    # 21.00 of credit with 20 % of tax pays 25.20 of the 48.00.
+    assert (credit.total_minor, fee.total_minor, fee.amount_due_minor) == (0, 4800, 2280)
+    assert findings() == []
+
+
+def test_a_dry_run_shows_the_invoice_of_drafts_that_wait_for_nobody_any_more() -> None:
+    customer, [first, second] = together("10", "20")
+    run(at(1, 1), "--subscription", first.ref)
+    amend(second, at(1, 1), sets_end=True, ends_at=at(1, 1))
+    # As a call for this subscription does: nothing is due, so it makes nobody's invoice.
+    generate.generate(ref=second.ref, options=Options(as_of=at(1, 1)))
+    for options in ([], ["--subscription", first.ref]):
+        shown = json.loads(run(at(1, 2), "--format", "json", "--dry-run", *options))
+        assert (shown["invoices"], shown["money"]["EUR"]["total_minor"]) == (1, 1200)
+    assert [one.state for one in of(customer)] == ["draft"]
+    assert json.loads(run(at(1, 2), "--format", "json"))["money"] == shown["money"]
+    assert findings() == []
 
 
 def test_over_rest_the_last_subscription_makes_the_invoice(api: ApiClient) -> None:
