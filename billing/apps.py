@@ -1,10 +1,11 @@
 """Billing as a Django application."""
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import AppConfig, apps
-from django.core.checks import CheckMessage
+from django.core.checks import CheckMessage, Error
 from django.core.checks import register as register_check
 from django.core.exceptions import ImproperlyConfigured
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 SIGNALS: Final = {
+    "customer.vat_id_checked": "VIES answered about a customer's VAT id for the first time, or differently than before.",
     "invoice.finalized": "A draft became an invoice with a number.",
     "invoice.paid": "An invoice was paid: by payments, by credits or by a credit note.",
     "invoice.reopened": "Money of a paid invoice went back, so that it is due again.",
@@ -76,6 +78,7 @@ class BillingConfig(AppConfig):
 
         register_check(_check_limits, "billing", conf.CHECKS)
         register_check(_check_providers, "billing", conf.CHECKS)
+        register_check(_check_lookups, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_ties(PAYMENT_TIES)
         register_ties(USAGE_TIES)
@@ -116,6 +119,16 @@ def _check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
     from billing.payments.providers.configured import check_providers
 
     return check_providers(app_configs)
+
+
+def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Report that VAT ids are to be looked up, and the package that does it is not installed (billing.E004)."""
+    from ledger import conf
+
+    if not conf.VIES_URL.value or find_spec("httpx") is not None:
+        return []
+    hint = 'pip install "credit-ledger[vies]" installs it.'
+    return [Error("LEDGER_VIES_URL needs the package 'httpx'.", hint=hint, id="billing.E004")]
 
 
 def _holder_sections(request: Any, holder_id: str) -> "list[Section]":

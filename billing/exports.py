@@ -34,6 +34,7 @@ from billing.models import (
     Subscription,
     TopUp,
     UsageEvent,
+    VatLookup,
 )
 from ledger.database.copies import Field, Form
 from ledger.exchange.exports import Export
@@ -129,6 +130,10 @@ def _export(name: str, row: str, model: type[models.Model], filters: dict[str, s
 
 EXPORTS: Final = (
     _export("customers", "a customer", Customer, {"customer": "e.ref = %(customer)s"}, order="e.id"),
+    _export(
+        "vat-lookups", "what VIES said about the VAT id of a customer", VatLookup, {"customer": _THEIRS["customer"]},
+        order="e.id", dated="recorded_at",
+    ),
     _export("customer-coupons", "a coupon that a customer has", CustomerCoupon, {"customer": _THEIRS["customer"]}, order="e.id"),
     _export(
         "subscriptions", "a subscription", Subscription,

@@ -90,6 +90,11 @@ def execute_once(
     return result
 
 
+def is_used(collection: str, idempotency_key: str) -> bool:
+    """Return whether a result is stored under the key; read without a lock, to save work whose result would be thrown away."""
+    return RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).exists()
+
+
 def dry_run_once(
     *, collection: str, idempotency_key: str, request_digest: bytes, act: Callable[[], WriteResult], replays: bool = True
 ) -> WriteResult:

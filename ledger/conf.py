@@ -24,7 +24,7 @@ class Setting(Generic[T]):
         about: its effect.
         choices: the values that it may have; empty: every value of its type.
         least: the smallest whole number.
-        pattern: matches each string of a list.
+        pattern: matches the string, or each string of a list.
     """
 
     name: str
@@ -42,13 +42,14 @@ class Setting(Generic[T]):
 
     def complaint(self, value: object) -> str:
         """Return what is wrong with the value, or an empty string."""
-        parts = value if isinstance(value, list) else []
+        parts = value if isinstance(value, list) else [value] if isinstance(value, str) else []
         if type(value) is not type(self.default) or not all(isinstance(part, str) for part in parts):
             return f"must be {NAMES_OF_TYPES[type(self.default)]}, not {value!r}"
         if self.choices and value not in self.choices:
             return f"must be one of {', '.join(map(repr, self.choices))}, not {value!r}"
-        if wrong := [part for part in parts if not re.fullmatch(self.pattern, part)]:
-            return f"must be a list of strings that match {self.pattern}, not {wrong[0]!r}"
+        if wrong := [part for part in parts if not re.fullmatch(self.pattern, part, re.DOTALL)]:
+            what = "be a list of strings that match" if isinstance(value, list) else "match"
+            return f"must {what} {self.pattern}, not {wrong[0]!r}"
         if isinstance(value, int) and value < self.least:
             return f"must be {self.least} or more, not {value}"
         return ""
@@ -122,6 +123,14 @@ SECOND_OPERATOR_ABOVE: Final = Setting[list[str]](
     "Above which amounts a form of the admin waits for a second operator, by credit type in the smallest unit or by currency in "
     "minor units, such as credits=10000 or EUR=50000.",
     pattern="(?:[a-z0-9_]{1,32}|[A-Z]{3})=[0-9]{1,16}",
+)
+VIES_URL: Final = Setting(
+    "VIES_URL",
+    "",
+    "The EU's service that says whether a VAT id is valid, https://ec.europa.eu/taxation_customs/vies/rest-api: VAT ids of "
+    "customers are looked up there. Empty: they are only checked offline.",
+    # Plain HTTP only to this machine, because VAT ids are sent.
+    pattern=r"(?:(?:https://[^\s/?#@]+|http://(?:localhost|127\.0\.0\.1)(?::[0-9]+)?)(?:/[^\s?#]*)?)?",
 )
 TEST_CLOCKS: Final = Setting(
     "TEST_CLOCKS",

@@ -31,6 +31,7 @@ PARTS = {
     "ref:code": "NONE", "event_key:key": "none", "invoice_id:invoice_id": "999999", "invoice_id:credit_note_id": "999999",
     "invoice_id:purchase_id": "999999", "invoice_id:intent_id": "999999", "invoice_id:top_up_id": "999999",
     "invoice_id:hold_id": "999999",
+    "invoice_id:lookup_id": "999999",
     "provider:provider": "stripe",
     "payment_method:method": "pm_1",
     "invoice_id:payment_id": "999999",

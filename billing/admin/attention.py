@@ -11,9 +11,31 @@ from django.utils import timezone
 from billing.admin.cells import list_url
 from billing.documents.mailing.outcomes import STOPPED
 from billing.metering.partitions import month_after, months_ahead
-from billing.models import DuePurchase, Invoice, Mail, PaymentIntent, Purchase, Run, ScheduledTask, Subscription, SuspendedBilling
+from billing.models import (
+    Customer,
+    DuePurchase,
+    Invoice,
+    Mail,
+    PaymentIntent,
+    Purchase,
+    Run,
+    ScheduledTask,
+    Subscription,
+    SuspendedBilling,
+    VatCheck,
+    VatLookup,
+)
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
-from billing.permissions import VIEW_INVOICE, VIEW_MAIL, VIEW_PAYMENTINTENT, VIEW_PURCHASE, VIEW_RUN, VIEW_SUBSCRIPTION
+from billing.permissions import (
+    VIEW_INVOICE,
+    VIEW_MAIL,
+    VIEW_PAYMENTINTENT,
+    VIEW_PURCHASE,
+    VIEW_RUN,
+    VIEW_SUBSCRIPTION,
+    VIEW_VATLOOKUP,
+)
+from billing.rating.tax import LookupOutcome
 from billing.reads.documents import is_overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention
@@ -37,6 +59,8 @@ def items(request: Any) -> list[Attention]:
         found += [*_runs(), *_audit()]
     if may(VIEW_INVOICE):
         found += [*_past_grace(), *_overdue()]
+    if may(VIEW_VATLOOKUP):
+        found += _vat_ids()
     if may(VIEW_MAIL):
         found += _mails()
     if may(VIEW_PURCHASE):
@@ -86,6 +110,19 @@ def _payment_intents() -> list[Attention]:
     noun = "payment waits" if many == "1" else "payments wait"
     text = f"{many} {noun} because of a problem, such as {first}: {first.error}"
     url = row_url(PaymentIntent, first.pk) if many == "1" else list_url(PaymentIntent, problem="yes")
+    return [Attention(tone="warning", text=text, url=url)]
+
+
+def _vat_ids() -> list[Attention]:
+    """Customers whose VAT id VIES calls invalid, by the index on them."""
+    many, first = _count(
+        VatCheck.objects.filter(outcome=LookupOutcome.INVALID).select_related("customer").order_by("customer_id")
+    )
+    if first is None:
+        return []
+    noun = "customer has" if many == "1" else "customers have"
+    text = f"{many} {noun} a VAT id that is not valid any more, says VIES, such as {first.customer.ref}."
+    url = row_url(Customer, first.customer_id) if many == "1" else list_url(VatLookup, outcome="invalid")
     return [Attention(tone="warning", text=text, url=url)]
 
 

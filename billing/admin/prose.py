@@ -5,12 +5,13 @@ from datetime import datetime, tzinfo
 from decimal import Decimal
 from typing import Any, Final
 
+from billing.models import VatLookup
 from billing.orders.plans import PlanTerms
 from billing.rating.periods import Interval, Timing
 from billing.rating.prices.price import Price, PriceKind
 from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
-from billing.rating.tax import NOTES, STANDARD, TaxBehavior
+from billing.rating.tax import NOTES, STANDARD, LookupOutcome, TaxBehavior
 from billing.rating.totals import CouponPer
 from ledger.admin.kit.cells import instant_words
 from ledger.units import unit_of
@@ -48,6 +49,16 @@ def every(interval: Interval) -> str:
     """Return the interval as in "billed every …": "month", "3 months"."""
     unit = interval.unit.value.replace("_", " ")
     return unit if interval.count == 1 else f"{interval.count} {unit}s"
+
+
+def lookup_words(row: VatLookup) -> str:
+    """Return what VIES said about a VAT id, in a sentence."""
+    asked = f"asked {instant_words(row.asked_at)}"
+    if row.outcome == LookupOutcome.UNAVAILABLE:
+        return f"VIES, {asked}, gave no answer about the VAT id ({row.error}); the next run asks again."
+    whose = ", ".join(filter(None, [row.name, row.address]))
+    number = f" The consultation number is {row.consultation}." if row.consultation else ""
+    return f"VIES, {asked}, says that the VAT id is {row.outcome}{f': {whose}' if whose else ''}.{number}"
 
 
 # Plans -----------------------------------------------------------------------------------------------

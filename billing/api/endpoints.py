@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from billing.errors import InvoiceGenerationBusy, NotFound
-from billing.request_keys import WriteResult, dry_run_once, execute_once
+from billing.request_keys import WriteResult, dry_run_once, execute_once, is_used
 from ledger.api.kit.authentication import BILLING_READ, Key
 from ledger.api.kit.endpoint import Endpoint
 from ledger.api.kit.reading import cursors
@@ -126,6 +126,14 @@ HOLD_PATH = OpenApiParameter(
     description="The id of the hold of reminders.",
     examples=[OpenApiExample("hold", 1)],
 )
+LOOKUP_PATH = OpenApiParameter(
+    "lookup_id",
+    {"type": "integer", "format": "int64", "minimum": 1},
+    OpenApiParameter.PATH,
+    description="The id of the VAT lookup.",
+    examples=[OpenApiExample("lookup", 1)],
+)
+NO_LOOKUP = NotFound(resource="VAT lookup", ref=1)
 NO_HOLD = NotFound(resource="hold of reminders", ref=1)
 NO_MAIL = NotFound(resource="mail", ref=1)
 NO_PAYMENT = NotFound(resource="payment", ref=1)
@@ -162,8 +170,9 @@ class WriteEndpoint(BillingEndpoint):
         self,
         request: HttpRequest,
         shape: type[Record] | Shape[Any],
-        act: Callable[[dict[str, Any]], tuple[int, Any]],
+        act: Callable[..., tuple[int, Any]],
         *,
+        before: Callable[[dict[str, Any]], Any] | None = None,
         dry_run: bool | None = None,
         shows_effect: bool = False,
         on_refusal: Callable[[Refused], None] | None = None,
@@ -174,6 +183,8 @@ class WriteEndpoint(BillingEndpoint):
 
         Args:
             act: from the checked fields to a status and a body; runs inside the transaction that stores the result.
+            before: asks others what the act needs to know, from the checked fields; runs before the transaction, unless the key
+                has a result already. The act takes what it returns, or None.
             dry_run: from a query with further parameters; None: the query has no others.
             shows_effect: a dry run does not show the response but something else, so it ignores stored responses.
             on_refusal: writes what must stay although the refusal rolls the act back.
@@ -196,8 +207,10 @@ class WriteEndpoint(BillingEndpoint):
             "request_digest": _digest(request, fields),
         }
 
+        known = [] if before is None else [None if is_used(self.collection, key) else before(fields)]
+
         def execute() -> WriteResult:
-            status, body = act(fields)
+            status, body = act(fields, *known)
             return WriteResult(status, body)
 
         # Only the body of making invoices has a `dry_run`.

@@ -75,6 +75,8 @@ urlpatterns: list[URLPattern] = [
     path("sellers", sellers.Sellers.as_view()),
     path("taxes", taxes.Taxes.as_view()),
     path("taxes/<ref:ref>", taxes.OneTax.as_view()),
+    path("vat-lookups", taxes.VatLookups.as_view()),
+    path("vat-lookups/<invoice_id:lookup_id>", taxes.OneVatLookup.as_view()),
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
     path("books/<book_month:month>", books.OneBook.as_view()),
     path("months/<book_month:month>", months.OneMonth.as_view()),

@@ -83,6 +83,13 @@ DOCUMENT_LAWS = {
         WHERE line.taxes <> '[]' AND (NOT found.are_declared OR line.tax_category <> line.taxes #>> '{0,category}'
             OR line.tax_rate <> coalesce(found.simple, 0) + coalesce(found.compound, 0) * (1 + coalesce(found.simple, 0) / 100))
     """,
+    "lookup of a VAT id is not the buyer's": """
+        SELECT format('invoice %s: lookup %s', i.id, i.buyer #>> '{vat_lookup,id}')
+        FROM billing_invoice AS i
+        LEFT JOIN billing_vatlookup AS l ON l.id = (i.buyer #>> '{vat_lookup,id}')::bigint
+        WHERE i.buyer ? 'vat_lookup' AND (l.id IS NULL OR l.customer_id <> i.customer_id OR l.vat_id <> i.buyer ->> 'vat_id'
+            OR l.outcome <> i.buyer #>> '{vat_lookup,outcome}')
+    """,
     # Of all notes of an invoice that count: the share of each tax that the credited lines have, rounded once.
     "taxes of credit notes do not follow from their lines": """
         WITH part AS (

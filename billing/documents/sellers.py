@@ -18,6 +18,7 @@ from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
 from billing.rating.tax import ALIASES, EU, TaxRules
 from billing.rating.values import EMAIL, Country, Currency, OneLine, Ref, VatId
+from ledger import conf
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
@@ -111,6 +112,10 @@ class NewSeller(Record):
             "eu_origin: the same with the seller's VAT for all consumers in the EU.",
         ),
     ] = TaxRules.PRICE.value
+    needs_confirmed_vat_id: Annotated[
+        bool,
+        Boolean("Reverse charge with a VAT id of the EU only if the last answer of VIES about it is that it is valid."),
+    ] = False
     register: Annotated[str, OneLine("Company register and number.", most=100)] = ""
     email: Annotated[str, OneLine("For questions about documents.", most=100)] = ""
     phone: Annotated[str, OneLine("For questions about documents.", most=40)] = ""
@@ -201,8 +206,11 @@ def record(seller: NewSeller, *, actor: str) -> Seller:
     """Record a seller of documents from now on, or raise and write nothing. The current details again change nothing.
 
     Raises:
-        Invalid: a prefix is or was another seller's.
+        Invalid: a prefix is or was another seller's, or the seller needs lookups that this deployment does not make.
     """
+    if seller.needs_confirmed_vat_id and not conf.VIES_URL.value:
+        detail = "This deployment looks no VAT ids up: LEDGER_VIES_URL is not set."
+        raise Invalid(pointer="/needs_confirmed_vat_id", rule="needs-lookups", detail=detail)
     with locked_transaction(SELLERS()):
         _ensure_own_prefixes(seller)
         current = current_seller(seller.ref)

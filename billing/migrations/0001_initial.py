@@ -54,7 +54,47 @@ class Migration(migrations.Migration):
                 ],
                 options={
                     'permissions': [('erase_customer', "Can erase a customer's personal data")],
-                    'indexes': [models.Index(condition=models.Q(('holder_id', ''), _negated=True), fields=['holder_id'], name='billing_customer_holder'), models.Index(fields=['name', 'id'], name='billing_customer_by_name')],
+                    'indexes': [models.Index(condition=models.Q(('holder_id', ''), _negated=True), fields=['holder_id'], name='billing_customer_holder'), models.Index(fields=['name', 'id'], name='billing_customer_by_name'), models.Index(condition=models.Q(('vat_id', ''), _negated=True), fields=['id'], name='billing_customer_vat_id')],
+                },
+            ),
+            migrations.CreateModel(
+                name='VatLookup',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('customer', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
+                    ('vat_id', models.CharField(db_comment='empty: erased', max_length=32)),
+                    ('buyer', models.JSONField(db_comment='name and address of the customer as they were; {}: erased', default=dict)),
+                    ('outcome', models.CharField(db_comment='valid, invalid or unavailable', max_length=16)),
+                    ('requester', models.CharField(blank=True, db_comment="the seller's VAT id that was sent; or empty", default='', max_length=32)),
+                    ('consultation', models.CharField(blank=True, db_comment='the consultation number of VIES', default='', max_length=64)),
+                    ('name', models.CharField(blank=True, db_comment='as VIES says; empty: it says none, or erased', default='', max_length=500)),
+                    ('address', models.CharField(blank=True, db_comment='as VIES says; empty: it says none, or erased', default='', max_length=1000)),
+                    ('error', models.CharField(blank=True, db_comment='why VIES gave no answer', default='', max_length=64)),
+                    ('asked_at', models.DateTimeField()),
+                    ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ],
+                options={
+                    'verbose_name': 'VAT lookup',
+                    'default_permissions': ('view',),
+                    'indexes': [models.Index(fields=['customer', '-id'], name='billing_vatlookup_customer')],
+                    'constraints': [models.CheckConstraint(condition=models.Q(models.Q(('error', ''), ('outcome__in', ['valid', 'invalid'])), models.Q(('outcome', 'unavailable'), models.Q(('error', ''), _negated=True)), _connector='OR'), name='billing_vatlookup_outcome')],
+                },
+            ),
+            migrations.CreateModel(
+                name='VatCheck',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('customer', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.customer')),
+                    ('due_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                    ('asked_at', models.DateTimeField(db_comment='when a command took it last', null=True)),
+                    ('tries', models.PositiveIntegerField(db_comment='in a row without an answer', db_default=0, default=0)),
+                    ('error', models.CharField(blank=True, db_comment='why the last one had no answer', db_default='', default='', max_length=64)),
+                    ('outcome', models.CharField(blank=True, db_comment='the last answer about the present id; empty: none', db_default='', default='', max_length=16)),
+                ],
+                options={
+                    'default_permissions': (),
+                    'indexes': [models.Index(fields=['due_at', 'customer'], name='billing_vatcheck_due'), models.Index(fields=['asked_at'], name='billing_vatcheck_asked'), models.Index(condition=models.Q(('outcome', 'invalid')), fields=['customer'], name='billing_vatcheck_invalid')],
+                    'constraints': [models.UniqueConstraint(fields=('customer',), name='billing_vatcheck_once')],
                 },
             ),
             migrations.CreateModel(

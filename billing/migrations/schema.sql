@@ -652,6 +652,21 @@ BEGIN
 END;
 $$;
 
+-- What VIES said is evidence. Once it names nobody, it stays so; no other change is possible.
+CREATE FUNCTION billing_keep_vatlookup() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    personal CONSTANT text[] := ARRAY['name', 'address', 'buyer', 'vat_id'];
+BEGIN
+    IF TG_OP = 'UPDATE' AND to_jsonb(NEW) - personal = to_jsonb(OLD) - personal
+        AND NEW.name = '' AND NEW.address = '' AND NEW.buyer = '{}' AND NEW.vat_id IN ('', OLD.vat_id)
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'billing_vatlookup: lookups cannot be changed or deleted' USING ERRCODE = 'LG001';
+END;
+$$;
+
 
 -- Triggers --------------------------------------------------------------------------------------------
 
@@ -696,6 +711,8 @@ BEGIN
 
     CREATE TRIGGER kept BEFORE UPDATE OR DELETE ON billing_requestkey FOR EACH ROW EXECUTE FUNCTION billing_keep_response();
     ALTER TABLE billing_requestkey ENABLE ALWAYS TRIGGER kept;
+    CREATE TRIGGER kept BEFORE UPDATE OR DELETE ON billing_vatlookup FOR EACH ROW EXECUTE FUNCTION billing_keep_vatlookup();
+    ALTER TABLE billing_vatlookup ENABLE ALWAYS TRIGGER kept;
 
     -- Frozen row by row, once their document is.
     CREATE TRIGGER frozen BEFORE INSERT OR UPDATE OR DELETE ON billing_invoice
@@ -728,7 +745,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY[
         'billing_claim', 'billing_invoice', 'billing_line', 'billing_invoicetax', 'billing_invoicedsubscription',
         'billing_creditnote', 'billing_creditnoteline', 'billing_creditnotetax', 'billing_requestkey',
-        'billing_activation'
+        'billing_activation', 'billing_vatlookup'
     ] LOOP
         EXECUTE format('CREATE TRIGGER never_truncated BEFORE TRUNCATE ON %I
             FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()', name);
@@ -1022,11 +1039,35 @@ END $$;
 
 CREATE TRIGGER told AFTER INSERT ON billing_reminder FOR EACH ROW EXECUTE FUNCTION billing_tell_reminder();
 
+-- The first answer about a VAT id, and one that differs from the answer before it.
+CREATE FUNCTION billing_tell_vatlookup() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF ledger_signal_is_wanted('customer.vat_id_checked') AND NEW.outcome <> 'unavailable' AND NEW.outcome IS DISTINCT FROM (
+        SELECT l.outcome FROM billing_vatlookup AS l
+        WHERE l.customer_id = NEW.customer_id AND l.vat_id = NEW.vat_id AND l.id < NEW.id AND l.outcome <> 'unavailable'
+        ORDER BY l.id DESC LIMIT 1)
+    THEN
+        INSERT INTO ledger_signal (type, stream, holder_id, data)
+        SELECT 'customer.vat_id_checked', 'customer/' || customer.ref, NULLIF(customer.holder_id, ''), json_build_object(
+            'customer', customer.ref,
+            'lookup', NEW.id,
+            'outcome', NEW.outcome
+        )
+        FROM billing_customer AS customer
+        WHERE customer.id = NEW.customer_id;
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER told AFTER INSERT ON billing_vatlookup FOR EACH ROW EXECUTE FUNCTION billing_tell_vatlookup();
+
 -- What is registered ----------------------------------------------------------------------------------
 
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
     '{name,language,address,email,vat_id,vat_status,terms_days,grace_days,hold_days,consolidated_invoicing,seller}');
+CALL ledger_have_registered('billing_vatlookup', '{id}', '{vat_id,buyer,name,address}');
 CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days,consolidated_invoicing}');
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');

@@ -54,5 +54,7 @@ from billing.models.subscriptions import (
     PlanMove,
     Subscription,
     SuspendedBilling,
+    VatCheck,
+    VatLookup,
 )
 from billing.models.usage import DroppedMonth, UsageEvent, UsageKey

@@ -40,10 +40,68 @@ class Customer(models.Model):
         indexes = [
             models.Index(fields=["holder_id"], name="billing_customer_holder", condition=~models.Q(holder_id="")),
             models.Index(fields=["name", "id"], name="billing_customer_by_name"),
+            models.Index(fields=["id"], name="billing_customer_vat_id", condition=~models.Q(vat_id="")),
         ]
 
     def __str__(self) -> str:
         return self.ref
+
+
+class VatLookup(models.Model):
+    """What VIES said about the VAT id of a customer. Append-only; an erasure empties what names the customer."""
+
+    customer = reference("Customer", db_index=False)
+    vat_id = models.CharField(max_length=32, db_comment="empty: erased")
+    buyer = models.JSONField(default=dict, db_comment="name and address of the customer as they were; {}: erased")
+    outcome = models.CharField(max_length=16, db_comment="valid, invalid or unavailable")
+    requester = models.CharField(max_length=32, blank=True, default="", db_comment="the seller's VAT id that was sent; or empty")
+    consultation = models.CharField(max_length=64, blank=True, default="", db_comment="the consultation number of VIES")
+    name = models.CharField(max_length=500, blank=True, default="", db_comment="as VIES says; empty: it says none, or erased")
+    address = models.CharField(max_length=1000, blank=True, default="", db_comment="as VIES says; empty: it says none, or erased")
+    error = models.CharField(max_length=64, blank=True, default="", db_comment="why VIES gave no answer")
+    asked_at = models.DateTimeField()
+    recorded_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        verbose_name = "VAT lookup"
+        default_permissions = ("view",)
+        indexes = [models.Index(fields=["customer", "-id"], name="billing_vatlookup_customer")]
+        constraints = [
+            models.CheckConstraint(
+                name="billing_vatlookup_outcome",
+                condition=models.Q(outcome__in=["valid", "invalid"], error="")
+                | (models.Q(outcome="unavailable") & ~models.Q(error="")),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"VAT lookup {self.pk}"
+
+
+class VatCheck(models.Model):
+    """When the VAT id of a customer is looked up next. Work in progress."""
+
+    customer = reference("Customer", db_index=False)
+    due_at = models.DateTimeField(db_default=Now())
+    asked_at = models.DateTimeField(null=True, db_comment="when a command took it last")
+    tries = models.PositiveIntegerField(default=0, db_default=0, db_comment="in a row without an answer")
+    error = models.CharField(max_length=64, blank=True, default="", db_default="", db_comment="why the last one had no answer")
+    outcome = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        db_comment="the last answer about the present id; empty: none",
+    )
+
+    class Meta:
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["customer"], name="billing_vatcheck_once")]
+        indexes = [
+            models.Index(fields=["due_at", "customer"], name="billing_vatcheck_due"),
+            models.Index(fields=["asked_at"], name="billing_vatcheck_asked"),
+            models.Index(fields=["customer"], name="billing_vatcheck_invalid", condition=models.Q(outcome="invalid")),
+        ]
 
 
 class Subscription(models.Model):

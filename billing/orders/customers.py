@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final
 from billing.errors import AlreadyExists
 from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
+from billing.orders.vat_ids import lookups
+from billing.orders.vat_ids.vies import Lookup
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
 from billing.rating.tax import VatStatus
 from billing.rating.values import Currency, Email, Ref, VatId
@@ -112,18 +114,31 @@ class CustomerChange(Record):
     consolidated_invoicing: Annotated[bool | None, Boolean("As for a new customer, from the next run on.")] = None
 
 
-def _create(request: NewCustomer) -> Customer:
+def look_up_before(request: NewCustomer | CustomerChange) -> Lookup | None:
+    """Return what VIES says about the VAT id that the request would store; None if there is nothing to look up.
+
+    Called before the transaction of the write; see Note [Look first, then write].
+    """
+    return lookups.look_up_before(ref=request.ref, vat_id=request.vat_id, seller=request.seller)
+
+
+def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
     """Write a customer, or raise and write nothing.
+
+    Args:
+        lookup: of the VAT id; None: a command looks it up afterwards, if this deployment looks VAT ids up.
 
     Raises:
         AlreadyExists: a customer has this ref.
-        Invalid: credits without a holder or without worth, an unknown VAT status or seller, or reverse charge without a VAT id.
+        Invalid: credits without a holder or without worth, an unknown VAT status or seller, reverse charge without a VAT id, or a
+            VAT id that is invalid in VIES.
     """
+    lookups.ensure_not_invalid(lookup, request.vat_id)
     with locked_transaction(CUSTOMER(request.ref)):
         if Customer.objects.filter(ref=request.ref).exists():
             raise AlreadyExists(resource="customer", ref=request.ref)
         _ensure_seller(request.seller)
-        return Customer.objects.create(
+        customer = Customer.objects.create(
             ref=request.ref,
             name=request.name,
             currency=request.currency,
@@ -142,17 +157,23 @@ def _create(request: NewCustomer) -> Customer:
             credit_type=request.credits.credit_type if request.credits else "",
             credit_unit_value=request.credits.unit_value if request.credits else None,
         )
+        if customer.vat_id:
+            lookups.keep_new(customer, lookup)
+        return customer
 
 
-create_customer = UseCase(NewCustomer, _create)
+create_customer = UseCase(NewCustomer, create)
 
 
-def _change(request: CustomerChange) -> Customer:
+def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
     """Change a customer's data for the next documents, or raise and write nothing.
+
+    Args:
+        lookup: as of `create`. A VAT id that stays is not looked up, and never refused.
 
     Raises:
         NotFound: the customer does not exist.
-        Invalid: nothing changes, the VAT status or seller is unknown, or reverse charge has no VAT id.
+        Invalid: nothing changes, the VAT status or seller is unknown, reverse charge has no VAT id, or the new VAT id is invalid.
     """
     changes = {
         name: value for name, value in vars(request).items() if name not in ("ref", "merges_address") and value is not None
@@ -162,6 +183,7 @@ def _change(request: CustomerChange) -> Customer:
         raise Invalid(pointer="", rule="required", detail="give at least one field to change")
     with locked_transaction(CUSTOMER(ref)):
         customer = customer_of(ref)
+        former_vat_id = customer.vat_id
         if request.merges_address and request.address is not None:
             changes["address"] = check(Metadata(), _merged(customer.address, request.address), "/address")
         for name, value in changes.items():
@@ -169,6 +191,9 @@ def _change(request: CustomerChange) -> Customer:
         _ensure_vat_status(customer.vat_status, customer.vat_id)
         _ensure_seller(customer.seller)
         customer.save(update_fields=list(changes))
+        if customer.vat_id != former_vat_id:
+            lookups.ensure_not_invalid(lookup, customer.vat_id)
+            lookups.keep_new(customer, lookup)
     return customer
 
 
@@ -185,7 +210,7 @@ def _merged(value: Any, patch: Any) -> Any:
     return found
 
 
-change_customer = UseCase(CustomerChange, _change)
+change_customer = UseCase(CustomerChange, change)
 
 
 def account_key(customer_ref: str) -> str:

@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import Q
 
 from billing.errors import CustomerStillBilled
-from billing.models import Customer, Invoice, ItemVersion, Mail, Subscription
+from billing.models import Customer, Invoice, ItemVersion, Mail, Subscription, VatCheck, VatLookup
 from billing.orders.customers import customer_of
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
@@ -80,10 +80,14 @@ def erase_customer(*, ref: str) -> ErasureResult:
             customer.email = ""
             customer.save(update_fields=["name", "address", "vat_id", "vat_status", "email"])
             Mail.objects.filter(customer_id=customer.pk).update(recipient="")
+            VatCheck.objects.filter(customer_id=customer.pk).delete()
         with connection.cursor() as cursor:
             cursor.execute(ERASE_RESPONSES, {"name": customer.name, "collection": COLLECTION, "ref": ref})
             responses = cursor.rowcount
         documents = Invoice.objects.filter(customer_id=customer.pk).exclude(state=Invoice.State.DRAFT).count()
+        # Without documents nothing relies on the lookups. With them the VAT id stays, as on the documents themselves.
+        emptied: dict[str, Any] = {"name": "", "address": "", "buyer": {}} | ({} if documents else {"vat_id": ""})
+        VatLookup.objects.filter(customer_id=customer.pk).exclude(**emptied).update(**emptied)
     return ErasureResult(ref, customer.name, responses, documents)
 
 

@@ -15,6 +15,8 @@ from billing.reads.catalogue import (
     sellers,
     subscription_coupons,
     taxes,
+    vat_lookup,
+    vat_lookups,
 )
 from billing.reads.document_names import plan_names
 from billing.reads.documents import (

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Count, Max, QuerySet, Sum
 
-from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Meter, Plan, Seller, Subscription, Tax
+from billing.models import Coupon, CouponUse, Customer, CustomerCoupon, Meter, Plan, Seller, Subscription, Tax, VatLookup
 from billing.models.columns import first_of
 from billing.reads.pages import page, within
 
@@ -83,6 +83,32 @@ def taxes(
     """Return the newest version of each tax, or all versions of one; the newest first, by keyset on the id."""
     rows = Tax.objects.filter(code=code) if code is not None else newest_of(Tax)
     return page(_equal(rows, {"country": country}), before=before, after=after, limit=limit)
+
+
+def vat_lookups(
+    *,
+    customer: str | None = None,
+    outcome: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[VatLookup]:
+    """Return what VIES said about VAT ids, the newest first, by keyset on the id.
+
+    Raises:
+        NotFound: the customer does not exist.
+    """
+    rows = _equal(VatLookup.objects.select_related("customer"), {"outcome": outcome})
+    if customer is not None:
+        rows = rows.filter(customer_id=first_of(Customer.objects.filter(ref=customer), "customer", customer).pk)
+    return page(within(rows, "recorded_at", since=since, until=until), before=before, after=after, limit=limit)
+
+
+def vat_lookup(lookup_id: int) -> VatLookup:
+    """Return what VIES said once. Raises: NotFound."""
+    return first_of(VatLookup.objects.select_related("customer").filter(pk=lookup_id), "VAT lookup", lookup_id)
 
 
 # Meters ----------------------------------------------------------------------------------------------

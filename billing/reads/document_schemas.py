@@ -106,6 +106,11 @@ class InvoiceSerializer(ResponseSchema):
         lambda invoice: invoice.subscription_ref or None, null=True, help_text="Null on a one-off or consolidated invoice."
     )
     customer = text(attrgetter("customer_ref"))
+    vat_lookup = whole(
+        lambda invoice: invoice.buyer.get("vat_lookup", {}).get("id"),
+        null=True,
+        help_text="The lookup of the buyer's VAT id on which the document relies, by its id; null: there was none.",
+    )
     currency = text()
     note = text(lambda invoice: invoice.note or None, null=True, help_text="A text that the document prints.")
     state = text()

@@ -68,6 +68,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
             "consolidated_invoicing", "seller",
         ),
     ),
+    "billing_vatlookup": (*APPEND, columns("vat_id", "buyer", "name", "address")),
+    "billing_vatcheck": CHANGE_AND_DELETE,
     "billing_plan": APPEND,
     "billing_price": APPEND,
     "billing_subscription": (*APPEND, columns("trial_end", "hold_days", "consolidated_invoicing")),

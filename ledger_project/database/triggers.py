@@ -29,6 +29,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "ledger_webhook_change": "append_only registered",
         "ledger_alert": "append_only registered",
         "billing_customer": "registered",
+        "billing_vatlookup": "kept never_truncated registered told",
         "billing_subscription": "registered",
         "billing_item": "registered",
         "billing_itemversion": "registered",

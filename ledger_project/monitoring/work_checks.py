@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from billing.metering.partitions import months_ahead
-from billing.models import ScheduledTask, SuspendedBilling
+from billing.models import ScheduledTask, SuspendedBilling, VatCheck
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from ledger import conf
 from ledger.audit.anchors import AnchorUnreadable, check_seal, written_at
@@ -54,6 +54,9 @@ ANCHOR_LATE = timedelta(days=2)
 FOUND_SOMETHING = 1
 LATE_BY = 1.5
 AT_LEAST_LATE = timedelta(minutes=15)
+FAILING_LONG = timedelta(hours=1)
+UNANSWERED_TRIES = 4
+"""So many tries take some three hours."""
 DISK_WARNING, DISK_FAILED = 0.10, 0.02
 START_A_WORKER = "Start a worker: `manage.py work`; or run the task yourself."
 
@@ -143,6 +146,24 @@ def suspended(connection: BaseDatabaseWrapper) -> CheckResult:
     return ok("Billing", "No subscription is suspended.")
 
 
+def vat_ids(connection: BaseDatabaseWrapper) -> CheckResult:
+    """Check whether VAT ids wait for a lookup that is overdue, or that VIES did not answer."""
+    if not conf.VIES_URL.value:
+        return ok("VAT ids", "They are checked offline only: LEDGER_VIES_URL is not set.")
+    rows = VatCheck.objects.order_by("due_at", "customer_id")
+    overdue = rows.filter(due_at__lt=datetime.now(UTC) - FAILING_LONG)[:1_000].count()
+    if overdue:
+        text = f"{overdue} lookups have been due for more than an hour."
+        return warning("VAT ids", text, "Run `manage.py check_vat_ids`; the timetable does it every minute.")
+    unanswered = rows.filter(tries__gt=UNANSWERED_TRIES)
+    if first := unanswered.first():
+        text = f"VIES has not answered about {unanswered[:1_000].count()} VAT ids for hours: {first.error}."
+        return warning(
+            "VAT ids", text, "Its own status page says which member states do not answer; they are asked again by themselves."
+        )
+    return ok("VAT ids", "No lookup is overdue.")
+
+
 WEBHOOKS = """
     SELECT count(*) FILTER (WHERE w.disabled_because <> %s),
         count(*) FILTER (WHERE w.disabled_at IS NULL AND p.failing_since < clock_timestamp() - %s),
@@ -150,7 +171,6 @@ WEBHOOKS = """
     FROM ledger_webhook AS w LEFT JOIN ledger_webhook_pace AS p ON p.webhook_id = w.id
     WHERE w.removed_at IS NULL
 """
-FAILING_LONG = timedelta(hours=1)
 
 
 def signals(connection: BaseDatabaseWrapper) -> CheckResult:

@@ -66,6 +66,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Coupons", "percent", "billing.coupon"),
             _list("Sellers", "storefront", "billing.seller"),
             _list("Taxes", "account_balance", "billing.tax"),
+            _list("VAT lookups", "fact_check", "billing.vatlookup"),
             _list("Packs", "redeem", "billing.pack"),
             _list("Purchases", "shopping_cart", "billing.purchase"),
             _list("Payment intents", "credit_card", "billing.paymentintent"),

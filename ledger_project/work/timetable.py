@@ -62,6 +62,7 @@ TIMETABLE: Final = (
         passing=SOME_LEFT,
     ),
     Task("send_reminders", "Remind of overdue invoices", HOUR_S, by_every_worker=True, passing=SOME_LEFT),
+    Task("check_vat_ids", "Look up VAT ids in VIES", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("deliver_mails", "Mail documents to customers", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("expire_credits", "Book credits and holds that have expired", MINUTE_S, by_every_worker=True, passing=SOME_LEFT),
     Task("deliver_signals", "Send what happened to webhooks", SOON_S, by_every_worker=True, passing=SOME_LEFT),

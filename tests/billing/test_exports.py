@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db
 NOT_ABOUT_A_CUSTOMER = {
     "billing_plan", "billing_price", "billing_meter", "billing_coupon", "billing_seller", "billing_tax", "billing_numberseries",
     "billing_run", "billing_runresult", "billing_scheduledtask", "billing_requestkey", "billing_droppedmonth", "billing_pack",
-    "billing_duepurchase", "billing_providerevent", "billing_planmove", "billing_openplanmove",
+    "billing_duepurchase", "billing_vatcheck", "billing_providerevent", "billing_planmove", "billing_openplanmove",
 }  # fmt: skip
 """The catalogue, the seller, what runs and requests did, and what is to be done."""
 FOLLOWS = {

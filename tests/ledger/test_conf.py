@@ -33,6 +33,7 @@ def test_without_settings_the_defaults_hold(settings: Settings) -> None:
         "SIGNAL_DISABLED_AFTER_DAYS": 5,
         "SIGNAL_KEPT_DAYS": 30,
         "SECOND_OPERATOR_ABOVE": [],
+        "VIES_URL": "",
         "TEST_CLOCKS": False,
         "CUSTOMER_PAGE_URL": "",
         "CUSTOMER_PAGE_SALT": "",

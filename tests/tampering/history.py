@@ -35,6 +35,7 @@ from billing.models import (
     ProviderRefund,
     Reminder,
     TopUp,
+    VatLookup,
 )
 from billing.orders import coupons, customers, subscriptions, suspension
 from billing.orders.customers import NewCredits
@@ -84,6 +85,7 @@ def make_history() -> None:
     _usage_that_was_dropped()
     _two_sellers()
     _taxed_by_region()
+    _looked_up()
     _purchases()
     _payment_intents()
     _billed_customer()
@@ -208,6 +210,17 @@ def _taxed_by_region() -> None:
     credit_notes.issue_in(
         invoice_id=invoice.pk, lines=[CreditLine(position=1, amount_minor=1000)], reason="Part", actor="admin:mara"
     )
+
+
+def _looked_up() -> None:
+    """An invoice that relies on what VIES said."""
+    customer = CustomerFactory(ref="C-FR", vat_id="FR40303265045", vat_status="reverse_charge")
+    VatLookup.objects.create(
+        customer_id=customer.pk, vat_id=customer.vat_id, buyer={"name": "Ada"}, outcome="valid", requester="DE987654328",
+        consultation="W1", name="ACME SA", address="1 RUE X", asked_at=datetime.now(UTC),
+    )  # fmt: skip
+    line = OneOffLine(description="Set-up", unit_amount=Decimal("10.00"))
+    issue_one_off_in(customer_ref=customer.ref, request=NewOneOffInvoice(lines=[line]))
 
 
 def _purchases() -> None:

@@ -9,13 +9,15 @@ from django.urls import reverse
 
 from billing.admin.order_forms.fields import OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.admin.prose import coupon_words
+from billing.admin.prose import coupon_words, lookup_words
 from billing.documents.printing.pages import address_lines
 from billing.documents.sellers import current_seller
 from billing.models import Coupon, Customer, CustomerCoupon, Subscription
 from billing.orders import coupons, customers
 from billing.orders.coupons import NewGivenCoupon
 from billing.orders.customers import CustomerChange, NewCustomer
+from billing.orders.vat_ids.lookups import is_looked_up, newest_of
+from billing.orders.vat_ids.vies import Lookup
 from billing.rating.prices.wording import amount
 from billing.rating.tax import suggested_status, vat_country
 from ledger.admin.forms.credit_amounts import CreditAmountsForm, value_of_a_credit
@@ -76,6 +78,8 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
     """The fields of a customer: required ones first; addresses, taxes and terms folded."""
 
     beginning: tuple[str, ...] = ("name",)
+    lookup: Lookup | None = None
+    """What VIES said about the VAT id."""
 
     def sections(self) -> list[FormSection]:
         """Return the form in parts, without the parts that the form does not have."""
@@ -140,7 +144,8 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         form=CustomerForm,
         collection="customers",
         rows=Customer,
-        write=lambda form: customers.create_customer.execute(form.request),
+        before=_look_up,
+        write=lambda form: customers.create(form.request, form.lookup),
         describe=lambda customer, form: DryRun(sentences=customer_sentences(customer)),
         # Without the name: the staff log keeps this sentence permanently, and a customer can be erased.
         done=lambda customer, form: (f"Customer {customer.ref}", f"it pays in {customer.currency}"),
@@ -149,6 +154,10 @@ def create_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> HttpRespons
         explanation="A customer pays invoices. Subscriptions, invoices and coupons belong to a customer.",
         back=reverse("admin:billing_customer_changelist"),
     ).view(model_admin, request)
+
+
+def _look_up(form: Any) -> None:
+    form.lookup = customers.look_up_before(form.request)
 
 
 def customer_sentences(customer: Customer) -> list[str]:
@@ -161,6 +170,7 @@ def customer_sentences(customer: Customer) -> list[str]:
         sentences.append(f"Documents are mailed to {customer.email}, if the seller mails them.")
     vat_id = f", VAT id {customer.vat_id}" if customer.vat_id else ""
     sentences.append(f"Tax: {VAT_WORDS.get(customer.vat_status, customer.vat_status)}{vat_id}.")
+    sentences += vat_lookup_sentences(customer)
     if suggestion := vat_suggestion(customer):
         sentences.append(suggestion)
     if customer.grace_days:
@@ -181,6 +191,14 @@ def customer_sentences(customer: Customer) -> list[str]:
     elif customer.holder_id:
         sentences.append(f"The holder is {customer.holder_id}, whose credits pay usage that is priced in credits.")
     return sentences
+
+
+def vat_lookup_sentences(customer: Customer) -> list[str]:
+    """Return what VIES said about the VAT id; nothing if this deployment never asked and does not ask."""
+    newest = newest_of(customer)
+    if newest is not None:
+        return [lookup_words(newest)]
+    return ["Nobody has asked VIES about the VAT id yet; the next run does."] if is_looked_up(customer.vat_id) else []
 
 
 def vat_suggestion(customer: Customer) -> str:
@@ -210,7 +228,7 @@ def change_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cust
     def write(form: CustomerChangeForm) -> dict[str, Any]:
         changes = _changes(customers.customer_of(customer.ref), form.request)
         if changes:
-            customers.change_customer(ref=customer.ref, **changes)
+            customers.change(CustomerChange(ref=customer.ref, **changes), form.lookup)
         return changes
 
     return OrderPage(
@@ -218,6 +236,7 @@ def change_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cust
         collection="customers",
         about=customer,
         pointer="",
+        before=_look_up,
         write=write,
         describe=lambda changes, form: _described(customer, changes),
         done=lambda _, form: (
@@ -252,6 +271,7 @@ def _described(customer: Customer, changes: Mapping[str, Any]) -> DryRun:
         setattr(customer, name, value)
     suggestion = vat_suggestion(customer)
     sentences = [f"Documents say this about {customer.ref} from the next one on.", *([suggestion] if suggestion else [])]
+    sentences += vat_lookup_sentences(customer) if "vat_id" in changes else []
     return DryRun(sentences=sentences, changes=rows)
 
 

@@ -11,7 +11,7 @@ from django.db.models import Model
 
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.rating.prices.reading import PriceInvalid
-from billing.request_keys import WriteResult, execute_once
+from billing.request_keys import WriteResult, execute_once, is_used
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.operators.approvals import Stake, limits
@@ -28,6 +28,8 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
     Args:
         collection: the collection of the REST call that does the same.
         write: writes and returns the row, or raises.
+        before: asks others what the write needs to know, and keeps that on the form; runs before the transaction of a write or a
+            preview, unless the key of the form is used already.
         describe: describes the effect of the write; runs before that is rolled back.
         done: describes the result, in a word or two and in detail, from the row.
         about: the row of the form, to whose page it returns; None: it returns to the page of the new row.
@@ -44,11 +46,13 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
     rows: type[Model] | None = None
     pointer: str = "/ref"
     stake_of: Callable[[Written], Stake] | None = None
+    before: Callable[[FormT], None] | None = None
 
     is_tried = True
 
     def operation(self, form: FormT) -> Done:
         """Write it at most once. The same key with other values is refused."""
+        self._prepare(form)
         content = json.dumps([self.title, form.body(), form.cleaned_data["reason"]], sort_keys=True, ensure_ascii=True)
         with faults_at(self.pointer):
             result = execute_once(
@@ -73,8 +77,13 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
 
     def dry_run(self, form: FormT) -> DryRun:
         """Write it in a preview, and describe that."""
+        self._prepare(form)
         with faults_at(self.pointer), preview():
             return self.describe(self.write(form), form)
+
+    def _prepare(self, form: FormT) -> None:
+        if self.before is not None and not is_used(self.collection, form.key):
+            self.before(form)
 
 
 @contextmanager

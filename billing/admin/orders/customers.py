@@ -32,6 +32,7 @@ from billing.admin.order_forms.erasure import erase_view
 from billing.admin.order_forms.subscriptions import Part
 from billing.admin.orders.overview import deeds_table, newest_subscriptions, overview, payments_table
 from billing.admin.orders.tables import subscription_rows_table
+from billing.admin.orders.taxes import vat_lookups_table
 from billing.admin.prose import coupon_words
 from billing.errors import BillingSuspended, InvoiceGenerationBusy
 from billing.generator.run.preview import UpcomingInvoice, next_invoices
@@ -49,6 +50,7 @@ from billing.permissions import (
     VIEW_CREDITNOTE,
     VIEW_INVOICE,
     VIEW_SUBSCRIPTION,
+    VIEW_VATLOOKUP,
 )
 from billing.rating.money import MINOR_DIGITS
 from billing.reads import open_credit_of
@@ -138,6 +140,7 @@ class CustomerAdmin(ReadOnlyAdmin):
                 *([("Latest invoices", invoices_table(invoices))] if may(VIEW_INVOICE) else []),
                 *([("Credit", credit_table(row)), ("Paid out", refunds_table(row))] if may(VIEW_CREDITNOTE) else []),
                 *([("Payments", payments_table(row)), ("Holds of reminders", holds_table(row))] if may(VIEW_INVOICE) else []),
+                *([("VAT lookups", vat_lookups_table(row))] if may(VIEW_VATLOOKUP) else []),
                 (
                     "Coupons",
                     coupons_table(CustomerCoupon.objects.filter(customer_id=row.pk), may_take=may(CHANGE_CUSTOMERCOUPON)),

@@ -123,6 +123,12 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         "vat_id": Shown(label="VAT id", help="Begins with its country."),
         "tax_number": Shown(),
         "tax_rules": Shown(label="Taxes", words=RULES, required=False, help="Of lines of category S; other categories stay."),
+        "needs_confirmed_vat_id": Shown(
+            label="Reverse charge only if VIES confirms",
+            words=YES_OR_NO,
+            required=False,
+            help="Tax is charged while VIES has not said that the customer's VAT id of the EU is valid.",
+        ),
         "register": Shown(help="Company register and number."),
         "email": Shown(label="E-mail", help="For questions about documents; mails are sent from it."),
         "terms_days": Shown(label="Days to pay", required=False, help="Of new customers without others, from the day of issue."),
@@ -161,7 +167,11 @@ class SellerForm(OrderForm, RequestForm[NewSeller]):
         address = ("ref", "name", "line1", "line2", "postal_code", "city", "country")
         return [
             FormSection(self.bound(*address)),
-            FormSection([], self.bound("vat_id", "tax_number", "register", "tax_rules"), summary="Tax and register"),
+            FormSection(
+                [],
+                self.bound("vat_id", "tax_number", "register", "tax_rules", "needs_confirmed_vat_id"),
+                summary="Tax and register",
+            ),
             FormSection([], self.bound("email", "mails_invoices", "phone", "website"), summary="Contact"),
             FormSection(
                 [], self.bound("iban", "bic", "bank", "terms_days", "payment_terms", "cash_rounding_minor"), summary="Payment"

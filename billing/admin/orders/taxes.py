@@ -1,5 +1,6 @@
-"""Pages of taxes, and the form that declares one. A change is a new version; documents keep theirs."""
+"""Pages of taxes, with the form that declares one, and of what VIES said about VAT ids. Documents keep the version they have."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -9,21 +10,28 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminTextareaWidget
 
+from billing.admin.cells import by_pk, customer_link
+from billing.admin.documents.invoices import invoices_table
+from billing.admin.order_forms.customers import address_words
 from billing.admin.order_forms.fields import NamesField, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import Tax
+from billing.admin.prose import lookup_words
+from billing.models import Customer, Invoice, Tax, VatLookup
 from billing.orders.taxes.declaring import MAX_POSTAL_CODES, NOT_VAT, TERMS, NewTax, PostalCodes, declare
-from billing.permissions import ADD_TAX
+from billing.permissions import ADD_TAX, VIEW_INVOICE
 from billing.reads.catalogue import newest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import day_words, row_link, row_url
 from ledger.admin.kit.columns import Column, table_of
+from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 
 VERSIONS_SHOWN = 100
+INVOICES_SHOWN = 100
+LOOKUPS_SHOWN = 50
 YES_OR_NO = {True: "yes", False: "no"}
 
 
@@ -156,3 +164,85 @@ class TaxAdmin(ReadOnlyAdmin):
     def edit(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Declare the next version of the tax, filled in with this one."""
         return declare_view(self, request, self.row_of(request, object_id))
+
+
+OUTCOMES = {"valid": "success", "invalid": "danger", "unavailable": "warning"}
+
+
+def buyer_words(row: VatLookup) -> str:
+    """Return name and address of the customer as they were when the VAT id was looked up."""
+    return ", ".join(filter(None, [row.buyer.get("name"), address_words(row.buyer.get("address"))]))
+
+
+@admin.register(VatLookup)
+class VatLookupAdmin(ReadOnlyAdmin):
+    """What VIES said about VAT ids of customers: evidence for reverse charge, newest first."""
+
+    number = Column("Lookup", "pk")
+    customer_cell = Column("Customer", lambda row: customer_link(row.customer_id, row.owner.ref), lambda row: row.owner.ref)
+    vat_id_text = Column("VAT id", "vat_id")
+    outcome_label = columns.badge("Outcome", "outcome", OUTCOMES)
+    asked = columns.instant("Asked", "asked_at")
+    requester_text = Column("Requester", "requester")
+    consultation_text = Column("Consultation number", "consultation")
+    whose = Column("Name in VIES", "name")
+    address_text = Column("Address in VIES", "address")
+    buyer_text = Column("Customer then", buyer_words)
+    why = Column("Why no answer", "error")
+
+    list_display = ("number", "customer_cell", "vat_id_text", "outcome_label", "asked", "consultation_text", "whose", "why")
+    list_display_links = ("number",)
+    list_filter = (choice("outcome", list(OUTCOMES)), text("customer"))
+    search_fields = ("vat_id",)
+    search_help_text = "A VAT id"
+    csv_columns = (
+        "number", "customer_cell", "vat_id_text", "outcome_label", "asked", "requester_text", "consultation_text", "whose",
+        "address_text", "buyer_text", "why",
+    )  # fmt: skip
+    starts = "With LEDGER_VIES_URL, VAT ids of customers are looked up in VIES, the EU's service, before they are stored."
+    fields = (
+        ("customer_cell", "vat_id_text", "outcome_label"), ("asked", "requester_text", "consultation_text"),
+        ("whose", "address_text", "buyer_text"),
+    )  # fmt: skip
+
+    def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
+        """Return the newest first; those of a customer by the index."""
+        values = cl.values()
+        rows = cl.queryset
+        if "customer" in values:
+            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+        fits = Q(outcome=values["outcome"]) if "outcome" in values else Q()
+        return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
+
+    def searched(self, word: str) -> Q:
+        """By the VAT id, through the customers who have it, or by a customer's reference."""
+        return Q(customer_id__in=Customer.objects.filter(Q(ref=word) | Q(vat_id=word)).exclude(ref="").values("pk"))
+
+    def prepare(self, rows: Sequence[Any]) -> None:
+        """Give each row its customer."""
+        customers = by_pk(Customer, [row.customer_id for row in rows])
+        for row in rows:
+            row.owner = customers[row.customer_id]
+
+    def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
+        """What VIES said, in a sentence, and the invoices that rely on it."""
+        relying = Invoice.objects.filter(customer_id=row.customer_id, buyer__vat_lookup__id=row.pk).order_by("-pk")[
+            :INVOICES_SHOWN
+        ]
+        return {
+            "title": f"VAT lookup {row.pk}",
+            "sentences": [lookup_words(row)],
+            "parts": [("Invoices that rely on it", invoices_table(relying[:INVOICES_SHOWN]))]
+            if request.user.has_perm(VIEW_INVOICE)
+            else [],
+        }
+
+
+def vat_lookups_table(customer: Customer) -> dict[str, Any]:
+    """Return the newest lookups of the VAT ids of a customer."""
+    rows = VatLookup.objects.filter(customer_id=customer.pk).order_by("-pk")[:LOOKUPS_SHOWN]
+    return table_of(
+        rows, ("Lookup", lambda row: row_link(VatLookup, row.pk, str(row.pk))), VatLookupAdmin.vat_id_text,
+        VatLookupAdmin.outcome_label, VatLookupAdmin.asked, VatLookupAdmin.consultation_text, VatLookupAdmin.whose,
+        VatLookupAdmin.why,
+    )  # fmt: skip

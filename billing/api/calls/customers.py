@@ -10,7 +10,8 @@ from billing.api.endpoints import CATALOGUE, COUPON_PATH, NO_CUSTOMER, REF_PATH,
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers
-from billing.orders.customers import NewCustomer
+from billing.orders.customers import CustomerChange, NewCustomer
+from billing.orders.vat_ids.vies import Lookup
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.parsing import is_merge_patch
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -36,11 +37,13 @@ class Customers(WriteEndpoint):
         problems=[AlreadyExists(resource="customer", ref="CUST-7")],
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
-        def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            customer = customers.create_customer.execute(shape_of(NewCustomer).make(fields))
-            return 201, response_schemas.CustomerSerializer.body(customer)
+        def made(fields: dict[str, Any]) -> NewCustomer:
+            return shape_of(NewCustomer).make(fields)
 
-        return self.once(request, NewCustomer, act)
+        def act(fields: dict[str, Any], lookup: Lookup | None) -> tuple[int, Any]:
+            return 201, response_schemas.CustomerSerializer.body(customers.create(made(fields), lookup))
+
+        return self.once(request, NewCustomer, act, before=lambda fields: customers.look_up_before(made(fields)))
 
 
 class OneCustomer(WriteEndpoint):
@@ -69,11 +72,14 @@ class OneCustomer(WriteEndpoint):
         problems=[NO_CUSTOMER],
     )  # fmt: skip
     def patch(self, request: HttpRequest, ref: str) -> Response:
-        def act(fields: dict[str, Any]) -> tuple[int, Any]:
-            change = request_schemas.CUSTOMER_CHANGE.make(fields | {"ref": ref, "merges_address": is_merge_patch(request)})
-            return 200, response_schemas.CustomerSerializer.body(customers.change_customer.execute(change))
+        def made(fields: dict[str, Any]) -> CustomerChange:
+            return request_schemas.CUSTOMER_CHANGE.make(fields | {"ref": ref, "merges_address": is_merge_patch(request)})
 
-        return self.once(request, request_schemas.CUSTOMER_CHANGE, act)
+        def act(fields: dict[str, Any], lookup: Lookup | None) -> tuple[int, Any]:
+            return 200, response_schemas.CustomerSerializer.body(customers.change(made(fields), lookup))
+
+        shape = request_schemas.CUSTOMER_CHANGE
+        return self.once(request, shape, act, before=lambda fields: customers.look_up_before(made(fields)))
 
 
 class CustomerCoupons(WriteEndpoint):

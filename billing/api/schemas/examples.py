@@ -16,7 +16,7 @@ SELLER_BODY: dict[str, Any] = {
     "payment_terms": {"en": "2 % off within 10 days."}, "cash_rounding_minor": {"CHF": 5}, "numbers_per_year": True,
 }  # fmt: skip
 SELLER: dict[str, Any] = {
-    "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "tax_rules": "price",
+    "ref": "default", **SELLER_BODY, "line2": "", "tax_number": "", "tax_rules": "price", "needs_confirmed_vat_id": False,
     "register": "", "email": "", "phone": "", "website": "",
     "bic": "", "bank": "", "logo": "", "footer": {}, "mails_invoices": False, "terms_days": 30,
     "reminder_days": [],
@@ -24,6 +24,12 @@ SELLER: dict[str, Any] = {
     "numbers_per_customer": False, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
 }  # fmt: skip
 CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "suggested_vat_status": None, "holder_id": None, "credits": None}
+VAT_LOOKUP: dict[str, Any] = {
+    "id": 1, "customer": "CUST-7", "vat_id": "DE123456788", "outcome": "valid", "asked_at": "2026-03-01T09:00:00.000000Z",
+    "requester": "DE987654328", "consultation": "WAPIAAAAZxT0vM3d", "name": "Ada Lovelace", "address": "12 Main St, Berlin",
+    "buyer": {"name": "Ada Lovelace", "address": {"line1": "12 Main St", "city": "Berlin"}}, "error": None,
+    "recorded_at": "2026-03-01T09:00:00.500000Z",
+}  # fmt: skip
 BASE: dict[str, Any] = {
     "key": "base", "kind": "recurring", "timing": "advance", "model": "flat", "unit_amount": "10.00", "tax_rate": "20",
 }  # fmt: skip
@@ -129,7 +135,8 @@ CORRECTIONS_BODY: dict[str, Any] = {
 USAGE: dict[str, Any] = {"results": [{"idempotency_key": "call-1", "result": "accepted", "detail": ""}]}
 GENERATION_BODY: dict[str, Any] = {"as_of": "2026-02-01T00:00:00Z"}
 INVOICE: dict[str, Any] = {
-    "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "note": None,
+    "id": 1, "number": "INV-000001", "subscription": "SUB-1234", "customer": "CUST-7", "vat_lookup": None,
+    "currency": "EUR", "note": None,
     "state": "open", "consolidates_on": None,
     "issue_date": "2026-02-01", "due_date": "2026-02-15", "subtotal_minor": 1400, "discount_minor": 0, "tax_minor": 280,
     "total_minor": 1680, "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 1680,

@@ -577,6 +577,26 @@ class TaxSerializer(ResponseSchema):
     recorded_by = text()
 
 
+class VatLookupSerializer(ResponseSchema):
+    """What VIES said about the VAT id of a customer."""
+
+    id = whole(attrgetter("pk"))
+    customer = text(attrgetter("customer.ref"))
+    vat_id = text(help_text="Empty: the customer was erased, and no document relies on the lookup.")
+    outcome = text(help_text="valid, invalid, or unavailable: VIES gave no answer.")
+    asked_at = time()
+    requester = text(lambda row: row.requester or None, null=True, help_text="The seller's VAT id that was sent.")
+    consultation = text(lambda row: row.consultation or None, null=True, help_text="The consultation number; needs a requester.")
+    name = text(lambda row: row.name or None, null=True, help_text="As VIES has it; null if it does not say, or erased.")
+    address = text(lambda row: row.address or None, null=True, help_text="As VIES has it; null if it does not say, or erased.")
+    buyer = computed(
+        serializers.DictField(help_text="Name and address of the customer as they were; {} if erased."),
+        lambda row: in_key_order(row.buyer),
+    )
+    error = text(lambda row: row.error or None, null=True, help_text="Why there was no answer, such as MS_UNAVAILABLE.")
+    recorded_at = time()
+
+
 class TaxRowSerializer(ResponseSchema):
     """What was charged in a country at one rate."""
 

@@ -16,7 +16,7 @@ from billing.documents.invoice_locks import document_key
 from billing.documents.invoices import MAX_NOTE_CHARACTERS
 from billing.models import Customer, Invoice, InvoiceTax, Line
 from billing.orders.customers import customer_of
-from billing.orders.taxes.policies import policy_of
+from billing.orders.taxes.policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
 from billing.rating.tax import STANDARD_CLASS, Taxable, TaxLine, TaxNotDeclared, applied_taxes, taxes
@@ -146,7 +146,7 @@ def _write_draft(
         subscription_ref="",
         customer_id=customer.pk,
         customer_ref=customer.ref,
-        buyer={name: getattr(customer, name) for name in ("name", "language", "address", "vat_id", "vat_status")},
+        buyer=buyer_of(customer),
         currency=currency,
         as_of=as_of,
         subtotal_minor=subtotal,

@@ -108,7 +108,8 @@ def credit_note_source(
 
 
 SAMPLE: Final[dict[str, Any]] = {
-    "number": None, "subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "state": "draft", "note": None,
+    "number": None, "subscription": "SUB-1234", "customer": "CUST-7", "vat_lookup": None,
+    "currency": "EUR", "state": "draft", "note": None,
     "issue_date": None, "due_date": None, "subtotal_minor": 3_100, "discount_minor": 0, "tax_minor": 0, "total_minor": 3_100,
     "credit_notes_minor": 0, "credits_applied_minor": 0, "rounding_minor": 0, "amount_due_minor": 3_100, "discounts": [],
     "taxes": [], "refunded_minor": 0,

@@ -14,7 +14,8 @@ from billing.errors import NotFound
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
 from billing.orders import plans
-from billing.orders.taxes.policies import policy_from
+from billing.orders.taxes.policies import BUYER, buyer_from, policy_from
+from billing.orders.vat_ids.lookups import NEWEST_SQL
 from billing.rating.periods import Interval, Schedule, first_charged_instant, months_of
 from billing.rating.prices.price import PriceKind
 from billing.rating.proration import MICROSECOND
@@ -22,7 +23,7 @@ from billing.rating.tax import TaxPolicy
 from ledger.database.locks import Lock
 from ledger.database.statements import Loader, Statement, boolean, decimal, instant, integer, parameter
 
-SUBSCRIPTION_SQL = """
+SUBSCRIPTION_SQL = f"""
     SELECT s.id, s.ref, s.customer_id, s.started_at, s.trial_end, s.anchor_at, s.time_zone,
         c.ref AS customer_ref, c.name, c.language, c.address::text, c.vat_id, c.vat_status, c.terms_days,
         c.time_zone AS customer_time_zone, c.currency, c.holder_id, c.credit_type, c.credit_unit_value::text, c.grace_days,
@@ -57,8 +58,10 @@ SUBSCRIPTION_SQL = """
          WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax,
         activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by,
         -- Read in one go: the details may have a logo, which each access would read again.
-        (SELECT (SELECT to_json(known)::text FROM jsonb_to_record(v.details) AS known(tax_rules text, country text))
-         FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1) AS seller
+        (SELECT (SELECT to_json(known)::text FROM jsonb_to_record(v.details) AS known(
+            tax_rules text, country text, needs_confirmed_vat_id boolean))
+         FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1) AS seller,
+        {NEWEST_SQL} AS vat_lookup
     FROM billing_subscription AS s
     JOIN billing_customer AS c ON c.id = s.customer_id
     LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
@@ -125,6 +128,7 @@ SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
     "first_unseen_amendment_at": instant, "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean,
     "has_credit": boolean, "has_drafts_in_grace": boolean, "includes_tax": boolean, "activation": bytes.decode,
     "first_invoice": integer, "must_be_paid_by": instant, "seller": json.loads,
+    "vat_lookup": json.loads,
 }  # fmt: skip
 """The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
 
@@ -144,7 +148,7 @@ def read_subscription(lock: Lock, ref: str) -> SubscriptionState:
     fields = SUBSCRIPTION.execute([parameter(ref)])
     if fields is None:
         raise NotFound(resource="subscription", ref=ref)
-    buyer = {name: fields.pop(name) for name in ("name", "language", "address", "vat_id", "vat_status")}
+    buyer = buyer_from({name: fields.pop(name) for name in BUYER}, fields.pop("vat_lookup"))
     return SubscriptionState(
         active_from=first_charged_instant(fields.pop("started_at"), fields.pop("trial_end")),
         buyer=buyer,

@@ -1,14 +1,17 @@
-"""Reads what decides the taxes of a customer: the seller's rules, the customer's address and status, and the declared taxes."""
+"""Reads what decides the taxes of a customer: the seller's rules, the buyer as documents keep it, and the declared taxes."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from billing.models import Customer, Seller
-from billing.rating.tax import DeclaredTax, Place, TaxPolicy, TaxRules, vat_status_of
+from billing.orders.vat_ids.lookups import NEWEST_SQL
+from billing.rating.tax import DeclaredTax, Place, TaxPolicy, TaxRules, relied_vat_id, vat_status_of
 from ledger.database.statements import fetch_rows
 
+BUYER: Final = ("name", "language", "address", "vat_id", "vat_status")
+"""The columns of a customer that documents keep."""
 DECLARED = """
     SELECT id, code, category, rate, country, subdivision, city, postal_codes, classes, is_compound, valid_from, valid_until
     FROM billing_tax WHERE country = ANY(%(countries)s) ORDER BY id
@@ -18,19 +21,34 @@ DECLARED = """
 def policy_of(customer: Customer) -> TaxPolicy:
     """Return what decides the taxes of a customer's lines now."""
     seller = Seller.objects.filter(ref=customer.seller).order_by("-pk").values_list("details", flat=True).first()
-    buyer = {name: getattr(customer, name) for name in ("address", "vat_id", "vat_status")}
-    return policy_from(seller or {}, buyer, customer.time_zone)
+    return policy_from(seller or {}, buyer_of(customer), customer.time_zone)
+
+
+def buyer_of(customer: Customer) -> dict[str, Any]:
+    """Return what documents keep of a customer."""
+    [lookup] = fetch_rows(lambda found: found, f"SELECT {NEWEST_SQL} FROM billing_customer AS c WHERE c.id = %s", [customer.pk])
+    return buyer_from({name: getattr(customer, name) for name in BUYER}, None if lookup is None else json.loads(lookup))
+
+
+def buyer_from(columns: dict[str, Any], lookup: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what documents keep of a customer: its columns, and the lookup of the VAT id, if there was one."""
+    return columns if lookup is None else {**columns, "vat_lookup": lookup}
 
 
 def policy_from(seller: Mapping[str, Any], buyer: Mapping[str, Any], time_zone: str) -> TaxPolicy:
     """Return what decides the taxes of a buyer's lines; the declared taxes are read only if the seller's rules need them.
 
     Args:
-        seller: the details of the seller, `tax_rules` and `country` at least.
-        buyer: `address`, `vat_id` and `vat_status` of the customer.
+        seller: the details of the seller, `tax_rules`, `country` and `needs_confirmed_vat_id` at least.
+        buyer: as `buyer_of` returns it.
     """
     rules = TaxRules(seller.get("tax_rules") or TaxRules.PRICE)
-    status = vat_status_of(buyer["vat_status"], buyer["vat_id"])
+    vat_id = relied_vat_id(
+        buyer["vat_id"],
+        outcome=buyer.get("vat_lookup", {}).get("outcome", ""),
+        needs_confirmed=bool(seller.get("needs_confirmed_vat_id")),
+    )
+    status = vat_status_of(buyer["vat_status"], vat_id)
     if rules == TaxRules.PRICE:
         return TaxPolicy(vat_status=status)
     home = Place.of_address(seller)
@@ -38,7 +56,7 @@ def policy_from(seller: Mapping[str, Any], buyer: Mapping[str, Any], time_zone: 
     return TaxPolicy(
         rules=rules,
         vat_status=status,
-        vat_id=buyer["vat_id"],
+        vat_id=vat_id,
         seller_country=home.country,
         buyer=place,
         declared=tuple(fetch_rows(_declared, DECLARED, {"countries": sorted({home.country, place.country})})),

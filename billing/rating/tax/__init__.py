@@ -28,20 +28,24 @@ from billing.rating.tax.vat import (
     EU,
     NOTES,
     STANDARD,
+    LookupOutcome,
     TaxBehavior,
     VatIdWrong,
     VatStatus,
     category_for,
     checked_vat_id,
+    relied_vat_id,
     suggested_status,
     vat_country,
     vat_status_of,
 )
 
 __all__ = [
-    "ALIASES", "CATEGORY_OF", "EU", "NOTES", "STANDARD", "STANDARD_CLASS", "AppliedTax", "DeclaredTax", "IncludedGroup", "Place",
+    "ALIASES", "CATEGORY_OF", "EU", "NOTES", "STANDARD", "STANDARD_CLASS", "AppliedTax", "DeclaredTax", "IncludedGroup",
+    "LookupOutcome", "Place",
     "TaxBehavior", "TaxLine", "TaxNotDeclared", "TaxPolicy", "TaxRules", "Taxable", "Taxed", "Treatment", "VatIdWrong",
-    "VatStatus", "applied_taxes", "category_for", "checked_vat_id", "rounding_of_included", "suggested_status", "tax_minor",
+    "VatStatus", "applied_taxes", "category_for", "checked_vat_id",
+    "relied_vat_id", "rounding_of_included", "suggested_status", "tax_minor",
     "taxes",
     "vat_country", "vat_status_of", "versions_on", "without_tax",
 ]  # fmt: skip

@@ -35,6 +35,14 @@ class VatStatus(StrEnum):
     EXEMPT = "exempt"
 
 
+class LookupOutcome(StrEnum):
+    """What VIES, the EU's service that knows all VAT ids, says about one."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    UNAVAILABLE = "unavailable"
+
+
 # VAT ids ---------------------------------------------------------------------------------------------
 
 
@@ -57,7 +65,7 @@ def vat_country(vat_id: str) -> str:
 def checked_vat_id(vat_id: str) -> str:
     """Return a VAT id; one of the EU in capitals and without spaces, dots and hyphens.
 
-    The check is offline: whether the id was given to anybody, only the tax office knows.
+    The check is offline: whether the id was given to anybody, only the tax office knows (see `billing.orders.vat_ids`).
 
     Raises:
         VatIdWrong: an id of the EU has not the form of its country, or wrong check digits.
@@ -84,6 +92,16 @@ def suggested_status(status: str, vat_id: str, seller_country: str) -> VatStatus
     seller = {"EL": "GR"}.get(seller_country, seller_country)
     is_abroad = country not in ("", "XI", seller) and seller in EU - {"XI"}
     return VatStatus.REVERSE_CHARGE if is_abroad and status == VatStatus.TAXABLE else None
+
+
+def relied_vat_id(vat_id: str, *, outcome: str, needs_confirmed: bool) -> str:
+    """Return the VAT id on which reverse charge may rely; empty if it may not rely on this one.
+
+    Args:
+        outcome: of the newest lookup that was answered; empty: nobody has looked the id up.
+        needs_confirmed: the seller relies on an id of the EU only if VIES says that it is valid. Other ids are not in VIES.
+    """
+    return "" if needs_confirmed and vat_country(vat_id) and outcome != LookupOutcome.VALID else vat_id
 
 
 CATEGORY_OF = {VatStatus.REVERSE_CHARGE: "AE", VatStatus.EXEMPT: "E"}

@@ -35,6 +35,7 @@ PAGES = {
     "Sellers": "/admin/billing/seller/",
     "Meters": "/admin/billing/meter/",
     "Taxes": "/admin/billing/tax/",
+    "VAT lookups": "/admin/billing/vatlookup/",
     "Runs": "/admin/billing/run/",
     "API keys": "/admin/ledger/apikey/",
     "Operators": "/admin/auth/user/",

@@ -54,6 +54,7 @@ def test_every_task_is_a_command_with_its_arguments() -> None:
         "collect_payments",
         "move_subscriptions",
         "deliver_mails",
+        "check_vat_ids",
         "expire_subscriptions",
         "send_reminders",
     }

@@ -48,6 +48,7 @@ DEFAULT_NAMES = {
     "meter": "meter/{code}",
     "pack": "pack/{code}",
     "customer": "customer/{customer}",
+    "vat_checks": "database/vat_checks",
     "top_up": "topup/{holder}",
     "payment_intent": "payment_intent/{intent}",
     "purchase_payment": "purchase_payment/{provider}/{key}",

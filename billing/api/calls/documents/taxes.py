@@ -1,4 +1,4 @@
-"""The calls about taxes: those that are declared, and the sums of a month."""
+"""The calls about taxes: those that are declared, what VIES said about VAT ids, and the sums of a month."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -7,17 +7,28 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import CATALOGUE, INVOICES, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import (
+    CATALOGUE,
+    INVOICES,
+    LOOKUP_PATH,
+    NO_CUSTOMER,
+    NO_LOOKUP,
+    REF_PATH,
+    BillingEndpoint,
+    WriteEndpoint,
+    list_operation,
+)
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.orders.taxes import declaring
+from billing.rating.tax import LookupOutcome
 from billing.rating.values import Country, Ref
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import ListQuery, read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.records import Record
-from ledger.values import Text
+from ledger.values import Choice, Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +79,39 @@ class OneTax(WriteEndpoint):
             return 200, response_schemas.TaxSerializer.body(tax)
 
         return self.once(request, request_schemas.TAX, act)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VatLookupsQuery(ListQuery):
+    """Filters of a list of VAT lookups."""
+
+    customer: request_schemas.OfCustomer = None
+    outcome: Annotated[str | None, Choice(LookupOutcome, "Only lookups with this outcome.")] = None
+    since: request_schemas.CreatedSince = None
+    until: request_schemas.CreatedUntil = None
+
+
+class VatLookups(BillingEndpoint):
+    """What VIES said about the VAT ids of customers."""
+
+    get = list_operation(
+        "listVatLookups", "List lookups of VAT ids",
+        "What VIES, the EU's service, said about VAT ids of customers; newest first. Empty unless the deployment looks them up.",
+        tag=CATALOGUE, path="/v1/vat-lookups", query=VatLookupsQuery, shape=response_schemas.VatLookupSerializer,
+        example=examples.VAT_LOOKUP, rows=reads.vat_lookups, problems=[NO_CUSTOMER],
+    )  # fmt: skip
+
+
+class OneVatLookup(BillingEndpoint):
+    """What VIES said once."""
+
+    @operation(
+        "readVatLookup", "Read a lookup of a VAT id", tag=CATALOGUE, scope=BILLING_READ, parameters=[LOOKUP_PATH],
+        responses={200: ResponseBody(response_schemas.VatLookupSerializer, examples.VAT_LOOKUP, "The lookup.")},
+        problems=[NO_LOOKUP],
+    )  # fmt: skip
+    def get(self, request: HttpRequest, lookup_id: int) -> Response:
+        return json_response(response_schemas.VatLookupSerializer.body(reads.vat_lookup(lookup_id)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,6 +196,10 @@ export const CALLS = {
   tax: {"id": "readTax", "method": "GET", "path": "/v1/taxes/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Declare a tax. */
   declareTax: {"id": "declareTax", "method": "PUT", "path": "/v1/taxes/{ref}", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** List lookups of VAT ids. */
+  vatLookups: {"id": "listVatLookups", "method": "GET", "path": "/v1/vat-lookups", "query": ["limit", "cursor", "customer", "outcome", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Read a lookup of a VAT id. */
+  vatLookup: {"id": "readVatLookup", "method": "GET", "path": "/v1/vat-lookups/{lookup_id}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Read a seller. */
   seller: {"id": "readSeller", "method": "GET", "path": "/v1/sellers/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Record a seller. */

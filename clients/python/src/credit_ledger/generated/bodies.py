@@ -93,6 +93,7 @@ TypesEnum: TypeAlias = Literal[
     "balance.depleted",
     "credits.expiring",
     "budget.exceeded",
+    "customer.vat_id_checked",
     "invoice.finalized",
     "invoice.paid",
     "invoice.reopened",
@@ -1080,6 +1081,7 @@ class Invoice(TypedDict):
     number: str | None
     subscription: str | None
     customer: str
+    vat_lookup: int | None
     currency: str
     note: str | None
     state: str
@@ -2058,6 +2060,7 @@ class Seller(TypedDict):
     vat_id: str
     tax_number: str
     tax_rules: str
+    needs_confirmed_vat_id: bool
     register: str
     email: str
     phone: str
@@ -2424,6 +2427,23 @@ class UsageResults(TypedDict):
     """One result per event, in order."""
 
     results: list[UsageResult]
+
+
+class VatLookup(TypedDict):
+    """What VIES said about the VAT id of a customer."""
+
+    id: int
+    customer: str
+    vat_id: str
+    outcome: str
+    asked_at: str
+    requester: str | None
+    consultation: str | None
+    name: str | None
+    address: str | None
+    buyer: dict[str, Any]
+    error: str | None
+    recorded_at: str
 
 
 class VoidOperation(TypedDict):

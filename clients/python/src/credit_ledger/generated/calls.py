@@ -121,6 +121,7 @@ from credit_ledger.generated.bodies import (
     UnusedTimeEnum,
     UsageEvent,
     UsageResults,
+    VatLookup,
     VatStatusEnum,
     WebhookBody,
     WindowEnum,
@@ -1618,6 +1619,7 @@ def deliveries(
         "balance.depleted",
         "credits.expiring",
         "budget.exceeded",
+        "customer.vat_id_checked",
         "invoice.finalized",
         "invoice.paid",
         "invoice.reopened",
@@ -2647,6 +2649,46 @@ def declare_tax(
     )
 
 
+def vat_lookups(
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    customer: str | None = None,
+    outcome: Literal["valid", "invalid", "unavailable"] | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+) -> ListCall[VatLookup]:
+    """List lookups of VAT ids.
+
+    What VIES, the EU's service, said about VAT ids of customers; newest first. Empty unless the deployment looks them up.
+
+    Scope: `billing:read`.
+    """
+    return ListCall(
+        "GET",
+        path("/v1/vat-lookups"),
+        query={
+            "limit": absent_if_none(limit),
+            "cursor": absent_if_none(cursor),
+            "customer": absent_if_none(customer),
+            "outcome": absent_if_none(outcome),
+            "since": absent_if_none(since),
+            "until": absent_if_none(until),
+        },
+    )
+
+
+def vat_lookup(lookup_id: int) -> Call[VatLookup]:
+    """Read a lookup of a VAT id.
+
+    Scope: `billing:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/vat-lookups/{}", lookup_id),
+    )
+
+
 def seller(ref: str) -> Call[Seller]:
     """Read a seller.
 
@@ -2672,6 +2714,7 @@ def record_seller(
     vat_id: str | None = None,
     tax_number: str | None = None,
     tax_rules: TaxRulesEnum | None = None,
+    needs_confirmed_vat_id: bool | None = None,
     register: str | None = None,
     email: str | None = None,
     phone: str | None = None,
@@ -2717,6 +2760,7 @@ def record_seller(
             "vat_id": absent_if_none(vat_id),
             "tax_number": absent_if_none(tax_number),
             "tax_rules": absent_if_none(tax_rules),
+            "needs_confirmed_vat_id": absent_if_none(needs_confirmed_vat_id),
             "register": absent_if_none(register),
             "email": absent_if_none(email),
             "phone": absent_if_none(phone),

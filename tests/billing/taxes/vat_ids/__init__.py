@@ -1,0 +1,1 @@
+"""VAT ids that are looked up in VIES."""
