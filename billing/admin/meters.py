@@ -118,11 +118,13 @@ def sentences_of(meter: Meter) -> list[str]:
 def _trial(meter: Meter, properties: str) -> list[str]:
     if not properties or not meter.expression:
         return []
+    expression, typed = parse_expression(meter.expression), json.loads(properties)
     try:
-        quantity = parse_expression(meter.expression).quantity_of(json.loads(properties))
+        quantity = expression.quantity_of(typed)
     except NotComputable as wrong:
         return [f"An event with these properties is refused: {wrong}."]
-    return [f"With these properties: {plain(quantity)}."]
+    used = ", ".join(f"{name} {typed[name]}" for name in expression.properties)
+    return [f"With these properties{f' ({used})' if used else ''}: {plain(quantity)}."]
 
 
 @admin.register(Meter)

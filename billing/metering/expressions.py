@@ -78,7 +78,6 @@ class Expression:
         properties: the names of the properties that it needs, in the order of their first use.
     """
 
-    text: str
     properties: tuple[str, ...]
     compute: Node
 
@@ -132,7 +131,7 @@ def parse_expression(text: str) -> Expression:
     compute = parser.sum(0)
     if parser.next is not None:
         parser.refuse()
-    return Expression(text, tuple(dict.fromkeys(parser.properties)), compute)
+    return Expression(tuple(dict.fromkeys(parser.properties)), compute)
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -10,6 +10,7 @@ from django.contrib.admin.utils import quote
 from django.db import transaction
 from django.test import Client
 
+from billing.metering.meters import create_meter
 from billing.models import Plan
 from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
@@ -92,11 +93,14 @@ def billing_pages() -> dict[str, str]:
     invoice, draft, note = billed_with_everything()
     subscription, customer = invoice.subscription_id, invoice.customer_id
     consolidated, waiting, tax = consolidated_with_taxes()
+    meter = create_meter(code="tokens", expression="round(properties.input_tokens * 1.5 + properties.output_tokens, 2)")
     return {
         "consolidated invoice": f"/admin/billing/invoice/{consolidated.pk}/change/",
         "customer of it": f"/admin/billing/customer/{consolidated.customer_id}/change/",
         "subscription that waits": f"/admin/billing/subscription/{waiting.pk}/change/",
         "tax": f"/admin/billing/tax/{tax.pk}/change/",
+        "meter": f"/admin/billing/meter/{meter.pk}/change/",
+        "form of a meter": "/admin/billing/meter/add/",
         "invoice": f"/admin/billing/invoice/{invoice.pk}/change/",
         "draft": f"/admin/billing/invoice/{draft.pk}/change/",
         "credit note": f"/admin/billing/creditnote/{note.id}/change/",

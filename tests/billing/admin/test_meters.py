@@ -30,7 +30,7 @@ def test_the_first_step_tries_the_expression_and_writes_nothing(client: Any) -> 
     shown = text_of_response(first)
     assert f"The value of an event of {values['code']} is {TOKENS}." in shown
     assert "An event without one of the properties input_tokens, output_tokens is refused." in shown
-    assert "With these properties: 27." in shown
+    assert "With these properties (input_tokens 8, output_tokens 15): 27." in shown
     assert not Meter.objects.filter(code=values["code"]).exists()
     assert client.post(f"{METERS}/add/", hidden_values(first) | {"confirmed": "yes"}).status_code == 302
     [row] = Meter.objects.filter(code=values["code"])
@@ -53,7 +53,7 @@ def test_a_trial_that_has_no_value_says_why(client: Any, properties: str, senten
     first = send_first_step(client, f"{METERS}/add/", {"code": "tokens", "expression": TOKENS, "properties": properties})
     assert first.status_code == 200
     assert sentence in text_of_response(first)
-    assert "With these properties:" not in text_of_response(first)
+    assert "With these properties" not in text_of_response(first)
 
 
 @pytest.mark.parametrize(
