@@ -128,6 +128,26 @@ def _export(name: str, row: str, model: type[models.Model], filters: dict[str, s
     )
 
 
+_REVERSE_CHARGE: Final = {
+    "number": Field("e.number", "text"),
+    "issue_date": Field("e.issue_date"),
+    "state": Field("e.state", "text"),
+    "seller_id": Field("e.seller_id"),
+    "customer": Field("e.customer_ref", "text"),
+    "buyer": Field("e.buyer", "json"),
+    "vat_id": Field("(e.buyer ->> 'vat_id')", "text"),
+    "currency": Field("e.currency", "text"),
+    "base_minor": Field("t.base_minor"),
+    "vat_lookup": Field("l.id"),
+    "outcome": Field("l.outcome", "text"),
+    "asked_at": Field("l.asked_at", "time"),
+    "requester": Field("l.requester", "text"),
+    "consultation": Field("l.consultation", "text"),
+    "name": Field("l.name", "text"),
+    "address": Field("l.address", "text"),
+}
+"""For a tax office that asks why no VAT was charged."""
+
 EXPORTS: Final = (
     _export("customers", "a customer", Customer, {"customer": "e.ref = %(customer)s"}, order="e.id"),
     _export(
@@ -153,6 +173,21 @@ EXPORTS: Final = (
     _export(
         "invoiced-subscriptions", "a subscription that a consolidated invoice bills", InvoicedSubscription, _OF_INVOICE,
         order="e.id",
+    ),
+    Export(
+        name="reverse-charge",
+        row="an invoice under reverse charge, with the VAT lookup on which it relies",
+        fields=_REVERSE_CHARGE,
+        source="""FROM billing_invoice AS e
+            JOIN billing_invoicetax AS t ON t.invoice_id = e.id AND t.category = 'AE'
+            LEFT JOIN billing_vatlookup AS l ON l.id = (e.buyer #>> '{vat_lookup,id}')::bigint""",
+        filters={
+            **_DOCUMENTS["invoices"],
+            "since": "e.issue_date >= %(since)s",
+            "until": "e.issue_date < %(until)s",
+        },
+        order="e.id, t.id",
+        always="e.number IS NOT NULL",
     ),
     _export("invoice-lines", "a line of an invoice", Line, _OF_INVOICE, order="e.invoice_id, e.position"),
     _export("invoice-taxes", "the tax of a category and rate on an invoice", InvoiceTax, _OF_INVOICE, order="e.id"),

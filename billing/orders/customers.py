@@ -183,7 +183,7 @@ def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
         raise Invalid(pointer="", rule="required", detail="give at least one field to change")
     with locked_transaction(CUSTOMER(ref)):
         customer = customer_of(ref)
-        former_vat_id = customer.vat_id
+        former_vat_id, former_seller = customer.vat_id, customer.seller
         if request.merges_address and request.address is not None:
             changes["address"] = check(Metadata(), _merged(customer.address, request.address), "/address")
         for name, value in changes.items():
@@ -194,6 +194,8 @@ def change(request: CustomerChange, lookup: Lookup | None = None) -> Customer:
         if customer.vat_id != former_vat_id:
             lookups.ensure_not_invalid(lookup, customer.vat_id)
             lookups.keep_new(customer, lookup)
+        elif customer.seller != former_seller:
+            lookups.ask_again(customer)
     return customer
 
 

@@ -7,22 +7,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from billing.models import Customer, VatCheck, VatLookup
 from billing.orders import customers
 from billing.orders.vat_ids import checking, lookups
 from ledger.testing import unique
+from tests.billing.api.test_unknown_outcomes import committing_api, loses_its_session
 from tests.billing.factories import CustomerFactory
 from tests.billing.taxes.vat_ids.conftest import vies
 from tests.billing.taxes.vat_ids.vies_double import ViesDouble, valid
 from tests.concurrency.meetings import LOCKED
 from tests.concurrency.race_harness import no_lock
 from tests.ledger.api.conftest import make_api, way
+from tests.ledger.database.test_transactions import END_DURING_COMMIT
 from tests.nodes import Session
 
-__all__ = ["make_api", "vies", "way"]
+__all__ = ["committing_api", "make_api", "vies", "way"]
 
 FR, FR_2 = "FR40303265045", "FR23334175221"
 BUSY = """
@@ -102,6 +104,18 @@ def without_lock(*names: str) -> Any:
     """The transaction without its lock."""
     with transaction.atomic(), no_lock(*names) as lock:
         yield lock
+
+
+def test_a_lost_commit_is_repeated_and_leaves_one_lookup(committing_api: Any, vies: ViesDouble) -> None:
+    ref = unique("CUST")
+    body = {"ref": ref, "name": "ACME", "currency": "EUR", "vat_id": FR}
+    with connection.execute_wrapper(loses_its_session(END_DURING_COMMIT, 'INSERT INTO "billing_requestkey"')):
+        lost = committing_api.post("/v1/customers", body, key=ref)
+    assert (lost.status_code, lost.json()["outcome"]) == (503, "unknown")
+    connection.close()
+    assert committing_api.post("/v1/customers", body, key=ref).status_code == 201
+    assert committing_api.post("/v1/customers", body, key=ref)["Idempotency-Replayed"] == "true"
+    assert VatLookup.objects.filter(customer__ref=ref).count() == VatCheck.objects.filter(customer__ref=ref).count() == 1
 
 
 def test_of_two_changes_at_once_each_keeps_what_was_said_about_its_own_id(committed_db: None, vies: ViesDouble) -> None:

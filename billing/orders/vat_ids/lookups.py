@@ -75,6 +75,12 @@ def ensure_not_invalid(lookup: Lookup | None, vat_id: str) -> None:
         raise Invalid(pointer="/vat_id", rule="not-valid-in-vies", detail=detail)
 
 
+def ask_again(customer: Customer) -> None:
+    """Have the customer's VAT id looked up by the next run, because another seller asks from now on."""
+    if is_looked_up(customer.vat_id):
+        VatCheck.objects.update_or_create(customer_id=customer.pk, defaults={"due_at": timezone.now()})
+
+
 def keep_new(customer: Customer, lookup: Lookup | None) -> None:
     """Keep what was said about a VAT id that the customer has from now on, and when it is looked up again.
 

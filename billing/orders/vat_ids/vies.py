@@ -133,7 +133,7 @@ def read_answer(status: int, content: bytes, *, vat_id: str) -> dict[str, Any]:
         return {"error": UNREADABLE if status == 200 else f"HTTP_{status}"}
     if not isinstance(body, dict) or (status == 200 and not _says_something(body, vat_id)):
         return {"error": UNREADABLE}
-    if status != 200 or "valid" not in body:
+    if status != 200 or _code_of(body):
         return {"error": _code_of(body) or f"HTTP_{status}"}
     if not body["valid"]:
         return {"outcome": LookupOutcome.INVALID, "consultation": _consultation(body)}
@@ -152,11 +152,11 @@ def _says_something(body: dict[str, Any], vat_id: str) -> bool:
 
 
 def _code_of(body: dict[str, Any]) -> str:
-    """Return the code of an error, such as MS_UNAVAILABLE; empty if there is none."""
+    """Return the code of an error, such as MS_UNAVAILABLE; empty if there is none. With one, `valid` says nothing."""
     errors = body.get("errorWrappers")
     first = errors[0] if isinstance(errors, list) and errors else None
-    code = first.get("error") if isinstance(first, dict) else None
-    return code if isinstance(code, str) and CODE.fullmatch(code) else ""
+    code = first.get("error") if isinstance(first, dict) else body.get("userError")
+    return code if isinstance(code, str) and CODE.fullmatch(code) and code not in ("VALID", "INVALID") else ""
 
 
 def _consultation(body: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from billing.admin import attention
+from billing.documents.sellers import record_seller
 from billing.models import Customer, VatCheck, VatLookup
 from billing.orders import customers
 from billing.orders.vat_ids import checking
@@ -22,6 +23,7 @@ from billing.orders.vat_ids.lookups import TRIED_AGAIN_AFTER
 from ledger.database.statements import fetch_rows
 from ledger_project.monitoring.findings import CheckState
 from ledger_project.monitoring.work_checks import vat_ids
+from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory
 from tests.billing.taxes.vat_ids.vies_double import ViesDouble, failing, invalid, valid
 from tests.ledger.api.conftest import ApiClient
@@ -167,6 +169,19 @@ def test_what_was_said_about_a_former_id_is_not_kept(vies: ViesDouble, changed_t
         assert check_due() == CheckedVatIds(due=1 + len(then), valid=len(then))
     assert list(VatLookup.objects.values_list("vat_id", "outcome")) == then
     assert VatCheck.objects.count() == len(then)
+
+
+def test_another_seller_asks_for_itself(vies: ViesDouble) -> None:
+    record_seller(SELLER, actor="test")
+    record_seller({**SELLER, "ref": "fr", "vat_id": FR_2, "invoice_prefix": "FR", "credit_note_prefix": "FRC"}, actor="test")
+    request = customers.NewCustomer(ref="C-FR", name="ACME", currency="EUR", vat_id=FR)
+    customer = customers.create(request, customers.look_up_before(request))
+    customers.change_customer(ref="C-FR", name="ACME SA")
+    assert check_due() == CheckedVatIds()
+    customers.change_customer(ref="C-FR", seller="fr")
+    assert check_due() == CheckedVatIds(due=1, valid=1)
+    rows = VatLookup.objects.filter(customer=customer).order_by("pk")
+    assert list(rows.values_list("requester", flat=True)) == [SELLER["vat_id"], FR_2]
 
 
 def test_doctor_says_what_is_overdue_and_what_has_no_answer(vies: ViesDouble, settings: Settings) -> None:

@@ -7,6 +7,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
+from billing import apps as billing_app
 from billing import auditing
 from billing.documents.sellers import record_seller
 from billing.models import Customer, Invoice, RequestKey, VatCheck, VatLookup
@@ -14,6 +15,7 @@ from billing.orders import customers
 from billing.orders.customers import NewCustomer
 from billing.orders.erasure import erase_customer
 from ledger.database.statements import fetch_rows
+from ledger.exchange.exports import export
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import CUSTOMER, send_both_steps, send_first_step, text_of_response
 from tests.billing.documents.issued import SELLER
@@ -243,6 +245,27 @@ def test_a_document_that_names_another_lookup_is_found(vies: ViesDouble) -> None
         found = {one["finding"] for one in auditing.check()}
         transaction.set_rollback(True)
     assert "lookup of a VAT id is not the buyer's" in found
+
+
+def test_a_tax_office_gets_each_invoice_under_reverse_charge_with_its_lookup(api: ApiClient, vies: ViesDouble) -> None:
+    record_seller(SELLER, actor="test")
+    ref = new(api, vat_status="reverse_charge").json()["ref"]
+    body = {"lines": [{"description": "Set-up", "unit_amount": "10.00", "tax_rate": "20"}], "finalize": True}
+    made = api.post(f"/v1/customers/{ref}/invoices", body).json()
+    api.post(f"/v1/customers/{ref}/invoices", {**body, "finalize": False})
+    lookup = VatLookup.objects.get()
+    [row] = (json.loads(line) for line in b"".join(export("reverse-charge", file_format="ndjson", customer=ref)).splitlines())
+    assert (row["number"], row["customer"], row["vat_id"], row["base_minor"]) == (made["number"], ref, FR, 1000)
+    assert (row["vat_lookup"], row["outcome"], row["consultation"]) == (lookup.pk, "valid", "WAPIAAAAZxT0vM3d")
+    assert (row["name"], row["address"]) == ("ACME SA", "1 RUE X, 75001 PARIS")
+    csv = b"".join(export("reverse-charge", file_format="csv", customer=ref, since=at(1, 1).date())).decode()
+    assert (made["number"] in csv, csv.count("WAPIAAAAZxT0vM3d")) == (True, 1)
+
+
+def test_without_its_package_the_setting_is_an_error(vies: ViesDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert billing_app._check_lookups(None) == []
+    monkeypatch.setattr(billing_app, "find_spec", lambda name: None)
+    assert [found.id for found in billing_app._check_lookups(None)] == ["billing.E004"]
 
 
 # What stays, and what is erased ---------------------------------------------------------------------

@@ -67,6 +67,19 @@ def test_whatever_is_no_answer_leaves_the_id_unanswered(status: int, content: by
     assert read_answer(status, content, vat_id="FR40303265045") == {"error": error}
 
 
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ({"userError": "MS_UNAVAILABLE"}, {"error": "MS_UNAVAILABLE"}),
+        ({"errorWrappers": [{"error": "TIMEOUT"}]}, {"error": "TIMEOUT"}),
+        ({"userError": "INVALID"}, {"outcome": INVALID, "consultation": ""}),
+    ],
+)
+def test_with_an_error_beside_it_no_is_no_answer(more: dict[str, Any], found: dict[str, Any]) -> None:
+    _, body = valid({"countryCode": "FR", "vatNumber": "40303265045"}, valid=False, **more)
+    assert read_answer(200, json.dumps(body).encode(), vat_id="FR40303265045") == found
+
+
 def test_texts_of_vies_are_bounded_and_can_be_stored() -> None:
     given = {"name": "A\x00\ud800" + "B" * 9_000, "address": 7, "requestIdentifier": "no number!"}
     _, body = valid({"countryCode": "FR", "vatNumber": "40303265045"}, **given)

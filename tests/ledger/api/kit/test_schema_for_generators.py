@@ -27,6 +27,7 @@ IN_PATHS = {
     "intent_id": "999999",
     "mail_id": "999999",
     "hold_id": "999999",
+    "lookup_id": "999999",
     "key_id": "999999",
     "webhook": "999999",
     "alert": "low",
