@@ -137,21 +137,23 @@ CONSOLIDATING = """
     ORDER BY c.id
     LIMIT %(rows)s
 """
-# A subscription without a draft for the invoice of the day that is due, or will be on that day: the invoice waits for it.
-WAITED_FOR = f"""
-    SELECT s.ref
+_COMES = f"""
+    ({_PASSES_FILTER} AND EXISTS (
+        SELECT FROM billing_customer AS c CROSS JOIN LATERAL (SELECT least(
+            CASE WHEN %(recurring)s THEN cursor.recurring_due_at END, CASE WHEN %(usage)s THEN cursor.usage_due_at END
+        ) + {_HELD} AS at) AS next
+        WHERE c.id = s.customer_id AND next.at > %(as_of)s
+            AND next.at < (%(day)s::date + 1)::timestamp AT TIME ZONE c.time_zone))
+"""
+# The subscriptions without a draft for the invoice of the day that are due, or will be on that day.
+WITHOUT_DRAFT = f"""
+    SELECT s.ref, {_COMES} AS comes
     {_FROM}
         s.customer_id = %(customer_id)s AND {_SHARES_INVOICES}
         AND (%(among)s::text[] IS NULL OR s.ref = ANY(%(among)s))
         AND NOT EXISTS (SELECT FROM billing_invoice AS part
             WHERE part.subscription_id = s.id AND part.state = 'draft' AND part.consolidates_on = %(day)s)
-        AND (NOT s.ref = ANY(%(had_turn)s) AND {_IS_DUE} OR {_PASSES_FILTER} AND EXISTS (
-            SELECT FROM billing_customer AS c CROSS JOIN LATERAL (SELECT least(
-                CASE WHEN %(recurring)s THEN cursor.recurring_due_at END, CASE WHEN %(usage)s THEN cursor.usage_due_at END
-            ) + {_HELD} AS at) AS next
-            WHERE c.id = s.customer_id AND next.at > %(as_of)s
-                AND next.at < (%(day)s::date + 1)::timestamp AT TIME ZONE c.time_zone))
-    LIMIT 1
+        AND ({_IS_DUE} OR {_COMES})
 """
 SHARE_INVOICES = f"SELECT EXISTS (SELECT FROM billing_subscription AS s WHERE s.ref = ANY(%s) AND {_SHARES_INVOICES})"
 CONCERNED = f"SELECT s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%(refs)s) AND {_PASSES_FILTER}"
@@ -179,6 +181,14 @@ class _Consolidating(NamedTuple):
 
     id: int
     ref: str
+
+
+class _WithoutDraft(NamedTuple):
+    """A row of WITHOUT_DRAFT."""
+
+    ref: str
+    comes: bool
+    """True if it will be due later on the day."""
 
 
 class _OfCustomer(NamedTuple):
@@ -230,8 +240,9 @@ def is_waited_for(
         among: wait only for these; None: for all.
     """
     everybody = replace(due_filter, customers=None, plans=None, currency=None)
-    values = {"customer_id": customer_id, "day": day, "had_turn": list(had_turn), "among": None if among is None else list(among)}
-    return bool(fetch_rows(str, _by_clocks(WAITED_FOR, everybody), _parameters(everybody) | values))
+    values = {"customer_id": customer_id, "day": day, "among": None if among is None else list(among)}
+    missing = fetch_rows(_WithoutDraft, _by_clocks(WITHOUT_DRAFT, everybody), _parameters(everybody) | values)
+    return any(each.comes or each.ref not in had_turn for each in missing)
 
 
 def share_invoices(refs: Sequence[str]) -> bool:
