@@ -79,6 +79,7 @@ class BillingConfig(AppConfig):
         register_check(_check_limits, "billing", conf.CHECKS)
         register_check(_check_providers, "billing", conf.CHECKS)
         register_check(_check_lookups, "billing", conf.CHECKS)
+        register_check(_check_tax_provider, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_ties(PAYMENT_TIES)
         register_ties(USAGE_TIES)
@@ -129,6 +130,13 @@ def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
         return []
     hint = 'pip install "credit-ledger[vies]" installs it.'
     return [Error("LEDGER_VIES_URL needs the package 'httpx'.", hint=hint, id="billing.E004")]
+
+
+def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Run the check of the provider of taxes."""
+    from billing.tax_providers.configured import check_tax_provider
+
+    return check_tax_provider(app_configs)
 
 
 def _holder_sections(request: Any, holder_id: str) -> "list[Section]":

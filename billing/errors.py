@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, TypedDict
 
-from ledger.errors import Answer, Invalid, LedgerError, LockBusy, Misuse, Refused, Retryable
+from ledger.errors import AGAIN, Answer, Invalid, LedgerError, LockBusy, Misuse, Refused, Retryable
 from ledger.values import Count, ListOf, Members, Text, Value
 
 
@@ -212,6 +212,26 @@ class ProviderRefused(LedgerError):
     code = "provider-refused"
     title = "The provider of payments refuses the request"
     answer = Answer(409, "The provider of payments refuses the request.")
+
+    why: Annotated[str, Text("What the provider says.", most=500)]
+
+
+class TaxesUnavailable(Retryable):
+    """The provider of taxes did not answer, or not now. Nothing was written, and no number was taken."""
+
+    code = "taxes-unavailable"
+    title = "The provider of taxes does not answer"
+    answer = Answer(503, AGAIN, retry_after_seconds=10)
+
+    why: Annotated[str, Text("What happened.", most=500)]
+
+
+class TaxesRefused(LedgerError):
+    """The provider of taxes has no usable answer to the sale, as for an address that it does not know. Nothing was written."""
+
+    code = "taxes-refused"
+    title = "The provider of taxes refuses the sale"
+    answer = Answer(409, "The provider of taxes refuses the sale. Nothing was written; mend what it names, and send it again.")
 
     why: Annotated[str, Text("What the provider says.", most=500)]
 

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from billing.models import RequestKey
+from billing.tax_providers.asking import asks_taxes
 from ledger.database.lock_names import BILLING_REQUEST
 from ledger.database.locks import waits_bounded
 from ledger.database.transactions import locked_transaction
@@ -30,6 +31,7 @@ def request_digest_of(facts: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
 
 
+@asks_taxes
 def execute_once(
     *,
     collection: str,
@@ -57,6 +59,7 @@ def execute_once(
         HolderBusy: another request with the same key takes longer than lock_timeout.
         OutcomeUnknown: the connection broke during COMMIT; a request with the same key finds out whether it took effect.
         Refused: raised by `act`, now or the first time; then `replayed` is True.
+        TaxesUnavailable, TaxesRefused: the provider of taxes has no answer; nothing was written, also under the key.
     """
     refusal: Refused | None = None
     with waits_bounded(), locked_transaction(BILLING_REQUEST(collection, idempotency_key)):
@@ -95,6 +98,7 @@ def is_used(collection: str, idempotency_key: str) -> bool:
     return RequestKey.objects.filter(collection=collection, idempotency_key=idempotency_key).exists()
 
 
+@asks_taxes
 def dry_run_once(
     *, collection: str, idempotency_key: str, request_digest: bytes, act: Callable[[], WriteResult], replays: bool = True
 ) -> WriteResult:

@@ -198,6 +198,14 @@ STRIPE_API_KEY = env.str("LEDGER_STRIPE_API_KEY", "")
 PAYMENT_PROVIDERS = (
     {"stripe": {"api_key": STRIPE_API_KEY, "event_secret": env.str("LEDGER_STRIPE_EVENT_SECRET", "")}} if STRIPE_API_KEY else {}
 )
+# The provider of taxes (docs/how-to/bring-a-tax-provider.md): Stripe Tax, with the tax codes of tax classes.
+STRIPE_TAX_API_KEY = env.str("LEDGER_STRIPE_TAX_API_KEY", "")
+STRIPE_TAX = "billing.tax_providers.stripe_tax.StripeTax"
+TAX_PROVIDER = (
+    {"class": STRIPE_TAX, "api_key": STRIPE_TAX_API_KEY, "tax_codes": env.dict("LEDGER_STRIPE_TAX_CODES", default={})}
+    if STRIPE_TAX_API_KEY
+    else {}
+)
 LEDGER_BOOTSTRAP_API_KEY = env.str("LEDGER_BOOTSTRAP_API_KEY", "")
 
 # Admin -----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from billing.admin.cells import list_url
 from billing.documents.mailing.outcomes import STOPPED
+from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import (
     Customer,
@@ -19,6 +20,7 @@ from billing.models import (
     PaymentIntent,
     Purchase,
     Run,
+    RunResult,
     ScheduledTask,
     Subscription,
     SuspendedBilling,
@@ -56,7 +58,7 @@ def items(request: Any) -> list[Attention]:
     if may(VIEW_SUBSCRIPTION):
         found += _suspended()
     if may(VIEW_RUN):
-        found += [*_runs(), *_audit()]
+        found += [*_runs(), *_waiting_for_taxes(), *_audit()]
     if may(VIEW_INVOICE):
         found += [*_past_grace(), *_overdue()]
     if may(VIEW_VATLOOKUP):
@@ -154,6 +156,20 @@ def _runs() -> list[Attention]:
         text = f"A run of the invoice generator on {stuck[0].host} began {instant_words(stuck[0].started_at)} and has not ended."
         found.append(Attention(tone="warning", text=text, url=row_url(Run, stuck[0].pk)))
     return found
+
+
+def _waiting_for_taxes() -> list[Attention]:
+    """Subscriptions that the last run left, because the provider of taxes has no answer."""
+    last = Run.objects.filter(finished_at__isnull=False).order_by("-started_at").first()
+    if last is None:
+        return []
+    waiting = RunResult.objects.filter(run_id=last.pk, outcome=Outcome.WAITS_FOR_TAXES.value)
+    many, first = _count(waiting.order_by("pk"))
+    if first is None:
+        return []
+    noun = "subscription waits for its taxes" if many == "1" else "subscriptions wait for their taxes"
+    text = f"{many} {noun}, such as {first.subscription_ref}. {first.detail}"
+    return [Attention(tone="warning", text=text, url=row_url(Run, last.pk))]
 
 
 def _audit() -> list[Attention]:

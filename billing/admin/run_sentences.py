@@ -23,6 +23,7 @@ OUTCOMES: Final = {
     "nothing_due": ("{} had nothing due", "{} had nothing due"),
     "busy": ("{} was being billed by another process", "{} were being billed by another process"),
     "deferred": ("{} was left for later", "{} were left for later"),
+    "waits_for_taxes": ("{} waits for its taxes", "{} wait for their taxes"),
     "suspended": ("billing of {} is suspended", "billing of {} is suspended"),
     "failed": ("{} failed", "{} failed"),
     "conflict": ("{} met a period that was billed already", "{} met a period that was billed already"),

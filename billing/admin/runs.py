@@ -27,7 +27,7 @@ from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import WrongFilter, choice, instant, read_instant, read_number
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, guarded
 
-TO_LOOK_AT = ("failed", "conflict", "suspended", "busy", "deferred")
+TO_LOOK_AT = ("failed", "conflict", "suspended", "waits_for_taxes", "busy", "deferred")
 OUTCOMES_SHOWN = 50
 KEPT = tuple(kind.value for kind in Outcome if kind != Outcome.NOTHING_DUE)
 """Subscriptions without anything due are counted; no row is kept of them."""
@@ -90,7 +90,10 @@ class RunAdmin(ReadOnlyAdmin):
             "links": [(reverse("admin:billing_outcomes", args=[row.pk]), "All outcomes")],
             "parts": [
                 ("Money", _money_table(row)),
-                ("Needs attention: failed, conflict, suspended, busy, deferred", _outcomes_table(list(outcomes))),
+                (
+                    "Needs attention: failed, conflict, suspended, waiting for taxes, busy, deferred",
+                    _outcomes_table(list(outcomes)),
+                ),
                 ("Slowest", _slowest_table(row)),
             ],
         }

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from billing.errors import InvoiceGenerationBusy, NotFound
+from billing.errors import InvoiceGenerationBusy, NotFound, TaxesRefused, TaxesUnavailable
 from billing.request_keys import WriteResult, dry_run_once, execute_once, is_used
 from ledger.api.kit.authentication import BILLING_READ, Key
 from ledger.api.kit.endpoint import Endpoint
@@ -150,6 +150,8 @@ NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
 NO_INVOICE = NotFound(resource="invoice", ref=1)
 NO_CREDIT_NOTE = NotFound(resource="credit note", ref=1)
 BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234")
+NO_TAXES = (TaxesUnavailable(why="APIConnectionError"), TaxesRefused(why="The customer's location isn't recognized."))
+"""The seller's provider of taxes has no answer."""
 
 
 class BillingEndpoint(Endpoint):
@@ -210,7 +212,8 @@ class WriteEndpoint(BillingEndpoint):
         known = [] if before is None else [None if is_used(self.collection, key) else before(fields)]
 
         def execute() -> WriteResult:
-            status, body = act(fields, *known)
+            # A copy, because it is executed again once the provider of taxes was asked.
+            status, body = act(dict(fields), *known)
             return WriteResult(status, body)
 
         # Only the body of making invoices has a `dry_run`.

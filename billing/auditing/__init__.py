@@ -19,7 +19,7 @@ from billing.auditing.purchases import PURCHASE_LAWS
 from billing.auditing.unbilled_usage import never_billed
 from billing.documents.chain import DOCUMENTS, INTENT_LAWS, TRANSITIONS
 from billing.documents.invoice_locks import invoice_key
-from billing.models import Activation, Claim, Cursor, Item, ItemVersion, Subscription, SuspendedBilling
+from billing.models import Activation, Claim, Cursor, Item, ItemVersion, Line, Subscription, SuspendedBilling
 from billing.models.columns import first_of
 from billing.models.invoices import of_documents
 from billing.orders import plans
@@ -346,6 +346,8 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
     versions = ItemVersion.objects.filter(subscription_id=subscription.pk, superseded_at=None).order_by("item_id", "starts_at")
     claims = Claim.objects.filter(subscription_id=subscription.pk, released_at=None).order_by("-ends_at", "item_id")[:10]
     price_keys = dict(Item.objects.filter(subscription_id=subscription.pk).values_list("pk", "price_key"))
+    lines = Line.objects.filter(invoice_id__in={claim.invoice_id for claim in claims}, rating__has_key="tax_answer")
+    answers = {(line.invoice_id, line.position): line.rating["tax_answer"] for line in lines}
     return {
         "subscription": ref,
         "as_of": as_of,
@@ -353,7 +355,7 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
         "cursor": cursor_row,
         "periods": _periods(subscription, as_of),
         "versions": list(versions.values(*VERSION_SHOWN, **VERSION_NAMES)),
-        "newest_claims": [_claim(row, price_keys) for row in claims.values(*CLAIM_SHOWN, "snapshot")],
+        "newest_claims": [_claim(row, price_keys, answers) for row in claims.values(*CLAIM_SHOWN, "line_position", "snapshot")],
         "usage_never_billed": [one.as_dict() for one in never_billed(lookback=lookback, subscription_ids=[subscription.pk])],
         "activation": Activation.objects.filter(subscription_id=subscription.pk).values(*ACTIVATION_SHOWN).first(),
         "suspended": SuspendedBilling.objects.filter(subscription_id=subscription.pk, resumed_at=None)
@@ -363,9 +365,16 @@ def explain(ref: str, as_of: datetime, lookback: int | None = None) -> dict[str,
     }
 
 
-def _claim(row: dict[str, Any], price_keys: Mapping[int, str]) -> dict[str, Any]:
-    """Describe a claim in short, by the names of its kind and price, with the units that credits pay for."""
+def _claim(
+    row: dict[str, Any], price_keys: Mapping[int, str], answers: Mapping[tuple[int, int], dict[str, Any]]
+) -> dict[str, Any]:
+    """Describe a claim in short, by the names of its kind and price, with the units that credits pay for.
+
+    Args:
+        answers: what the provider of taxes said of its line, by invoice and position.
+    """
     snapshot, kind = row.pop("snapshot"), Claim.Kind(row["kind"])
+    of_line = row["invoice_id"], row.pop("line_position")
     # The item number of a one-off charge is the charge's.
     price_key = "" if kind == Claim.Kind.CHARGE else price_keys.get(row["item_id"], "")
     return (
@@ -373,6 +382,7 @@ def _claim(row: dict[str, Any], price_keys: Mapping[int, str]) -> dict[str, Any]
         | {name: row[name] for name in row if name != "kind"}
         | ({"covered": snapshot["covered"]} if "covered" in snapshot else {})
         | ({"groups": snapshot["groups"]} if "groups" in snapshot else {})
+        | ({"tax_answer": answers[of_line]} if of_line in answers else {})
     )
 
 

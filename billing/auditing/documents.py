@@ -90,6 +90,23 @@ DOCUMENT_LAWS = {
         WHERE i.buyer ? 'vat_lookup' AND (l.id IS NULL OR l.customer_id <> i.customer_id OR l.vat_id <> i.buyer ->> 'vat_id'
             OR l.outcome <> i.buyer #>> '{vat_lookup,outcome}')
     """,
+    # A line is rounded by the provider's rules. The net amount of a price with tax is rounded for all lines together.
+    "line that does not bear the taxes of its provider's answer": """
+        SELECT format('invoice %s, line %s: %s', line.invoice_id, line.position, line.rating -> 'tax_answer')
+        FROM billing_line AS line
+        CROSS JOIN LATERAL (
+            SELECT bool_and(coalesce(tax.provider = line.rating #>> '{tax_answer,provider}' AND one.rate = found.rate
+                AND (found.amount_minor IS NULL
+                    OR abs(found.amount_minor - abs(line.amount_minor - line.discount_minor) * one.rate / 100)
+                        <= 1 + CASE WHEN line.rating ? 'included_tax' THEN one.rate / 100 ELSE 0 END), false)) AS are_found
+            FROM jsonb_to_recordset(line.taxes) AS one(tax_id bigint, code text, rate numeric)
+            FULL JOIN jsonb_to_recordset(line.rating #> '{tax_answer,taxes}')
+                AS found(code text, rate numeric, amount_minor bigint) USING (code)
+            LEFT JOIN billing_tax AS tax ON tax.id = one.tax_id
+        ) AS fits
+        WHERE line.rating ? 'tax_answer'
+            AND (NOT coalesce(fits.are_found, true) OR line.tax_category IS DISTINCT FROM line.rating #>> '{tax_answer,category}')
+    """,
     # Of all notes of an invoice that count: the share of each tax that the credited lines have, rounded once.
     "taxes of credit notes do not follow from their lines": """
         WITH part AS (

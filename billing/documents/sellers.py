@@ -18,6 +18,7 @@ from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
 from billing.rating.tax import ALIASES, EU, TaxRules
 from billing.rating.values import EMAIL, Country, Currency, OneLine, Ref, VatId
+from billing.tax_providers.configured import is_configured
 from ledger import conf
 from ledger.database.lock_names import SELLERS
 from ledger.database.transactions import locked_transaction
@@ -109,7 +110,8 @@ class NewSeller(Record):
             TaxRules,
             "How lines of category S are taxed. price: as the price says. region: the declared taxes of the buyer's address. "
             "eu_oss: VAT of the buyer's member state for consumers, reverse charge for businesses abroad, none outside the EU. "
-            "eu_origin: the same with the seller's VAT for all consumers in the EU.",
+            "eu_origin: the same with the seller's VAT for all consumers in the EU. "
+            "provider: as the deployment's provider of taxes says.",
         ),
     ] = TaxRules.PRICE.value
     needs_confirmed_vat_id: Annotated[
@@ -206,11 +208,13 @@ def record(seller: NewSeller, *, actor: str) -> Seller:
     """Record a seller of documents from now on, or raise and write nothing. The current details again change nothing.
 
     Raises:
-        Invalid: a prefix is or was another seller's, or the seller needs lookups that this deployment does not make.
+        Invalid: a prefix is or was another seller's, or the seller needs lookups or a provider of taxes that are not configured.
     """
     if seller.needs_confirmed_vat_id and not conf.VIES_URL.value:
         detail = "This deployment looks no VAT ids up: LEDGER_VIES_URL is not set."
         raise Invalid(pointer="/needs_confirmed_vat_id", rule="needs-lookups", detail=detail)
+    if seller.tax_rules == TaxRules.PROVIDER and not is_configured():
+        raise Invalid(pointer="/tax_rules", rule="configured", detail="This deployment has no provider of taxes.")
     with locked_transaction(SELLERS()):
         _ensure_own_prefixes(seller)
         current = current_seller(seller.ref)

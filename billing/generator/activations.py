@@ -20,6 +20,7 @@ from billing.generator.run.generate import generate_under
 from billing.models import Activation, CouponUse, Invoice, Subscription
 from billing.orders.subscriptions import NewSubscription, create_subscription, never_start, present, subscription_of
 from billing.rating.values import Ref
+from billing.tax_providers.asking import asks_taxes
 from ledger import conf
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import advisory_lock, try_advisory_lock
@@ -62,6 +63,7 @@ class _Overdue(NamedTuple):
     ref: str
 
 
+@asks_taxes
 def _order(request: NewSubscription) -> Subscription:
     """Write a subscription, with its first invoice if it starts when that is paid; or raise and write nothing.
 
@@ -70,6 +72,7 @@ def _order(request: NewSubscription) -> Subscription:
     Raises: as `create_subscription`, and
         BillingWouldBeSuspended: the first invoice exceeds a limit.
         HolderBusy: another process has the customer's account or credits; nothing was written.
+        TaxesUnavailable, TaxesRefused: the seller's provider of taxes has no answer for the first invoice; nothing was written.
     """
     with own_or_joined():
         subscription = create_subscription.execute(request)

@@ -15,6 +15,7 @@ WORDS = {
     Outcome.NOTHING_DUE: "without anything due",
     Outcome.BUSY: "busy",
     Outcome.DEFERRED: "put off",
+    Outcome.WAITS_FOR_TAXES: "waiting for their taxes",
     Outcome.SUSPENDED: "suspended",
     Outcome.FAILED: "failed",
     Outcome.CONFLICT: "billed by another process without the lock; the database refused the second time",

@@ -251,6 +251,7 @@ class Migration(migrations.Migration):
                 name='Tax',
                 fields=[
                     ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('provider', models.CharField(blank=True, db_comment='of taxes, that found it; empty: it was declared', db_default='', default='', max_length=32)),
                     ('code', models.CharField(max_length=64)),
                     ('name', models.CharField(db_comment='as documents print it', max_length=60)),
                     ('names', models.JSONField(db_comment='the name in languages in which it differs, by their codes', default=dict)),

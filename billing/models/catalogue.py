@@ -111,6 +111,9 @@ class Coupon(models.Model):
 class Tax(models.Model):
     """A version of a tax: a rate in a region, for some tax classes, from a day on. Append-only."""
 
+    provider = models.CharField(
+        max_length=32, blank=True, default="", db_default="", db_comment="of taxes, that found it; empty: it was declared"
+    )
     code = models.CharField(max_length=64)
     name = models.CharField(max_length=60, db_comment="as documents print it")
     names = models.JSONField(default=dict, db_comment="the name in languages in which it differs, by their codes")

@@ -80,8 +80,8 @@ def sellers(*, before: int | None = None, after: int | None = None, limit: int) 
 def taxes(
     *, code: str | None = None, country: str | None = None, before: int | None = None, after: int | None = None, limit: int
 ) -> list[Tax]:
-    """Return the newest version of each tax, or all versions of one; the newest first, by keyset on the id."""
-    rows = Tax.objects.filter(code=code) if code is not None else newest_of(Tax)
+    """Return the newest version of each declared tax, or all versions of one; the newest first, by keyset on the id."""
+    rows = Tax.objects.filter(provider="", code=code) if code is not None else newest_of(Tax, provider="")
     return page(_equal(rows, {"country": country}), before=before, after=after, limit=limit)
 
 
@@ -247,9 +247,9 @@ def _given(rows: Sequence[CustomerCoupon]) -> list[GivenCoupon]:
     ]
 
 
-def newest_of(model: type[ModelT]) -> QuerySet[ModelT]:
-    """Return the newest version of each row that has a code."""
-    rows: QuerySet[ModelT] = model._default_manager.all()
+def newest_of(model: type[ModelT], **only: Any) -> QuerySet[ModelT]:
+    """Return the newest version of each row that has a code, among those with these values."""
+    rows: QuerySet[ModelT] = model._default_manager.filter(**only)
     return rows.filter(pk__in=rows.values("code").annotate(last=Max("pk")).values("last"))
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from ledger.database.locks import previewing
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import joins, own_or_joined
 from ledger.rules import AccountState, Entry
 
 ONE_SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
@@ -26,10 +26,12 @@ AccountRef = tuple[str, str]
 class Preview:
     """The decisions of a preview: the accounts as they would be, and the entries, by account and by holder and key.
 
-    `kept` is for what others fold beside the accounts: values that never change, by a name.
+    `kept` is for what others fold beside the accounts: values that never change, by a name. `is_whole` says that no transaction
+    was open when it began, so that nothing that is written around it stays.
     """
 
     def __init__(self) -> None:
+        self.is_whole = not joins()
         self.accounts: dict[AccountRef, AccountState] = {}
         self.entries: dict[AccountRef, tuple[Entry, ...]] = {}
         self.by_key: dict[tuple[str, str], Entry] = {}

@@ -12,16 +12,15 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, reverse
 
 from billing.admin.documents.tables import notation_in
-from billing.errors import BillingSuspended, InvoiceGenerationBusy
+from billing.errors import BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable
 from billing.generator.run.differences import Because
-from billing.generator.run.preview import UpcomingInvoice, next_invoices, next_invoices_apart
+from billing.generator.run.preview import UpcomingInvoice, next_invoices_apart, preview_next_invoices
 from billing.models import Subscription
 from billing.orders.subscriptions import present
 from billing.permissions import VIEW_INVOICE
 from ledger.admin.kit.cells import instant_words
 from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.pages import ReadOnlyAdmin, describe, guarded
-from ledger.services import preview
 
 INVOICES: Final = 3
 TITLE: Final = "The next three invoices"
@@ -54,9 +53,8 @@ def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, pk: int) -> HttpResp
         raise Http404
     found: Sequence[UpcomingInvoice] = ()
     try:
-        with preview(one_snapshot=True):
-            found = next_invoices([subscription.ref], as_of=present(subscription), most=INVOICES)
-    except (BillingSuspended, InvoiceGenerationBusy) as refusal:
+        found = preview_next_invoices([subscription.ref], as_of=present(subscription), most=INVOICES)
+    except (BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable) as refusal:
         messages.error(request, f"{describe(refusal)}.")
     context = {
         **model_admin.admin_site.each_context(request),

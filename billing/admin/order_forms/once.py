@@ -12,6 +12,7 @@ from django.db.models import Model
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.rating.prices.reading import PriceInvalid
 from billing.request_keys import WriteResult, execute_once, is_used
+from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FieldFaults, FormPage, FormT
 from ledger.operators.approvals import Stake, limits
@@ -68,6 +69,7 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
     def _id_of(self, written: Any) -> Any:
         return written.pk if self.rows else self.about and self.about.pk
 
+    @asks_taxes
     def stake(self, form: FormT) -> Stake | None:
         """Write it in a preview, and return what that moves."""
         if self.stake_of is None or not limits():
@@ -75,6 +77,7 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
         with faults_at(self.pointer), preview():
             return self.stake_of(self.write(form))
 
+    @asks_taxes
     def dry_run(self, form: FormT) -> DryRun:
         """Write it in a preview, and describe that."""
         self._prepare(form)

@@ -24,6 +24,7 @@ from billing.generator.run.steps import GenerationResult
 from billing.models import Amendment, Customer, Invoice, Subscription
 from billing.orders.subscriptions import PAYMENT_TIMEOUT_HOURS, NewSubscription
 from billing.reads.subscriptions import SubscriptionRow
+from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm, RequestForm
@@ -149,6 +150,7 @@ class RunningUsagePage(OrderPage[KeyedForm, GenerationResult]):
 
     about: Subscription
 
+    @asks_taxes
     def dry_run(self, form: KeyedForm) -> DryRun:
         """Show the invoice that a run would make now."""
         with preview():

@@ -34,8 +34,8 @@ from billing.admin.orders.overview import deeds_table, newest_subscriptions, ove
 from billing.admin.orders.tables import subscription_rows_table
 from billing.admin.orders.taxes import vat_lookups_table
 from billing.admin.prose import coupon_words
-from billing.errors import BillingSuspended, InvoiceGenerationBusy
-from billing.generator.run.preview import UpcomingInvoice, next_invoices
+from billing.errors import BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable
+from billing.generator.run.preview import UpcomingInvoice, preview_next_invoices
 from billing.models import Coupon, CouponUse, CreditNote, Customer, CustomerCoupon, Invoice, Subscription
 from billing.orders.erasure import is_erased
 from billing.permissions import (
@@ -63,7 +63,7 @@ from ledger.admin.kit.filters import text
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, describe, guarded, operation
 from ledger.admin.links import holder_link
 from ledger.operators.permissions import VIEW_ENTRYLISTING
-from ledger.services import preview, time_of
+from ledger.services import time_of
 
 INVOICES_SHOWN = 20
 
@@ -241,9 +241,8 @@ def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cus
     sentences, parts = ["Nothing becomes due."], list[Part]()
     found: Sequence[UpcomingInvoice] = ()
     try:
-        with preview(one_snapshot=True):
-            found = next_invoices([row.ref for row in due], as_of=time_of(customer.holder_id), most=1)
-    except (BillingSuspended, InvoiceGenerationBusy) as refusal:
+        found = preview_next_invoices([row.ref for row in due], as_of=time_of(customer.holder_id), most=1)
+    except (BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable) as refusal:
         sentences = [f"{describe(refusal)}."]
     for one in found:
         zone, document = ZoneInfo(customer.time_zone), one.document

@@ -105,6 +105,7 @@ RULES = {
     "region": "the declared taxes of the buyer's address",
     "eu_oss": "EU: consumers pay the VAT of their country, businesses abroad owe it",
     "eu_origin": "EU: consumers pay the seller's VAT, businesses abroad owe theirs",
+    "provider": "As the provider of taxes says",
 }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminTextareaWidget
@@ -148,14 +148,18 @@ class TaxAdmin(ReadOnlyAdmin):
     actions_detail = ("edit",)
     fields = (("code", "recorded", "recorder"),)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Tax]:
+        """Return the taxes that were declared here."""
+        return super().get_queryset(request).filter(provider="")
+
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
         """Return the taxes in their newest versions, the one that was recorded last first."""
-        rows = cl.queryset.filter(pk__in=newest_of(Tax).values("pk"))
+        rows = cl.queryset.filter(pk__in=newest_of(Tax, provider="").values("pk"))
         return FilteredRows(rows=rows, fits=Q()).page(cursor, most=cl.page_rows)
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """The version in sentences, and the versions of the tax."""
-        versions = Tax.objects.filter(code=row.code).order_by("-pk")[:VERSIONS_SHOWN]
+        versions = Tax.objects.filter(provider="", code=row.code).order_by("-pk")[:VERSIONS_SHOWN]
         link = ("Version", lambda row: row_link(Tax, row.pk, str(row)))
         table = table_of(versions, link, TaxAdmin.place, TaxAdmin.valid_from, TaxAdmin.valid_until, TaxAdmin.recorded)
         return {"title": f"{row.name} ({row.code})", "sentences": sentences_of(row), "parts": [("Versions", table)]}

@@ -8,13 +8,14 @@ from django.db import Error
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import BUSY, NO_CUSTOMER, NO_SUBSCRIPTION, REF_PATH, SUBSCRIPTIONS, BillingEndpoint
+from billing.api.endpoints import BUSY, NO_CUSTOMER, NO_SUBSCRIPTION, NO_TAXES, REF_PATH, SUBSCRIPTIONS, BillingEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import BillingWouldBeSuspended, CouponNotApplicable, NotFound
 from billing.generator.run.preview import UpcomingInvoice, next_invoices, subscriptions_of
 from billing.models import Customer, Subscription
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import NewSubscription, Wish
+from billing.tax_providers.asking import asks_taxes
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -41,7 +42,7 @@ class Previews(BillingEndpoint):
         "orders, usage and credits, on one snapshot; with each, how it differs from the subscription's invoice before it. "
         "Nothing is stored, and no spend of the holder waits.",
         tag=SUBSCRIPTIONS, scope=BILLING_READ, parameters=[REF_PATH], query=request_schemas.PreviewQuery,
-        responses={200: SHOWN}, problems=[NO_CUSTOMER, BUSY, SUSPENDED],
+        responses={200: SHOWN}, problems=[NO_CUSTOMER, BUSY, SUSPENDED, *NO_TAXES],
     )  # fmt: skip
     def get(self, request: HttpRequest, ref: str) -> Response:
         return json_response(_shown(ref, {"invoices": read_query(request_schemas.PreviewQuery, request)["invoices"]}))
@@ -55,7 +56,7 @@ class Previews(BillingEndpoint):
         responses={200: SHOWN},
         problems=[
             NO_CUSTOMER, NO_SUBSCRIPTION, BUSY, SUSPENDED,
-            CouponNotApplicable(coupon="WELCOME", why="the customer has it already"),
+            CouponNotApplicable(coupon="WELCOME", why="the customer has it already"), *NO_TAXES,
         ],
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> Response:
@@ -81,6 +82,7 @@ def _shown(ref: str, fields: dict[str, Any]) -> dict[str, Any]:
     raise SequenceTaken from overtaken
 
 
+@asks_taxes
 def _next_invoices(ref: str, fields: dict[str, Any]) -> list[UpcomingInvoice]:
     # Each preview has its own, so that two of them wait for each other at no name.
     own = f"{NOT_ORDERED}:{uuid4().hex}"

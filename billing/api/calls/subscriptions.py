@@ -11,6 +11,7 @@ from billing.api.endpoints import (
     BUSY,
     COUPON_PATH,
     NO_SUBSCRIPTION,
+    NO_TAXES,
     REF_PATH,
     SUBSCRIPTIONS,
     BillingEndpoint,
@@ -76,6 +77,7 @@ class Subscriptions(WriteEndpoint):
         problems=[
             AlreadyExists(resource="subscription", ref="SUB-1234"),
             BillingWouldBeSuspended(subscription="SUB-1234", reason="amount-too-large"),
+            *NO_TAXES,
         ],
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
@@ -176,7 +178,7 @@ class Amendments(WriteEndpoint):
                 response_schemas.GeneratedInvoicesSerializer, {"invoices": [examples.INVOICE]}, "The effect (dry run)."
             ),
         },
-        problems=[NO_SUBSCRIPTION, NOT_STARTED, BUSY],
+        problems=[NO_SUBSCRIPTION, NOT_STARTED, BUSY, *NO_TAXES],
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> Response:
         query = read_query(request_schemas.AmendmentQuery, request)

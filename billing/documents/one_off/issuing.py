@@ -19,9 +19,10 @@ from billing.orders.customers import customer_of
 from billing.orders.taxes.policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
-from billing.rating.tax import STANDARD_CLASS, Taxable, TaxLine, TaxNotDeclared, applied_taxes, taxes
+from billing.rating.tax import STANDARD, STANDARD_CLASS, SaleLine, Taxable, TaxLine, TaxNotDeclared, applied_taxes, taxes
 from billing.rating.values import Currency, Money, OneLine, Units
 from billing.request_keys import WriteResult, execute_once, request_digest_of
+from billing.tax_providers.asking import asks_taxes
 from ledger import services as ledger
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.transactions import own_or_joined
@@ -78,6 +79,7 @@ def issue_one_off(*, customer_ref: str, request: NewOneOffInvoice, actor: str, i
     return IssuedInvoice(result.body["id"], result.replayed)
 
 
+@asks_taxes
 def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice:
     """Make a one-off invoice in the caller's transaction, or raise and write nothing; in a preview it gets no number.
 
@@ -87,6 +89,7 @@ def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice
         NotFound: the customer does not exist.
         Invalid: an amount is too large, a quantity is 0, a category without tax has a rate, or the rules find no tax.
         HolderBusy: another request holds one of the locks for longer than lock_timeout; nothing was written.
+        TaxesUnavailable, TaxesRefused: the seller's provider of taxes has no answer; nothing was written.
     """
     with own_or_joined(), advisory_lock(document_key("", customer_ref)) as lock:
         customer = customer_of(customer_ref)
@@ -102,35 +105,45 @@ def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice
 
 
 def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine], as_of: datetime) -> list[Line]:
-    policy = policy_of(customer)
-    found = []
+    amounts, policy = _amounts(currency, requested), policy_of(customer)
+    day = policy.day_of(None, as_of)
+    sold = [
+        (day, SaleLine(amount, False, one.tax_category, one.tax_rate, one.tax_class))
+        for one, amount in zip(requested, amounts, strict=True)
+    ]
+    try:
+        answers = policy.answers(currency, sold)
+    except TaxNotDeclared as missing:
+        classes = [line.tax_class if line.category == STANDARD else "" for _, line in sold]
+        index = classes.index(missing.facts["tax_class"])
+        raise Invalid(pointer=f"/lines/{index}/tax_class", rule="tax-not-declared", detail=str(missing)) from missing
+    return [
+        Line(
+            position=position,
+            kind=KIND,
+            description=one.description,
+            quantity=one.quantity,
+            unit_amount=one.unit_amount,
+            amount_minor=amount,
+            tax_category=answer.taxed.treatment.category,
+            tax_rate=answer.taxed.treatment.rate,
+            taxes=[tax.as_dict() for tax in answer.taxed.treatment.taxes],
+            rating={"tax_answer": answer.as_dict(day)} if answer.provider else {},
+        )
+        for position, (one, amount, answer) in enumerate(zip(requested, amounts, answers, strict=True), 1)
+    ]
+
+
+def _amounts(currency: str, requested: Sequence[OneOffLine]) -> list[int]:
+    found: list[int] = []
     for index, one in enumerate(requested):
         if not one.quantity:
             raise Invalid(pointer=f"/lines/{index}/quantity", rule="range", detail="must be above 0")
         if one.tax_category in UNTAXED_CATEGORIES and one.tax_rate:
             detail = f"category {one.tax_category} needs a rate of 0"
             raise Invalid(pointer=f"/lines/{index}/tax_rate", rule="rate-not-for-category", detail=detail)
-        amount = round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency))
-        try:
-            taxed = policy.taxed(one.tax_category, one.tax_rate, one.tax_class, policy.day_of(None, as_of))
-        except TaxNotDeclared as missing:
-            raise Invalid(pointer=f"/lines/{index}/tax_class", rule="tax-not-declared", detail=str(missing)) from missing
-        treatment = taxed.treatment
-        found.append(
-            Line(
-                position=index + 1,
-                kind=KIND,
-                description=one.description,
-                quantity=one.quantity,
-                unit_amount=one.unit_amount,
-                amount_minor=amount,
-                tax_category=treatment.category,
-                tax_rate=treatment.rate,
-                taxes=[tax.as_dict() for tax in treatment.taxes],
-                rating={},
-            )
-        )
-        if sum(line.amount_minor for line in found) * 2 > MAX_AMOUNT:
+        found.append(round_half_up(Fraction(one.quantity) * Fraction(one.unit_amount) * 10 ** minor_digits(currency)))
+        if sum(found) * 2 > MAX_AMOUNT:
             detail = f"the invoice must be at most {MAX_AMOUNT // 2} in minor units"
             raise Invalid(pointer=f"/lines/{index}/unit_amount", rule="amount-too-large", detail=detail)
     return found

@@ -22,6 +22,8 @@ from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
 from billing.rating.tax import (
     IncludedGroup,
+    SaleLine,
+    Taxed,
     TaxLine,
     TaxPolicy,
     TaxRules,
@@ -178,10 +180,12 @@ def make_bill(
     freed: Sequence[FreedDiscount] = (),
     *,
     includes_tax: bool = False,
+    currency: str = "",
 ) -> Bill:
     """Compute discounts per due instant, then minimums and maximums of the subscription, then taxes and total.
 
     Args:
+        currency: for a provider of taxes.
         bound: makes the lines that raise or lower a period to its bounds, from lines with their discounts.
         policy: decides the taxes of the lines.
         coupons: in the order in which the customer got them.
@@ -191,11 +195,11 @@ def make_bill(
 
     Raises:
         TaxNotDeclared: the policy finds no tax for a line that must bear one.
+        TaxesToAsk: a provider has to be asked first.
     """
     ordered = sorted(lines, key=lambda line: line.due_at)
     for position, line in enumerate(ordered, 1):
         line.position = position
-        _tax_for(policy, line, includes_tax=includes_tax)
     for coupon in coupons:
         if coupon.code in periods:
             periods[coupon.code].count_from(line for line in ordered if coupon.covers(_fee(line)))
@@ -206,8 +210,8 @@ def make_bill(
         line.position = position
     for line in bound():
         line.position = len(everything) + 1
-        _tax_for(policy, line, includes_tax=includes_tax)
         everything.append(line)
+    _find_taxes(policy, currency, everything, includes_tax=includes_tax)
     return total_bill(everything, taken)
 
 
@@ -271,14 +275,29 @@ def _included(line: DraftLine, rate: Decimal) -> dict[str, Any]:
     return {"rate": decimal_text(rate), "amount_minor": line.amount_minor, "discount_minor": line.discount_minor}
 
 
-def _tax_for(policy: TaxPolicy, line: DraftLine, *, includes_tax: bool) -> None:
-    day = policy.day_of(line.ends_at, line.counted_at or line.due_at)
-    taxed = line.taxed or policy.taxed(line.tax_category, line.tax_rate, line.tax_class, day)
+def _find_taxes(policy: TaxPolicy, currency: str, lines: Sequence[DraftLine], *, includes_tax: bool) -> None:
+    """Set how each line is taxed: as what it credits or continues, else as the policy finds."""
+    for line in lines:
+        if line.taxed is not None:
+            _tax(line, line.taxed, includes_tax=includes_tax)
+    free = [line for line in lines if line.taxed is None]
+    days = [policy.day_of(line.ends_at, line.counted_at or line.due_at) for line in free]
+    sold = [
+        SaleLine(abs(line.net_minor), includes_tax and line.kind != CHARGE, line.tax_category, line.tax_rate, line.tax_class)
+        for line in free
+    ]
+    for line, day, answer in zip(free, days, policy.answers(currency, list(zip(days, sold, strict=True))), strict=True):
+        _tax(line, answer.taxed, includes_tax=includes_tax)
+        # What the price and the customer's status say is not kept: credits follow them.
+        line.taxed = answer.taxed if policy.rules != TaxRules.PRICE else None
+        if answer.provider:
+            line.rating["tax_answer"] = answer.as_dict(day)
+
+
+def _tax(line: DraftLine, taxed: Taxed, *, includes_tax: bool) -> None:
     if includes_tax and line.kind != CHARGE:
         line.included_rate = taxed.included_rate
     line.tax_category, line.tax_rate, line.taxes = taxed.treatment
-    # What the price and the customer's status say is not kept: credits follow them.
-    line.taxed = taxed if policy.rules != TaxRules.PRICE else line.taxed
 
 
 def _discount_by_instant(
@@ -404,9 +423,8 @@ def _minimum_line(of: DraftLine, position: int) -> DraftLine:
         quantity=Decimal(1),
         tax_category=of.tax_category,
         tax_rate=of.tax_rate,
-        taxes=of.taxes,
+        tax_class=of.tax_class,
         due_at=of.due_at,
-        included_rate=of.included_rate,
         item_id=of.item_id,
         price_id=of.price_id,
         price_key=of.price_key,

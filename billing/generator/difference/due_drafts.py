@@ -209,7 +209,7 @@ def _write_invoices(
         try:
             bill = make_bill(
                 drafted, held.coupons, held.periods, partial(bounds.lines, currency), subscription.policy, freed,
-                includes_tax=subscription.includes_tax,
+                includes_tax=subscription.includes_tax, currency=currency,
             )  # fmt: skip
         except TaxNotDeclared as missing:
             raise run_limits.OutOfBounds("tax-not-declared", **missing.facts) from missing

@@ -26,6 +26,7 @@ from billing.models import Activation, Claim, Cursor, Invoice
 from billing.orders import suspension
 from billing.rating.limits import check_instant
 from billing.rating.prices.reading import PriceInvalid
+from billing.tax_providers.asking import asks_taxes
 from ledger.database.lock_names import INVOICE_GENERATION
 from ledger.database.locking import locked, on
 from ledger.database.locks import Lock, sqlstate, try_advisory_lock
@@ -53,6 +54,7 @@ def check_as_of(as_of: datetime, *, dry_run: bool, allow_future: bool = False) -
         raise Invalid(pointer="/as_of", rule="in-the-future", detail=detail)
 
 
+@asks_taxes
 def generate(*, ref: str, options: Options) -> GenerationResult:
     """Bill a subscription up to an instant, or raise and leave nothing behind: no invoice, no number, no lock.
 
@@ -62,6 +64,7 @@ def generate(*, ref: str, options: Options) -> GenerationResult:
         BillingSuspended: a person has to check the subscription first.
         BillingWouldBeSuspended: a dry run exceeds a limit; nothing is suspended.
         PeriodAlreadyBilled: the database refused a claim, because another process bills without the lock.
+        TaxesUnavailable, TaxesRefused: the seller's provider of taxes has no answer; nothing is suspended.
     """
     try:
         return _prepared_again(lambda: _generate(ref, options))
@@ -88,6 +91,7 @@ def _prepared_again(act: Callable[[], GenerationResult]) -> GenerationResult:
         return act()
 
 
+@asks_taxes
 @locked(on(INVOICE_GENERATION, "{ref}"), wait=False, busy=InvoiceGenerationBusy)
 def generate_in(lock: Lock, *, ref: str, options: Options) -> GenerationResult:
     """Bill as `generate` does, in the caller's transaction; a dry run is a preview."""

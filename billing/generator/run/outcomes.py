@@ -10,7 +10,14 @@ from typing import Any
 
 from django.db import Error, close_old_connections
 
-from billing.errors import BillingSuspended, InvoiceGenerationBusy, NotFound, PeriodAlreadyBilled
+from billing.errors import (
+    BillingSuspended,
+    InvoiceGenerationBusy,
+    NotFound,
+    PeriodAlreadyBilled,
+    TaxesRefused,
+    TaxesUnavailable,
+)
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.steps import GenerationResult, InvoiceSummary
@@ -33,6 +40,7 @@ class Outcome(StrEnum):
     NOTHING_DUE = "nothing_due"
     BUSY = "busy"
     DEFERRED = "deferred"
+    WAITS_FOR_TAXES = "waits_for_taxes"
     SUSPENDED = "suspended"
     FAILED = "failed"
     CONFLICT = "conflict"
@@ -41,7 +49,7 @@ class Outcome(StrEnum):
 BILLED = {Outcome.CREATED, Outcome.FINALISED}
 
 
-RETRY = {Outcome.BUSY, Outcome.DEFERRED}
+RETRY = {Outcome.BUSY, Outcome.DEFERRED, Outcome.WAITS_FOR_TAXES}
 
 
 SKIPPED = {*RETRY, Outcome.NOTHING_DUE}
@@ -77,6 +85,8 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
         generated = act(ref=ref, options=options)
     except InvoiceGenerationBusy:
         return SubscriptionResult(ref, Outcome.BUSY, "another process makes invoices for it")
+    except (TaxesUnavailable, TaxesRefused) as error:
+        return without_taxes(ref, error)
     except Retryable as error:
         return SubscriptionResult(ref, Outcome.DEFERRED, f"{error.title}: {error}"[:500])
     except OutcomeUnknown:
@@ -98,6 +108,11 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
                 return SubscriptionResult(ref, Outcome.DEFERRED, f"{PASSING_STATES[state]} ({state})")
         return SubscriptionResult(ref, Outcome.FAILED, f"{type(error).__name__}: {error}"[:500], traceback.format_exc())
     return _done(generated, (time.perf_counter() - began) * 1000)
+
+
+def without_taxes(ref: str, error: TaxesUnavailable | TaxesRefused) -> SubscriptionResult:
+    """Return the result of a subscription for which the provider of taxes has no answer: the next run asks again."""
+    return SubscriptionResult(ref, Outcome.WAITS_FOR_TAXES, f"{error.title}: {error.facts['why']}"[:500])
 
 
 def of_customer(done: SubscriptionResult) -> SubscriptionResult:
@@ -179,7 +194,7 @@ class RunSummary:
 
     @property
     def waiting(self) -> int:
-        """The subscriptions that wait for another try, or that stayed busy or deferred to the end."""
+        """The subscriptions that wait for another try, or that stayed busy, deferred or without taxes to the end."""
         return sum(self.outcomes[kind] for kind in RETRY) + sum(self.aside.values())
 
     def as_dict(self) -> dict[str, Any]:

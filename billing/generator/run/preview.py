@@ -19,6 +19,7 @@ from billing.generator.run.due import DueFilter, consolidating, due_among
 from billing.generator.run.generate import dry_run_staying
 from billing.generator.run.steps import GenerationResult
 from billing.models import Customer, Invoice, InvoicedSubscription, Subscription
+from billing.tax_providers.asking import asks_taxes
 from ledger.database.statements import fetch_rows
 from ledger.entries import previews
 from ledger.services import preview
@@ -126,6 +127,19 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
         as_of = min(one.due_at for one in later)
         due = [ref for ref in refs if any(one == (ref, as_of) for one in later)]
     return found[:most]
+
+
+@asks_taxes
+def preview_next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[UpcomingInvoice]:
+    """Return what `next_invoices` does, in a preview of its own on one snapshot.
+
+    Raises: as `next_invoices`, and
+        TaxesUnavailable, TaxesRefused: the seller's provider of taxes has no answer.
+    """
+    found: list[UpcomingInvoice] = []
+    with preview(one_snapshot=True):
+        found += next_invoices(refs, as_of=as_of, most=most)
+    return found
 
 
 def next_invoices_apart(refs: Sequence[str], *, as_of: datetime, most: int) -> list[UpcomingInvoice]:

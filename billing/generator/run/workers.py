@@ -12,13 +12,24 @@ from typing import TypeVar
 
 from django.db import Error, transaction
 
+from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.consolidation.gathering import Turns, consolidate_next
 from billing.generator.run.due import DueFilter, DueWalk, consolidating, due_together, share_invoices
-from billing.generator.run.outcomes import BILLED, RETRY, SKIPPED, Outcome, SubscriptionResult, bill_one, of_customer
+from billing.generator.run.outcomes import (
+    BILLED,
+    RETRY,
+    SKIPPED,
+    Outcome,
+    SubscriptionResult,
+    bill_one,
+    of_customer,
+    without_taxes,
+)
 from billing.generator.run.steps import GenerationResult
 from billing.generator.run.stop_flags import StopFlag
+from billing.tax_providers.asking import asks_taxes
 from ledger.database.locking import Turn, share
 from ledger.database.locks import sqlstate
 from ledger.database.transactions import own_or_joined
@@ -191,9 +202,7 @@ def _dry_run(job: Work, stop_flag: StopFlag, report: Report, shard: int) -> None
         is_whole = len([done for done in tried if not done.customer]) == len(refs)
         if is_whole and any(done.outcome in RETRY for done in tried):
             aside[refs] = tried
-            for done in tried:
-                if done.outcome in BILLED and not done.customer:
-                    stop_flag.give_back()
+            _give_back(stop_flag, tried)
             return Turn.BUSY
         for done in tried:
             report(done)
@@ -245,21 +254,31 @@ def _try_together(
         consolidated: the customers whose consolidated invoices it has made are added.
     """
     tried: list[SubscriptionResult] = []
-    try:
+
+    @asks_taxes
+    def attempt() -> None:
+        _give_back(stop_flag, tried)
+        tried.clear()
         with preview(one_snapshot=True) as shown:
             shares = share_invoices(refs)
             act = generate.dry_run_staying if shares else generate.dry_run_in
             for ref in refs:
                 if _must_end(stop_flag, report) or not _reserve(stop_flag, report):
-                    return tried
+                    return
                 tried.append(_bill(ref, job.options, stop_flag, act))
             if shares or job.subscriptions:
                 turns = Turns(job.filter, {done.subscription for done in tried if done.outcome not in BILLED | RETRY})
                 customers = list(consolidating(job.filter, refs))
-                tried += _tried_documents(shown, job, customers, turns)
-                consolidated |= set(customers)
+                tried.extend(_tried_documents(shown, job, customers, turns))
+                consolidated.update(customers)
+
+    try:
+        attempt()
     except Error as error:
         return [SubscriptionResult(ref, Outcome.DEFERRED, sqlstate(error) or "") for ref in refs]
+    except (TaxesUnavailable, TaxesRefused) as error:
+        _give_back(stop_flag, tried)
+        return [without_taxes(ref, error) for ref in refs]
     return tried
 
 
@@ -277,3 +296,10 @@ def _tried_documents(shown: Preview, job: Work, customers: Iterable[str], turns:
                 break
             shown.rows_stay()
     return tried
+
+
+def _give_back(stop_flag: StopFlag, tried: Collection[SubscriptionResult]) -> None:
+    """Cancel the reservations of subscriptions whose results are thrown away."""
+    for done in tried:
+        if done.outcome in BILLED and not done.customer:
+            stop_flag.give_back()

@@ -59,7 +59,8 @@ SUBSCRIPTION_SQL = f"""
         activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by,
         -- Read in one go: the details may have a logo, which each access would read again.
         (SELECT (SELECT to_json(known)::text FROM jsonb_to_record(v.details) AS known(
-            tax_rules text, country text, needs_confirmed_vat_id boolean))
+            tax_rules text, country text, city text, postal_code text, line1 text, line2 text, vat_id text,
+            needs_confirmed_vat_id boolean))
          FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1) AS seller,
         {NEWEST_SQL} AS vat_lookup
     FROM billing_subscription AS s

@@ -56,8 +56,8 @@ class Command(CommandWithExamples):
     help = (
         "Generate all due invoices. Any number of processes may run this command at once, on any number of machines; they share "
         "the work. Exit codes: 0 done, 1 error or findings, 2 bad arguments or unknown names, 3 some subscriptions failed or "
-        "are suspended, 4 only busy or deferred subscriptions left, 5 limit reached, 6 --max-runtime reached with work left, "
-        "130 or 143 a signal ended the run after the current subscription."
+        "are suspended, 4 only busy, deferred or untaxed subscriptions left, 5 limit reached, 6 --max-runtime reached "
+        "with work left, 130 or 143 a signal ended the run after the current subscription."
     )
     examples = (
         ("generate_invoices", "bill everything that is due"),

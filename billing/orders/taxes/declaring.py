@@ -104,9 +104,9 @@ def declare(tax: NewTax, *, actor: str) -> Tax:
 
 def tax_of(code: str) -> Tax:
     """Return the newest version of a tax. Raises: NotFound."""
-    return first_of(Tax.objects.filter(code=code).order_by("-pk"), "tax", code)
+    return first_of(Tax.objects.filter(provider="", code=code).order_by("-pk"), "tax", code)
 
 
 def newest_of(code: str) -> Tax | None:
     """Return the newest version of a tax; None before it is declared."""
-    return Tax.objects.filter(code=code).order_by("-pk").first()
+    return Tax.objects.filter(provider="", code=code).order_by("-pk").first()

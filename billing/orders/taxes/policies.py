@@ -7,14 +7,15 @@ from zoneinfo import ZoneInfo
 
 from billing.models import Customer, Seller
 from billing.orders.vat_ids.lookups import NEWEST_SQL
-from billing.rating.tax import DeclaredTax, Place, TaxPolicy, TaxRules, relied_vat_id, vat_status_of
+from billing.rating.tax import DeclaredTax, Party, Place, TaxPolicy, TaxRules, relied_vat_id, vat_status_of
+from billing.tax_providers.asking import answers_to
 from ledger.database.statements import fetch_rows
 
 BUYER: Final = ("name", "language", "address", "vat_id", "vat_status")
 """The columns of a customer that documents keep."""
 DECLARED = """
     SELECT id, code, category, rate, country, subdivision, city, postal_codes, classes, is_compound, valid_from, valid_until
-    FROM billing_tax WHERE country = ANY(%(countries)s) ORDER BY id
+    FROM billing_tax WHERE country = ANY(%(countries)s) AND provider = '' ORDER BY id
 """
 
 
@@ -39,7 +40,7 @@ def policy_from(seller: Mapping[str, Any], buyer: Mapping[str, Any], time_zone: 
     """Return what decides the taxes of a buyer's lines; the declared taxes are read only if the seller's rules need them.
 
     Args:
-        seller: the details of the seller, `tax_rules`, `country` and `needs_confirmed_vat_id` at least.
+        seller: the details of the seller: `tax_rules`, the address, `vat_id` and `needs_confirmed_vat_id`.
         buyer: as `buyer_of` returns it.
     """
     rules = TaxRules(seller.get("tax_rules") or TaxRules.PRICE)
@@ -53,6 +54,15 @@ def policy_from(seller: Mapping[str, Any], buyer: Mapping[str, Any], time_zone: 
         return TaxPolicy(vat_status=status)
     home = Place.of_address(seller)
     place = Place.of_address(buyer["address"], country=home.country)
+    if rules == TaxRules.PROVIDER:
+        return TaxPolicy(
+            rules=rules,
+            vat_status=status,
+            zone=ZoneInfo(time_zone),
+            ask=answers_to,
+            seller=_party(home, seller, seller.get("vat_id")),
+            bill_to=_party(place, buyer["address"], vat_id),
+        )
     return TaxPolicy(
         rules=rules,
         vat_status=status,
@@ -62,6 +72,10 @@ def policy_from(seller: Mapping[str, Any], buyer: Mapping[str, Any], time_zone: 
         declared=tuple(fetch_rows(_declared, DECLARED, {"countries": sorted({home.country, place.country})})),
         zone=ZoneInfo(time_zone),
     )
+
+
+def _party(place: Place, address: Mapping[str, Any], vat_id: str | None) -> Party:
+    return Party(*place, str(address.get("line1") or ""), str(address.get("line2") or ""), vat_id or "")
 
 
 def _declared(*row: Any) -> DeclaredTax:

@@ -9,7 +9,6 @@ Note [A charge is two requests]
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -34,6 +33,7 @@ from billing.payments.providers.interface import (
     SendsMoneyBack,
     SignedEvent,
 )
+from billing.stripe_units import minor_of, units_of
 
 KEY: Final = "credit_ledger_payment"
 """The metadata in which Stripe keeps an order's key."""
@@ -48,8 +48,6 @@ STATES: Final = {
 # A dispute that is only an inquiry takes no money.
 INQUIRY: Final = "warning_"
 PAGE_ROWS: Final = 100
-FACTORS: Final = {"ISK": Fraction(100), "UGX": Fraction(100), "MGA": Fraction(1, 100)}
-"""How many of Stripe's units one minor unit of ISO 4217 is, where they differ. Source: Stripe, Supported currencies."""
 
 
 class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
@@ -168,7 +166,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
             payment=intent["id"],
             url=(action.get("url") or url) if state == WAITING else "",
             error="" if paid else ": ".join(filter(None, (error.get("code"), error.get("decline_code"), error.get("message")))),
-            received_minor=_minor(intent.get("amount_received") or 0, intent["currency"]),
+            received_minor=minor_of(intent.get("amount_received") or 0, intent["currency"]),
             currency=intent["currency"].upper(),
             refunds=self._refunds(intent["id"]) if paid else (),
             disputes=self._disputes(intent["id"]) if paid else (),
@@ -178,7 +176,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
         return tuple(
             MoneyBack(
                 id=row["id"],
-                amount_minor=_minor(row["amount"], row["currency"]),
+                amount_minor=minor_of(row["amount"], row["currency"]),
                 key=(row.get("metadata") or {}).get(REFUND_KEY, ""),
                 is_final=row.get("status") == "succeeded",
                 is_failed=row.get("status") in ("failed", "canceled"),
@@ -188,7 +186,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
 
     def _disputes(self, payment: str) -> tuple[MoneyBack, ...]:
         return tuple(
-            MoneyBack(id=row["id"], amount_minor=_minor(row["amount"], row["currency"]), is_won=row["status"] == "won")
+            MoneyBack(id=row["id"], amount_minor=minor_of(row["amount"], row["currency"]), is_won=row["status"] == "won")
             for row in _all(self._client.v1.disputes.list, {"payment_intent": payment})
             if not row["status"].startswith(INQUIRY)
         )
@@ -273,15 +271,10 @@ def _all(ask: Callable[[Any], Any], parameters: dict[str, Any]) -> Iterator[Mapp
 
 def _units(amount_minor: int, currency: str) -> int:
     """Return an amount in Stripe's units. Raises `ProviderRefused` if it is no whole number of them."""
-    units = amount_minor * FACTORS.get(currency, Fraction(1))
-    if units.denominator != 1:
-        raise ProviderRefused(why=f"Stripe takes whole units of {currency} only.")
-    return units.numerator
-
-
-def _minor(units: int, currency: str) -> int:
-    """Return an amount of Stripe's in minor units of ISO 4217; one that has none is rounded down."""
-    return int(units / FACTORS.get(currency.upper(), Fraction(1)))
+    try:
+        return units_of(amount_minor, currency)
+    except ValueError as error:
+        raise ProviderRefused(why=str(error)) from error
 
 
 def _storable(value: str, most: int) -> str:

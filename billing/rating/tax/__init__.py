@@ -1,4 +1,4 @@
-"""Tax: what a line bears (`rules`), how much that is (`amounts`), and VAT's ids and categories (`vat`). Pure."""
+"""Tax: what a line bears (`rules`), who finds it (`sales`), what it is (`amounts`), ids and categories of VAT (`vat`). Pure."""
 
 from billing.rating.tax.amounts import (
     AppliedTax,
@@ -17,11 +17,22 @@ from billing.rating.tax.rules import (
     STANDARD_CLASS,
     DeclaredTax,
     Place,
-    Taxed,
     TaxNotDeclared,
     TaxPolicy,
     TaxRules,
     versions_on,
+)
+from billing.rating.tax.sales import (
+    FoundTax,
+    LineTaxes,
+    NotUsable,
+    Party,
+    Sale,
+    SaleLine,
+    Taxed,
+    TaxProvider,
+    ensure_usable,
+    in_order,
 )
 from billing.rating.tax.vat import (
     CATEGORY_OF,
@@ -41,11 +52,9 @@ from billing.rating.tax.vat import (
 )
 
 __all__ = [
-    "ALIASES", "CATEGORY_OF", "EU", "NOTES", "STANDARD", "STANDARD_CLASS", "AppliedTax", "DeclaredTax", "IncludedGroup",
-    "LookupOutcome", "Place",
-    "TaxBehavior", "TaxLine", "TaxNotDeclared", "TaxPolicy", "TaxRules", "Taxable", "Taxed", "Treatment", "VatIdWrong",
-    "VatStatus", "applied_taxes", "category_for", "checked_vat_id",
-    "relied_vat_id", "rounding_of_included", "suggested_status", "tax_minor",
-    "taxes",
-    "vat_country", "vat_status_of", "versions_on", "without_tax",
+    "ALIASES", "CATEGORY_OF", "EU", "NOTES", "STANDARD", "STANDARD_CLASS", "AppliedTax", "DeclaredTax", "FoundTax",
+    "IncludedGroup", "LineTaxes", "LookupOutcome", "NotUsable", "Party", "Place", "Sale", "SaleLine", "TaxBehavior", "TaxLine",
+    "TaxNotDeclared", "TaxPolicy", "TaxProvider", "TaxRules", "Taxable", "Taxed", "Treatment", "VatIdWrong", "VatStatus",
+    "applied_taxes", "category_for", "checked_vat_id", "ensure_usable", "in_order", "relied_vat_id", "rounding_of_included",
+    "suggested_status", "tax_minor", "taxes", "vat_country", "vat_status_of", "versions_on", "without_tax",
 ]  # fmt: skip

@@ -4,14 +4,15 @@ The last day of a line's period decides which rate applies, because a service th
 Source: Directive 2006/112/EC, Articles 44 and 196 (reverse charge), 58 and 59c (consumers), 64 (continuous supplies).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from billing.rating.tax.amounts import AppliedTax, Treatment
+from billing.rating.tax.sales import LineTaxes, Party, Sale, SaleLine, Taxed, TaxProvider
 from billing.rating.tax.vat import CATEGORY_OF, EU, STANDARD, VatStatus, category_for, vat_country
 
 STANDARD_CLASS: Final = "standard"
@@ -30,6 +31,7 @@ class TaxRules(StrEnum):
     REGION = "region"
     EU_ORIGIN = "eu_origin"
     EU_OSS = "eu_oss"
+    PROVIDER = "provider"
 
 
 class TaxNotDeclared(Exception):
@@ -97,18 +99,18 @@ class DeclaredTax:
         )
 
 
-class Taxed(NamedTuple):
-    """How a line is taxed, and the rate of the tax that an amount with tax includes, in percent."""
-
-    treatment: Treatment
-    included_rate: Decimal
+NOBODY: Final = Party()
+Ask = Callable[[Sequence[Sale]], Sequence[Sequence[LineTaxes]]]
+"""Returns the answers of the seller's provider to some sales."""
 
 
 @dataclass(frozen=True, slots=True)
-class TaxPolicy:
-    """What decides the taxes of a customer's lines.
+class TaxPolicy(TaxProvider):
+    """What decides the taxes of a customer's lines. By itself it finds declared taxes and those of prices.
 
     Args:
+        ask: of a seller who has a provider find the taxes of category S.
+        seller, bill_to: what a provider is told.
         vat_status: the one that applies (see `vat_status_of`).
         vat_id: the customer's, if reverse charge may rely on it.
         declared: all versions of the taxes in the countries of seller and buyer; read only if the rules need them.
@@ -122,6 +124,40 @@ class TaxPolicy:
     buyer: Place = field(default_factory=Place)
     declared: tuple[DeclaredTax, ...] = ()
     zone: tzinfo = UTC
+    ask: Ask | None = None
+    seller: Party = NOBODY
+    bill_to: Party = NOBODY
+
+    name: ClassVar[str] = "declared"
+
+    def answers(self, currency: str, lines: Sequence[tuple[date, SaleLine]]) -> list[LineTaxes]:
+        """Return the taxes of each line, in their order. A provider is asked for all lines at once, in a sale for each day.
+
+        Args:
+            lines: each with the day that decides (see `day_of`).
+
+        Raises:
+            TaxNotDeclared: as `taxed`.
+            TaxesToAsk: the provider has to be asked, without a transaction; then it is all done again.
+        """
+        of_sales: dict[tuple[bool, date], list[int]] = {}
+        for index, (day, line) in enumerate(lines):
+            of_sales.setdefault((self.ask is not None and line.category == STANDARD, day), []).append(index)
+        sales = {
+            key: Sale(currency, key[1], self.seller, self.bill_to, self.vat_status, tuple(lines[index][1] for index in indexes))
+            for key, indexes in of_sales.items()
+        }
+        asked = [sale for (is_asked, _), sale in sales.items() if is_asked]
+        known = dict(zip(asked, self.ask(asked), strict=True)) if self.ask is not None and asked else {}
+        found: dict[int, LineTaxes] = {}
+        for key, sale in sales.items():
+            answers = known[sale] if key[0] else self.taxes_of(sale)
+            found |= zip(of_sales[key], answers, strict=True)
+        return [found[index] for index in range(len(lines))]
+
+    def taxes_of(self, sale: Sale) -> Sequence[LineTaxes]:
+        """Return the taxes of each line by the declared taxes and prices. Raises: TaxNotDeclared, as `taxed`."""
+        return [LineTaxes.of(self.taxed(line.category, line.rate, line.tax_class, sale.day)) for line in sale.lines]
 
     def taxed(self, category: str, rate: Decimal, tax_class: str, day: date) -> Taxed:
         """Return how a line is taxed whose price names a category, a rate and a tax class.

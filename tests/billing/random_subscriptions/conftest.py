@@ -1,6 +1,7 @@
 """For all simulations."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,12 @@ from tests.asgi_client import AsgiClient
 def way() -> type[AsgiClient]:
     """The front alone: what is billed is the same by both ways in, whose calls tests/billing/api compares."""
     return AsgiClient
+
+
+@pytest.fixture(autouse=True)
+def provider_of_taxes(settings: Any) -> None:
+    """Sellers may have a provider of taxes, which finds the declared ones."""
+    settings.TAX_PROVIDER = {"class": "tests.billing.taxes.stand_in.DeclaredTaxes"}
 
 
 @pytest.fixture(autouse=True)

@@ -139,7 +139,10 @@ class Simulator:
         if rules == "region":
             self._declare_taxes()
             terms["address"] = {"country": "CA", "subdivision": "QC"}
-        if coin or rules == "region":
+            # A provider has no tax on tax.
+            if not any(tax.is_compound for tax in self.customer.taxes) and random.Random(f"provider {seed}").random() < 0.5:
+                rules = "provider"
+        if coin or rules != "price":
             self.customer.coins = {currency: coin} if coin else {}
             details = {**SELLER, "ref": unique("seller"), "tax_rules": rules, **_prefixes()}
             coins = {"cash_rounding_minor": {currency: coin}} if coin else {}

@@ -1,6 +1,8 @@
 """The preview of the next invoices, then runs at its instants: every document the same, at random moments of random lives."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -12,9 +14,8 @@ from billing.documents.invoice_payments.recording import record_payment
 from billing.generator.options import Options
 from billing.generator.run import outcomes
 from billing.generator.run.due import DueFilter, due_among
-from billing.generator.run.preview import next_invoices
+from billing.generator.run.preview import preview_next_invoices
 from billing.models import Invoice
-from ledger.services import preview
 from tests.billing.factories import unique
 from tests.billing.random_subscriptions.customer_simulator import CustomerSimulator
 from tests.billing.random_subscriptions.simulator import Simulator, Traits
@@ -30,6 +31,16 @@ def to_the_cent(document: dict[str, Any]) -> dict[str, Any]:
     """A document without what only runs give, and without the ids of other invoices in its lines."""
     lines = [line | {"rating": {k: v for k, v in line["rating"].items() if k != "credits"}} for line in document["lines"]]
     return {name: value for name, value in document.items() if name not in GIVEN_BY_RUNS} | {"lines": lines}
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Roll back what the runs of the block write; each has its own transactions, as in a TestCase."""
+    block = transaction.atomic()
+    block._from_testcase = True  # type: ignore[attr-defined]
+    with block:
+        yield
+        transaction.set_rollback(True)
 
 
 class PreviewFirst(Simulator):
@@ -48,15 +59,13 @@ class PreviewFirst(Simulator):
     def _compare(self, now: datetime) -> None:
         refs = [simulated.ref for simulated in self.subscriptions]
         before = rows()
-        with preview():
-            shown = next_invoices(refs, as_of=now, most=INVOICES)
+        shown = preview_next_invoices(refs, as_of=now, most=INVOICES)
         assert rows() == before
         made: list[tuple[datetime, dict[str, Any]]] = []
-        with transaction.atomic():
+        with rolled_back():
             for as_of in dict.fromkeys([now, *(one.as_of for one in shown)]):
                 due = due_among(refs, DueFilter(as_of=as_of))
                 made += [(as_of, document) for ref in due for document in made_by(lambda r=ref, a=as_of: _bill(r, a))]  # type: ignore[misc]
-            transaction.set_rollback(True)
         previewed = [(one.as_of, to_the_cent(one.document)) for one in shown]
         assert previewed == [(as_of, to_the_cent(document)) for as_of, document in made][: len(previewed)]
         assert len(previewed) == min(len(made), INVOICES)
@@ -104,18 +113,16 @@ class PreviewOfCustomers(CustomerSimulator):
     def _compare_preview(self, now: datetime) -> None:
         refs = [simulated.ref for simulated in self.subscriptions]
         before = rows()
-        with preview():
-            shown = next_invoices(refs, as_of=now, most=INVOICES)
+        shown = preview_next_invoices(refs, as_of=now, most=INVOICES)
         assert rows() == before
         made: list[dict[str, Any]] = []
-        with transaction.atomic():
+        with rolled_back():
             for simulated in self.subscriptions:
                 if simulated.model.activation == "waiting":
                     pk, first = self.first[simulated.ref]
                     record_payment(invoice=pk, payment=unique("pay"), amount_minor=first.due - first.paid)
             for as_of in dict.fromkeys([now, *(one.as_of for one in shown)]):
                 made += self._made(refs, as_of)
-            transaction.set_rollback(True)
         previewed = [to_the_cent(one.document) for one in shown]
         assert previewed == [to_the_cent(document) for document in made][: len(previewed)]
         assert len(previewed) == min(len(made), INVOICES)

@@ -13,6 +13,7 @@ from billing.admin.documents.tables import short_table
 from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off, issue_one_off_in
 from billing.models import Customer, Invoice
 from billing.reads import invoice_document
+from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown, as_json, made
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
@@ -98,6 +99,7 @@ class OneOffPage(FormPage[OneOffForm]):
 
     is_tried = True
 
+    @asks_taxes
     def dry_run(self, form: OneOffForm) -> DryRun:
         """Show the invoice that the form would make."""
         with preview():

@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import BUSY, INVOICES, NO_SUBSCRIPTION, REF_PATH, WriteEndpoint
+from billing.api.endpoints import BUSY, INVOICES, NO_SUBSCRIPTION, NO_TAXES, REF_PATH, WriteEndpoint
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.options import Options, Scope
@@ -48,6 +48,7 @@ class SubscriptionInvoices(WriteEndpoint):
             BillingSuspended(subscription="SUB-1234", reason="too-many-periods"),
             BillingWouldBeSuspended(subscription="SUB-1234", reason="too-many-periods"),
             PeriodAlreadyBilled(subscription="SUB-1234"),
+            *NO_TAXES,
         ],
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> Response:

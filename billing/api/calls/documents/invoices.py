@@ -13,6 +13,7 @@ from billing.api.endpoints import (
     INVOICES,
     NO_CUSTOMER,
     NO_INVOICE,
+    NO_TAXES,
     REF_PATH,
     BillingEndpoint,
     WriteEndpoint,
@@ -55,7 +56,7 @@ class CustomerInvoices(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(shape_of(NewOneOffInvoice), {"a workshop": examples.ONE_OFF_INVOICE_BODY}),
         responses={201: ResponseBody(document_schemas.InvoiceSerializer, examples.ONE_OFF_INVOICE, "The invoice.")},
-        problems=[NO_CUSTOMER],
+        problems=[NO_CUSTOMER, *NO_TAXES],
     )  # fmt: skip
     def post(self, request: HttpRequest, ref: str) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

@@ -680,6 +680,20 @@ class SubscriptionNotStarted(Problem):
     state: str
 
 
+class TaxesRefused(Problem):
+    """The provider of taxes has no usable answer to the sale, as for an address that it does not know. Nothing was written."""
+
+    SLUG = "taxes-refused"
+    why: str
+
+
+class TaxesUnavailable(Busy):
+    """The provider of taxes did not answer, or not now. Nothing was written, and no number was taken."""
+
+    SLUG = "taxes-unavailable"
+    why: str
+
+
 class TestClocksDiffer(Problem):
     """The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded."""
 
@@ -849,6 +863,8 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "server-unavailable": ServerUnavailable,
     "subscription-not-incomplete": SubscriptionNotIncomplete,
     "subscription-not-started": SubscriptionNotStarted,
+    "taxes-refused": TaxesRefused,
+    "taxes-unavailable": TaxesUnavailable,
     "test-clocks-differ": TestClocksDiffer,
     "test-clocks-off": TestClocksOff,
     "too-many-requests": TooManyRequests,

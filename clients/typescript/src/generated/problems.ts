@@ -472,6 +472,16 @@ export class SubscriptionNotStarted extends Problem {
   readonly state = this.fact<string>("state");
 }
 
+/** The provider of taxes has no usable answer to the sale, as for an address that it does not know. Nothing was written. */
+export class TaxesRefused extends Problem {
+  readonly why = this.fact<string>("why");
+}
+
+/** The provider of taxes did not answer, or not now. Nothing was written, and no number was taken. */
+export class TaxesUnavailable extends Busy {
+  readonly why = this.fact<string>("why");
+}
+
 /** The two holders of a transfer do not have the same time, because one of them has a test clock. Not recorded. */
 export class TestClocksDiffer extends Problem {
   readonly holder_id = this.fact<string>("holder_id");
@@ -612,6 +622,8 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "server-unavailable": ServerUnavailable,
   "subscription-not-incomplete": SubscriptionNotIncomplete,
   "subscription-not-started": SubscriptionNotStarted,
+  "taxes-refused": TaxesRefused,
+  "taxes-unavailable": TaxesUnavailable,
   "test-clocks-differ": TestClocksDiffer,
   "test-clocks-off": TestClocksOff,
   "too-many-requests": TooManyRequests,

@@ -82,7 +82,7 @@ ScopesEnum: TypeAlias = Literal[
 ]
 SourceEnum: TypeAlias = Literal["purchased", "promotional"]
 TaxBehaviorEnum: TypeAlias = Literal["exclusive", "inclusive"]
-TaxRulesEnum: TypeAlias = Literal["price", "region", "eu_origin", "eu_oss"]
+TaxRulesEnum: TypeAlias = Literal["price", "region", "eu_origin", "eu_oss", "provider"]
 TimingEnum: TypeAlias = Literal["advance", "arrears"]
 TypesEnum: TypeAlias = Literal[
     "entry.recorded",
