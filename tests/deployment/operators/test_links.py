@@ -24,7 +24,8 @@ from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.dunning.holds import hold_reminders
 from billing.documents.invoice_payments.recording import record_payment
 from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
-from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp
+from billing.metering.meters import create_meter
+from billing.models import Customer, Mail, PaymentIntent, Run, RunResult, SuspendedBilling, TopUp, VatLookup
 from billing.orders.coupons import create_coupon, give_subscription_coupon
 from billing.orders.overrides import PriceOverride
 from billing.orders.phases import Phase
@@ -61,7 +62,7 @@ WITHOUT_LINK = {"autocomplete", "billing_plan_examples", "jsi18n", "login", "log
 WITHOUT_PAGE = {"ledger_account_change", "ledger_staffevent_change", "ledger_account_test_clock", "billing_journal"}
 """Rows without a page of their own, and what only a deployment for tests or a closed month links to."""
 ADDED = {
-    "auth_group", "auth_user", "billing_coupon", "billing_customer", "billing_plan", "billing_subscription",
+    "auth_group", "auth_user", "billing_coupon", "billing_customer", "billing_meter", "billing_plan", "billing_subscription",
     "ledger_apikey", "ledger_credittype",
 }  # fmt: skip
 DELETED = {"auth_group", "axes_accessattempt", "ledger_credittype"}
@@ -243,6 +244,8 @@ def billing_of_everything() -> list[str]:
     create_coupon(code="ONLY-ONE", kind="percentage", value=Decimal(10), duration="forever")
     give_subscription_coupon(ref=trial.ref, code="ONLY-ONE")
     declare(NewTax(code="ca-gst", name="GST", rate=Decimal(5), country="CA", valid_from=now.date()), actor="key:shop")
+    create_meter(code="tokens", expression="properties.input_tokens * 1.5")
+    VatLookup.objects.create(customer_id=owner.pk, vat_id="DE999999999", outcome="valid", asked_at=now)
     SubscriptionFactory(ref="WAITING-1", plan=PlanFactory(prices=[recurring()]).code, started_at=now, starts_when_paid=True)
     SuspendedBilling.objects.create(subscription_id=draft.subscription_id, reason="amount-unusual")
     run = Run.objects.create(run_id="6f9619ff-8b86-4d11-b42d-00c04fc964ff", as_of=now, host="worker-1")
