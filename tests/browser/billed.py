@@ -10,12 +10,16 @@ from django.core.management import call_command
 
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, IssuedNote
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import Invoice, Subscription, Tax
+from billing.models import Invoice, Subscription, Tax, VatLookup
 from billing.orders import coupons
 from billing.orders.taxes.declaring import NewTax, declare
+from billing.orders.vat_ids.lookups import keep
+from billing.orders.vat_ids.vies import Lookup
+from billing.rating.tax import LookupOutcome
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 SELLER = {"name": "Fern Software GmbH", "line1": "Lindenstr. 4", "postal_code": "10969", "city": "Berlin", "country": "DE"}
@@ -53,6 +57,19 @@ def billed_with_everything() -> tuple[Invoice, Invoice, IssuedNote]:
         invoice_id=made.invoice_id, lines=[line], reason="goodwill", actor="admin:mara", idempotency_key="goodwill"
     )
     return Invoice.objects.get(pk=made.invoice_id), Invoice.objects.get(pk=draft.invoice_id), note
+
+
+def looked_up() -> VatLookup:
+    """What VIES said about the VAT id of a customer, on whose evidence an invoice relies."""
+    customer = CustomerFactory(ref="C-FR", name="ACME SA", vat_id="FR40303265045", vat_status="reverse_charge")
+    said = Lookup(
+        vat_id=customer.vat_id, outcome=LookupOutcome.VALID, asked_at=datetime.now(UTC), requester="DE123456788",
+        consultation="WAPIAAAAZxT0vM3d", name="ACME SA", address="1 RUE X, 75001 PARIS",
+    )  # fmt: skip
+    lookup = keep(customer, said, tries=0)
+    line = OneOffLine(description="Set-up", unit_amount=Decimal("10.00"))
+    issue_one_off_in(customer_ref=customer.ref, request=NewOneOffInvoice(lines=[line]))
+    return lookup
 
 
 def consolidated_with_taxes() -> tuple[Invoice, Subscription, Tax]:

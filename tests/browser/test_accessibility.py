@@ -16,7 +16,7 @@ from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.totals import count_entries
-from tests.browser.billed import billed_with_everything, consolidated_with_taxes
+from tests.browser.billed import billed_with_everything, consolidated_with_taxes, looked_up
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
 from tests.ledger.admin.admin_site import operator
@@ -93,12 +93,15 @@ def billing_pages() -> dict[str, str]:
     invoice, draft, note = billed_with_everything()
     subscription, customer = invoice.subscription_id, invoice.customer_id
     consolidated, waiting, tax = consolidated_with_taxes()
+    lookup = looked_up()
     meter = create_meter(code="tokens", expression="round(properties.input_tokens * 1.5 + properties.output_tokens, 2)")
     return {
         "consolidated invoice": f"/admin/billing/invoice/{consolidated.pk}/change/",
         "customer of it": f"/admin/billing/customer/{consolidated.customer_id}/change/",
         "subscription that waits": f"/admin/billing/subscription/{waiting.pk}/change/",
         "tax": f"/admin/billing/tax/{tax.pk}/change/",
+        "VAT lookup": f"/admin/billing/vatlookup/{lookup.pk}/change/",
+        "customer with a VAT lookup": f"/admin/billing/customer/{lookup.customer_id}/change/",
         "meter": f"/admin/billing/meter/{meter.pk}/change/",
         "form of a meter": "/admin/billing/meter/add/",
         "invoice": f"/admin/billing/invoice/{invoice.pk}/change/",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
+from django.test import Client
 from django.utils import timezone
 
 from billing.models import Customer, VatCheck, VatLookup
@@ -20,16 +21,18 @@ from tests.billing.taxes.vat_ids.conftest import vies
 from tests.billing.taxes.vat_ids.vies_double import ViesDouble, valid
 from tests.concurrency.meetings import LOCKED
 from tests.concurrency.race_harness import no_lock
-from tests.ledger.api.conftest import make_api, way
+from tests.ledger.api.conftest import ApiClient, make_api, way
 from tests.ledger.database.test_transactions import END_DURING_COMMIT
 from tests.nodes import Session
 
 __all__ = ["committing_api", "make_api", "vies", "way"]
 
 FR, FR_2 = "FR40303265045", "FR23334175221"
+# Without the thread that notes when keys were used.
 BUSY = """
     SELECT (SELECT count(*) FROM pg_stat_activity
-            WHERE datname = current_database() AND state LIKE 'idle in transaction%' AND pid <> pg_backend_pid()),
+            WHERE datname = current_database() AND state LIKE 'idle in transaction%' AND query NOT LIKE '%ledger_api_key%'
+                AND pid <> pg_backend_pid()),
         (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 """
@@ -104,6 +107,26 @@ def without_lock(*names: str) -> Any:
     """The transaction without its lock."""
     with transaction.atomic(), no_lock(*names) as lock:
         yield lock
+
+
+def test_of_two_calls_with_one_key_at_once_both_ask_and_one_writes(vies: ViesDouble, make_api: Any, run_threads: Any) -> None:
+    both_ask = threading.Barrier(2)
+    ref = unique("CUST")
+    secret = make_api("billing:read", "billing:write").secret
+
+    def answer(asked: dict[str, Any]) -> Any:
+        both_ask.wait(60)
+        return valid(asked)
+
+    def call(_: int) -> Any:
+        body = {"ref": ref, "name": "ACME", "currency": "EUR", "vat_id": FR}
+        return ApiClient(secret, Client()).post("/v1/customers", body, key=ref)
+
+    vies.answers = answer
+    made = run_threads(call, 2)
+    assert [response.status_code for response in made] == [201, 201]
+    assert sorted(response.get("Idempotency-Replayed", "false") for response in made) == ["false", "true"]
+    assert (len(vies.asked), VatLookup.objects.filter(customer__ref=ref).count()) == (2, 1)
 
 
 def test_a_lost_commit_is_repeated_and_leaves_one_lookup(committing_api: Any, vies: ViesDouble) -> None:
