@@ -23,6 +23,7 @@ from billing.metering.partitions import months_ahead
 from billing.models import Invoice, Mail, Reminder, Run, ScheduledTask
 from billing.models.payments import OPEN_INTENT
 from billing.reads.documents import is_overdue
+from ledger import conf
 from ledger.database.cluster import ask_all_nodes
 from ledger.entries.clocks import holders_time
 from ledger.errors import LedgerError
@@ -55,7 +56,10 @@ SELECT
         SELECT FROM billing_paymentintent WHERE due_at < statement_timestamp() - interval '1 hour'
         UNION ALL SELECT FROM billing_providerrefund WHERE due_at < statement_timestamp() - interval '1 hour'
         UNION ALL SELECT FROM billing_providerevent WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
-    ) AS unasked)
+    ) AS unasked),
+    (SELECT count(*) FROM (
+        SELECT FROM billing_vatcheck WHERE due_at < statement_timestamp() - interval '1 hour' LIMIT {MOST_COUNTED}
+    ) AS unchecked)
 """
 MAILS = f"""
 SELECT state, (SELECT count(*) FROM (SELECT FROM billing_mail AS m WHERE m.state = wanted.state LIMIT {MOST_COUNTED}) AS mails),
@@ -203,13 +207,15 @@ def _lock_waits() -> Families:
 
 
 def _billing() -> Families:
-    (suspended, overdue, unasked) = _row(OF_BILLING)
+    (suspended, overdue, unasked, unchecked) = _row(OF_BILLING)
     text = f"Subscriptions that are not billed until a person resumes them, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_billing_suspended_subscriptions", text, suspended)
     text = f"Purchases whose credits could not be added or revoked for more than an hour, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_purchases_overdue", text, overdue)
     text = f"Payments, refunds and events about which no provider was asked for more than an hour, up to {MOST_COUNTED:,}."
     yield _gauge("ledger_payments_overdue", text, unasked)
+    text = f"VAT ids about which VIES was not asked for more than an hour after they were due, up to {MOST_COUNTED:,}."
+    yield _gauge("ledger_vat_lookups_overdue", text, unchecked if conf.VIES_URL.value else 0)
 
 
 def _overdue_invoices() -> Families:

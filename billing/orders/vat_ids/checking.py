@@ -22,7 +22,6 @@ TIMEOUT_S: Final = 20
 """Some member states take 15 s."""
 LEASE: Final = timedelta(minutes=5)
 """How long an id that a command has taken is left alone by the others; after that its process was killed."""
-ADDED_AT_ONCE: Final = 1_000
 
 # Under the lock of VAT_CHECKS, so that each command sees what the others have taken.
 TAKE = """
@@ -31,13 +30,16 @@ TAKE = """
         AND %(most)s > (SELECT count(*) FROM billing_vatcheck WHERE asked_at > clock_timestamp() - interval '1 minute')
     RETURNING customer_id, tries
 """
-# Customers who had their VAT id before the deployment began to look them up, or while it did not.
+# Customers who had their VAT id before the deployment began to look them up, or while it did not: as many as a minute can take,
+# so that what waits for its turn is not overdue.
 ADD_MISSING = """
     INSERT INTO billing_vatcheck (customer_id)
     SELECT c.id FROM billing_customer AS c
     WHERE c.vat_id <> '' AND left(c.vat_id, 2) = ANY(%(prefixes)s)
         AND NOT EXISTS (SELECT FROM billing_vatcheck AS v WHERE v.customer_id = c.id)
-    ORDER BY c.id LIMIT %(most)s
+    ORDER BY c.id
+    LIMIT (SELECT %(most)s - count(*)
+        FROM (SELECT FROM billing_vatcheck WHERE due_at <= clock_timestamp() LIMIT %(most)s) AS waiting)
     ON CONFLICT (customer_id) DO NOTHING
 """
 PREFIXES: Final = sorted({*EU, "EL"} - {"GR"})
@@ -67,7 +69,7 @@ def check_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False
         found.due = fetch_rows(int, "SELECT count(*) FROM billing_vatcheck WHERE due_at <= clock_timestamp()", {})[0]
         return found
     with connection.cursor() as cursor:
-        cursor.execute(ADD_MISSING, {"prefixes": PREFIXES, "most": ADDED_AT_ONCE})
+        cursor.execute(ADD_MISSING, {"prefixes": PREFIXES, "most": PER_MINUTE})
     for _ in range(PER_MINUTE):
         if stop() or (taken := _take()) is None:
             break

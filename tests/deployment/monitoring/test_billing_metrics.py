@@ -1,6 +1,7 @@
 """Numbers of /metrics about overdue invoices, reminders, mails and payments: what they count, and by which indexes."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from django.utils import timezone
 
 from billing.documents.dunning import reminding
 from billing.documents.sellers import record_seller
-from billing.models import Invoice, Mail, PaymentIntent
+from billing.models import Invoice, Mail, PaymentIntent, VatCheck
 from ledger.testing import unique
 from ledger_project.monitoring import gauges
 from tests.billing.documents.issued import SELLER
@@ -62,6 +63,15 @@ def test_overdue_invoices_are_counted_by_currency_and_reminders(reminded: Invoic
         ("ledger_invoices_overdue_amount_minor", "EUR", "0"): 1,
         ("ledger_invoices_overdue_amount_minor", "JPY", "0"): 500,
     }
+
+
+def test_vat_lookups_are_overdue_after_an_hour_where_they_are_made(reminded: Invoice, settings: Any) -> None:
+    VatCheck.objects.create(customer_id=reminded.customer_id, due_at=datetime.now(UTC) - timedelta(minutes=61))
+    assert read("_billing")["ledger_vat_lookups_overdue",] == 0
+    settings.LEDGER = {**settings.LEDGER, "VIES_URL": "https://vies.example"}
+    assert read("_billing")["ledger_vat_lookups_overdue",] == 1
+    VatCheck.objects.update(due_at=datetime.now(UTC) - timedelta(minutes=59))
+    assert read("_billing")["ledger_vat_lookups_overdue",] == 0
 
 
 def test_due_reminders_are_counted_page_by_page(reminded: Invoice, monkeypatch: pytest.MonkeyPatch) -> None:

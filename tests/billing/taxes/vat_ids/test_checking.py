@@ -117,6 +117,23 @@ def test_customers_from_before_the_setting_are_looked_up(vies: ViesDouble, setti
     assert [asked["countryCode"] for asked in vies.asked] == ["FR", "EL"]
 
 
+def test_earlier_customers_come_as_they_can_be_taken(
+    vies: ViesDouble, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So those who wait for their turn are not overdue."""
+    settings.LEDGER = {**settings.LEDGER, "VIES_URL": ""}
+    for _ in range(5):
+        CustomerFactory(vat_id=FR)
+    settings.LEDGER = {**settings.LEDGER, "VIES_URL": vies.url}
+    monkeypatch.setattr(checking, "PER_MINUTE", 2)
+    seen = []
+    for _ in range(4):
+        seen.append((check_due().valid, VatCheck.objects.count()))
+        assert check_due() == CheckedVatIds()
+        VatCheck.objects.update(asked_at=None)
+    assert seen == [(2, 2), (2, 4), (1, 5), (0, 5)]
+
+
 def test_a_dry_run_counts_and_asks_nobody(vies: ViesDouble) -> None:
     customer = CustomerFactory(vat_id=FR)
     due(customer)
