@@ -49,10 +49,14 @@ class Outcome(StrEnum):
 BILLED = {Outcome.CREATED, Outcome.FINALISED}
 
 
-RETRY = {Outcome.BUSY, Outcome.DEFERRED, Outcome.WAITS_FOR_TAXES}
+RETRY = {Outcome.BUSY, Outcome.DEFERRED}
 
 
-SKIPPED = {*RETRY, Outcome.NOTHING_DUE}
+WAITING = {*RETRY, Outcome.WAITS_FOR_TAXES}
+"""What the next run does. This run asks a provider of taxes once only: its answer is the same a moment later."""
+
+
+SKIPPED = {*WAITING, Outcome.NOTHING_DUE}
 
 
 TROUBLE = {Outcome.FAILED, Outcome.SUSPENDED, Outcome.CONFLICT}
@@ -195,7 +199,7 @@ class RunSummary:
     @property
     def waiting(self) -> int:
         """The subscriptions that wait for another try, or that stayed busy, deferred or without taxes to the end."""
-        return sum(self.outcomes[kind] for kind in RETRY) + sum(self.aside.values())
+        return sum(self.outcomes[kind] for kind in WAITING) + sum(self.aside.values())
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON."""

@@ -21,6 +21,7 @@ from billing.generator.run.outcomes import (
     BILLED,
     RETRY,
     SKIPPED,
+    WAITING,
     Outcome,
     SubscriptionResult,
     bill_one,
@@ -99,7 +100,7 @@ def work(job: Work, stop_flag: StopFlag, report: Report, shard: int = 0) -> None
         walk.missed(done.outcome in SKIPPED)
         if done.outcome in RETRY:
             return Turn.BUSY
-        if done.outcome not in BILLED:
+        if done.outcome not in BILLED | WAITING:
             had_turn.add(ref)
         report(aside.pop(ref))
         return None
@@ -267,7 +268,7 @@ def _try_together(
                     return
                 tried.append(_bill(ref, job.options, stop_flag, act))
             if shares or job.subscriptions:
-                turns = Turns(job.filter, {done.subscription for done in tried if done.outcome not in BILLED | RETRY})
+                turns = Turns(job.filter, {done.subscription for done in tried if done.outcome not in BILLED | WAITING})
                 customers = list(consolidating(job.filter, refs))
                 tried.extend(_tried_documents(shown, job, customers, turns))
                 consolidated.update(customers)

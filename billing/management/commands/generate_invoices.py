@@ -182,7 +182,7 @@ class Command(CommandWithExamples):
                 record.add(done)
                 if given["format"] == "jsonl":
                     self.stdout.write(json.dumps(_outcome(done)))
-                elif done.outcome in outcomes.TROUBLE | outcomes.RETRY:
+                elif done.outcome in outcomes.TROUBLE | outcomes.WAITING:
                     self.stderr.write(f"{done.subscription or done.customer}: {done.outcome}: {done.detail}")
 
             summary = runs.run(job, on_done=on_done, on_tick=progress.tick, stop=lambda: bool(received))

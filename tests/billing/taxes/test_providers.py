@@ -21,6 +21,7 @@ from billing.generator.run import runs
 from billing.generator.run.generate import generate, generate_in
 from billing.models import Claim, Cursor, Invoice, Line, NumberSeries, Run, Subscription, Tax
 from billing.orders import customers
+from billing.orders.taxes.policies import policy_from
 from billing.rating.tax import FoundTax, LineTaxes
 from billing.reads import invoice_document
 from billing.tax_providers import asking
@@ -237,6 +238,22 @@ def test_a_draft_in_its_grace_is_asked_about_again_with_its_late_usage():
     assert rows_of(made) == [("CA-GST", "5", 1500, 75), ("CA-QST", "9.975", 1500, 150)]
 
 
+def test_a_draft_keeps_its_answer_until_a_person_finalises_it():
+    [draft] = bill(subscribed(), at(1, 1), finalize=False)
+    fails(TaxesUnavailable(why="down"))
+    made = transitions.apply_in(invoice_id=draft["id"], kind="finalize", actor="test")
+    assert (made.number, made.tax_minor, len(StandIn.asked)) == ("INV-000001", 1498, 1)
+    assert auditing.check() == []
+
+
+@pytest.mark.parametrize(("outcome", "told"), [("valid", "FR40303265045"), ("invalid", ""), ("", "")])
+def test_a_vat_id_that_vies_has_not_confirmed_is_not_told_where_the_seller_needs_that(outcome, told):
+    seller = {"tax_rules": "provider", "country": "DE", "needs_confirmed_vat_id": True}
+    buyer = {"address": {"country": "FR"}, "vat_id": "FR40303265045", "vat_status": "reverse_charge"}
+    policy = policy_from(seller, {**buyer, "vat_lookup": {"outcome": outcome}}, "UTC")
+    assert (policy.bill_to.vat_id, policy.vat_status) == (told, "reverse_charge" if told else "taxable")
+
+
 def test_a_consolidated_invoice_rounds_the_taxes_of_its_drafts_together():
     customer = CustomerFactory(address=QUEBEC, consolidated_invoicing=True)
     plan = PlanFactory(prices=[recurring(unit_amount="33.33")])
@@ -363,14 +380,33 @@ def test_without_an_answer_a_run_goes_on_and_the_next_one_bills(error, detail):
     job = runs.job_for(Options(as_of=at(1, 1)), subscriptions=(waits.ref, other.ref), retry_wait_s=0.0)
     summary = runs.run(job, on_done=results.append, on_tick=lambda _: None, stop=lambda: False)
     assert [(one.subscription, one.outcome, one.detail) for one in results] == [
-        (other.ref, "finalised", ""), (waits.ref, "waits_for_taxes", detail),
+        (waits.ref, "waits_for_taxes", detail), (other.ref, "finalised", ""),
     ]  # fmt: skip
-    assert (summary.waiting, summary.failures, summary.outcomes["waits_for_taxes"]) == (1, 0, 1)
+    assert (summary.waiting, summary.failures, summary.outcomes["waits_for_taxes"], len(StandIn.asked)) == (1, 0, 1, 1)
     assert [invoice.subscription_ref for invoice in Invoice.objects.all()] == [other.ref]
     assert not Claim.objects.filter(subscription_id=waits.pk).exists()
     asking.ask_again_now()
     StandIn.on_ask = lambda sale: None
     assert [one.number for one in generate(ref=waits.ref, options=Options(as_of=at(1, 1))).invoices] == ["INV-000002"]
+
+
+def test_a_consolidated_invoice_waits_for_the_subscription_that_waits_for_its_taxes():
+    customer = CustomerFactory(address=QUEBEC, consolidated_invoicing=True)
+    refs = [
+        SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount=price)]).code, customer=customer.ref).ref
+        for price in ("33.33", "10.00")
+    ]
+
+    def run():
+        job = runs.job_for(Options(as_of=at(1, 1)), subscriptions=tuple(refs), retry_wait_s=0.0)
+        runs.run(job, on_done=lambda _: None, on_tick=lambda _: None, stop=lambda: False)
+        return [(one.number, one.subtotal_minor) for one in Invoice.objects.filter(customer_ref=customer.ref)]
+
+    StandIn.on_ask = lambda sale: [] if sale.lines[0].amount_minor == 1000 else None
+    assert run() == [(None, 3333)]
+    StandIn.on_ask = lambda sale: None
+    assert run() == [("INV-000001", 4333)]
+    assert auditing.check() == []
 
 
 def test_a_dry_run_of_a_command_waits_too_and_counts_nothing():

@@ -11,11 +11,15 @@ from billing.rating.tax import (
     AppliedTax,
     DeclaredTax,
     IncludedGroup,
+    Party,
     Place,
+    Sale,
+    SaleLine,
     Taxable,
     TaxLine,
     TaxNotDeclared,
     TaxPolicy,
+    TaxProvider,
     TaxRules,
     Treatment,
     VatStatus,
@@ -45,6 +49,15 @@ def eu(country, *, rules=TaxRules.EU_OSS, **more):
 def shown(taxed):
     """Category, rate, codes, and the rate that prices with tax include."""
     return taxed.treatment.category, taxed.treatment.rate, [tax.code for tax in taxed.treatment.taxes], taxed.included_rate
+
+
+def test_declared_taxes_are_found_by_the_interface_of_providers():
+    policy = eu("FR")
+    lines = tuple(SaleLine(10_000, False, category, Decimal(0), "standard") for category in ("S", "Z"))
+    found = policy.taxes_of(Sale("EUR", DAY, Party("DE"), Party("FR"), policy.vat_status, lines))
+    assert isinstance(policy, TaxProvider)
+    assert [line.taxed for line in found] == [policy.taxed(line.category, line.rate, line.tax_class, DAY) for line in lines]
+    assert [line.taxed for line in found] == [one.taxed for one in policy.answers("EUR", [(DAY, line) for line in lines])]
 
 
 # Amounts ---------------------------------------------------------------------------------------------
