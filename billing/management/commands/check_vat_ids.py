@@ -20,7 +20,7 @@ class Command(CommandWithExamples):
     help = (
         "Look up VAT ids of customers in VIES: those about which it gave no answer, those that nobody has looked up, and each "
         f"one a month after its last answer. All machines together ask about {PER_MINUTE} ids a minute. Without "
-        "LEDGER_VIES_URL the command does nothing. Exit codes: 0 done, 3 VIES gave no answer about some, which are tried again "
+        "LEDGER_VIES_URL the command does nothing. Exit codes: 0 done, 3 some had no answer or failed, and are tried again "
         "later, 130 or 143 a signal ended the command after its current VAT id."
     )
     examples = (
@@ -38,7 +38,7 @@ class Command(CommandWithExamples):
         """Look them up, print the summary, and exit with the code that `help` explains."""
         with collect_end_signals() as received:
             found = check_due(dry_run=dry_run, stop=lambda: bool(received))
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.unavailable else DONE
+        code = SIGNALLED + received[0] if received else SOME_FAILED if found.unavailable or found.failed else DONE
         if options["format"] == "json":
             self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
         elif not conf.VIES_URL.value:
@@ -48,7 +48,7 @@ class Command(CommandWithExamples):
         else:
             self.stdout.write(
                 f"{found.due:,} looked up: {found.valid:,} valid, {found.invalid:,} invalid, {found.unavailable:,} without an "
-                "answer; those are tried again later."
+                f"answer, {found.failed:,} failed; those are tried again later."
             )
         if code != DONE:
             sys.exit(code)

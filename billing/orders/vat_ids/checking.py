@@ -1,11 +1,12 @@
 """Looks VAT ids up again: those about which VIES gave no answer, and each a month after its answer; on any number of machines."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from django.db import connection
+from django.db import Error, connection
 
 from billing.models import Customer, VatCheck
 from billing.orders.vat_ids import vies
@@ -15,6 +16,9 @@ from ledger import conf
 from ledger.database.lock_names import CUSTOMER, VAT_CHECKS
 from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
+from ledger.errors import LedgerError, Misuse
+
+log = logging.getLogger(__name__)
 
 PER_MINUTE: Final = 20
 """How many VAT ids all machines together look up again in a minute: 28,800 a day."""
@@ -53,6 +57,7 @@ class CheckedVatIds:
     valid: int = 0
     invalid: int = 0
     unavailable: int = 0
+    failed: int = 0
 
 
 def check_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False) -> CheckedVatIds:
@@ -74,7 +79,15 @@ def check_due(*, dry_run: bool = False, stop: Callable[[], bool] = lambda: False
         if stop() or (taken := _take()) is None:
             break
         found.due += 1
-        lookup = _check(*taken)
+        try:
+            lookup = _check(*taken)
+        except Misuse:
+            raise
+        except (LedgerError, Error) as error:
+            # Somebody writes the customer, or the connection broke: it is due again after LEASE.
+            found.failed += 1
+            log.warning("VAT id of customer %s: %s: %s", taken[0], type(error).__name__, error)
+            continue
         if lookup is not None:
             name = lookup.outcome.value
             setattr(found, name, getattr(found, name) + 1)

@@ -98,9 +98,9 @@ async def _ask(body: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
 
     url = f"{conf.VIES_URL.value.rstrip('/')}/check-vat-number"
     headers = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "credit-ledger"}
-    # To the host of the setting only: no redirect is followed, and no proxy taken from the environment.
-    client = httpx.AsyncClient(verify=_trusted(), follow_redirects=False, trust_env=False, timeout=timeout_s)
     try:
+        # To the host of the setting only: no redirect is followed, and no proxy taken from the environment.
+        client = httpx.AsyncClient(verify=_trusted(), follow_redirects=False, trust_env=False, timeout=timeout_s)
         async with asyncio.timeout(timeout_s), client, client.stream("POST", url, json=body, headers=headers) as answer:
             content = b""
             async for chunk in answer.aiter_raw():

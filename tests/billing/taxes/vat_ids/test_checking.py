@@ -21,6 +21,8 @@ from billing.orders.vat_ids import vies as client
 from billing.orders.vat_ids.checking import CheckedVatIds, check_due
 from billing.orders.vat_ids.lookups import TRIED_AGAIN_AFTER
 from ledger.database.statements import fetch_rows
+from ledger.database.transactions import locked_transaction
+from ledger.errors import HolderBusy, OutcomeUnknown
 from ledger_project.monitoring.findings import CheckState
 from ledger_project.monitoring.work_checks import vat_ids
 from tests.billing.documents.issued import SELLER
@@ -112,7 +114,7 @@ def test_customers_from_before_the_setting_are_looked_up(vies: ViesDouble, setti
         CustomerFactory(vat_id=vat_id)
     assert (check_due(), run()[1]["due"], VatCheck.objects.count()) == (CheckedVatIds(), 0, 0)
     settings.LEDGER = {**settings.LEDGER, "VIES_URL": vies.url}
-    assert run() == (0, {"dry_run": False, "due": 2, "valid": 2, "invalid": 0, "unavailable": 0, "exit_code": 0})
+    assert run() == (0, {"dry_run": False, "due": 2, "valid": 2, "invalid": 0, "unavailable": 0, "failed": 0, "exit_code": 0})
     assert [outcomes(one) for one in known] == [["valid"], ["valid"]]
     assert [asked["countryCode"] for asked in vies.asked] == ["FR", "EL"]
 
@@ -154,7 +156,7 @@ def test_a_run_ends_when_the_service_is_down_and_not_when_a_member_state_is(vies
     for _ in range(3):
         CustomerFactory(vat_id=FR)
     vies.answers = failing("GLOBAL_MAX_CONCURRENT_REQ")
-    assert run() == (3, {"dry_run": False, "due": 1, "valid": 0, "invalid": 0, "unavailable": 1, "exit_code": 3})
+    assert run() == (3, {"dry_run": False, "due": 1, "valid": 0, "invalid": 0, "unavailable": 1, "failed": 0, "exit_code": 3})
     vies.answers = failing("MS_UNAVAILABLE")
     assert check_due() == CheckedVatIds(due=2, unavailable=2)
 
@@ -186,6 +188,25 @@ def test_what_was_said_about_a_former_id_is_not_kept(vies: ViesDouble, changed_t
         assert check_due() == CheckedVatIds(due=1 + len(then), valid=len(then))
     assert list(VatLookup.objects.values_list("vat_id", "outcome")) == then
     assert VatCheck.objects.count() == len(then)
+
+
+def test_a_customer_whose_result_cannot_be_stored_does_not_stop_the_others(vies: ViesDouble) -> None:
+    for _ in range(3):
+        CustomerFactory(vat_id=FR)
+    busy = [HolderBusy(holder_id="x"), OutcomeUnknown(), None]
+
+    def locked(*names: str) -> Any:
+        if names[0].startswith("customer/") and (error := busy.pop(0)):
+            raise error
+        return locked_transaction(*names)
+
+    with mock.patch.object(checking, "locked_transaction", locked):
+        assert run()[1] == {
+            "dry_run": False, "due": 3, "valid": 1, "invalid": 0, "unavailable": 0, "failed": 2, "exit_code": 3,
+        }  # fmt: skip
+    assert (VatLookup.objects.count(), check_due()) == (1, CheckedVatIds())
+    VatCheck.objects.filter(outcome="").update(due_at=timezone.now())
+    assert check_due() == CheckedVatIds(due=2, valid=2)
 
 
 def test_another_seller_asks_for_itself(vies: ViesDouble) -> None:
