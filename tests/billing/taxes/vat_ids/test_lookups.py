@@ -9,8 +9,8 @@ from pytest_django import Settings
 
 from billing import apps as billing_app
 from billing import auditing
-from billing.documents.sellers import record_seller
-from billing.models import Customer, Invoice, RequestKey, VatCheck, VatLookup
+from billing.documents.sellers import current_seller, record_seller
+from billing.models import Customer, Invoice, RequestKey, Seller, VatCheck, VatLookup
 from billing.orders import customers
 from billing.orders.customers import NewCustomer
 from billing.orders.erasure import erase_customer
@@ -18,6 +18,7 @@ from ledger.database.statements import fetch_rows
 from ledger.exchange.exports import export
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import CUSTOMER, send_both_steps, send_first_step, text_of_response
+from tests.billing.admin.test_sellers import TYPED
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.billing.generator.run.test_generate import bill
@@ -172,6 +173,18 @@ def test_the_form_refuses_an_invalid_id_at_its_field(client: Any, vies: ViesDoub
         assert response.status_code == 422
         assert "is not valid" in str(response.context_data["form"].errors["vat_id"])
     assert (Customer.objects.values_list("vat_id", flat=True).get(), VatLookup.objects.count()) == ("", 0)
+
+
+def test_an_operator_says_that_a_seller_needs_confirmed_ids(client: Any, vies: ViesDouble, settings: Settings) -> None:
+    typed = {**TYPED, "needs_confirmed_vat_id": "yes"}
+    assert send_both_steps(client, "/admin/billing/seller/add/", typed).status_code == 302
+    current = current_seller("us")
+    assert current is not None
+    assert current.details["needs_confirmed_vat_id"] is True
+    settings.LEDGER = {**settings.LEDGER, "VIES_URL": ""}
+    response = send_first_step(client, "/admin/billing/seller/add/", {**typed, "name": "Other"})
+    assert "LEDGER_VIES_URL is not set" in str(response.context_data["form"].errors["needs_confirmed_vat_id"])
+    assert Seller.objects.count() == 1
 
 
 # Documents ------------------------------------------------------------------------------------------
