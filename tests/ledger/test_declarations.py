@@ -24,7 +24,7 @@ from billing.documents.customer_credit import refunds
 from billing.documents.mailing import outcomes as mail_outcomes
 from billing.documents.one_off import issuing
 from billing.documents.printing.brand import Logo
-from billing.metering import usage
+from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.overrides import Amounts
 from billing.orders.taxes import declaring
@@ -77,6 +77,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         coupons,
         subscriptions,
         usage,
+        meters,
         credit_notes,
         invoices,
         packs,
@@ -174,6 +175,8 @@ def good(value: Value) -> Any:
             return "DE89370400440532013000"
         case sellers.CashSteps():
             return {"CHF": value.step.most}
+        case meters.ExpressionText():
+            return "properties.a"
         case Text() if value.pattern and re.fullmatch(value.pattern, "a" * value.most) is None:
             return next(
                 each
@@ -267,6 +270,8 @@ def cases(value: Value) -> Iterator[Case]:
                 yield "a" * (value.least - 1), "", "too-short"
             if value.pattern and not isinstance(value, Currency):
                 yield "ä", "", "pattern"
+            if isinstance(value, meters.ExpressionText):
+                yield from [("", "", ""), ("a +", "", "syntax"), ("(" * 21, "", "too-deep")]
             if isinstance(value, Currency):
                 yield from [("eur", "", "pattern"), ("XXX", "", "unknown-currency")]
             if isinstance(value, Zone):
