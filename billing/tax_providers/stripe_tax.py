@@ -136,13 +136,31 @@ def _instant_of(day: date) -> int:
 def _taxes(row: Mapping[str, Any], currency: str, reference: str) -> LineTaxes:
     breakdown = row.get("tax_breakdown") or []
     net = row["amount"] - (row["amount_tax"] if row["tax_behavior"] == "inclusive" else 0)
-    due = [one for one in breakdown if one.get("tax_rate_details") and Decimal(one["tax_rate_details"]["percentage_decimal"])]
-    for one in due:
-        if abs(one["taxable_amount"] - net) > units_of(1, currency):
-            raise TaxesRefused(why=f"{_name(one)} is due on a part of a line only ({one['taxability_reason']}).")
-    reasons = [one["taxability_reason"] for one in breakdown]
-    untaxed = next((UNTAXED[reason] for reason in reasons if reason in UNTAXED), "O")
+    due = [one for one in breakdown if _is_due(one, net, units_of(1, currency))]
+    untaxed = next((UNTAXED[one["taxability_reason"]] for one in breakdown if one["taxability_reason"] in UNTAXED), "O")
     return LineTaxes(taxes=tuple(_tax(one, currency) for one in due), category=untaxed, reference=reference)
+
+
+def _is_due(one: Mapping[str, Any], net: int, unit: int) -> bool:
+    """Return whether a tax is due on a line.
+
+    Raises:
+        TaxesRefused: it is due on a part of the line, or it is no percentage.
+    """
+    rate, base = _rate(one), one["taxable_amount"]
+    if not rate:
+        if one["amount"]:
+            raise TaxesRefused(why=f"{_name(one)} is no percentage.")
+        return False
+    if abs(base - net) <= unit:
+        return True
+    if base or one["amount"]:
+        raise TaxesRefused(why=f"{_name(one)} is due on a part of a line only ({one['taxability_reason']}).")
+    return False
+
+
+def _rate(one: Mapping[str, Any]) -> Decimal:
+    return Decimal((one.get("tax_rate_details") or {}).get("percentage_decimal") or 0)
 
 
 def _tax(one: Mapping[str, Any], currency: str) -> FoundTax:
@@ -150,7 +168,7 @@ def _tax(one: Mapping[str, Any], currency: str) -> FoundTax:
     return FoundTax(
         code=_code(one),
         name=_name(one),
-        rate=Decimal(details["percentage_decimal"]),
+        rate=_rate(one),
         category=STANDARD if details["tax_type"] == VAT else "O",
         amount_minor=minor_of(one["amount"], currency),
         country=place["country"],

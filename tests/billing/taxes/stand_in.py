@@ -100,6 +100,8 @@ class StripeTaxDouble:
         """Why no tax is due; empty: taxes are due."""
         self.part = 100
         """The percent of a line on which taxes are due."""
+        self.fee = 0
+        """A tax of each line that is no percentage."""
         self.fault = ""
         """`down` answers 503, `refused` 400, `garbage` no JSON of Stripe's, `key` 401."""
         self.on_ask: Callable[[], None] = lambda: None
@@ -151,6 +153,13 @@ class StripeTaxDouble:
             where = {"country": country, "level": "country", "display_name": country, "state": None}
             breakdown = [{"amount": 0, "taxable_amount": 0, "sourcing": "destination", "taxability_reason": self.reason,
                           "jurisdiction": where, "tax_rate_details": None}]  # fmt: skip
+        if self.fee:
+            breakdown.append({
+                "amount": self.fee, "taxable_amount": base, "sourcing": "destination", "taxability_reason": "standard_rated",
+                "jurisdiction": {"country": "US", "level": "state", "display_name": "Colorado", "state": "CO"},
+                "tax_rate_details": {"display_name": "Retail Delivery Fee", "percentage_decimal": "0.0",
+                                     "tax_type": "retail_delivery_fee"},
+            })  # fmt: skip
         return {
             "id": f"li_{position}", "object": "tax.calculation_line_item", "amount": amount, "reference": item["reference"],
             "amount_tax": sum(one["amount"] for one in breakdown), "tax_behavior": item["tax_behavior"],

@@ -151,6 +151,18 @@ def test_a_tax_on_a_part_of_a_line_is_refused(double, provider):
         provider.taxes_of(sale("CA", 10_000))
 
 
+def test_a_tax_that_is_no_percentage_is_refused(double, provider):
+    double.fee = 29
+    with pytest.raises(TaxesRefused, match="Colorado Retail Delivery Fee is no percentage"):
+        provider.taxes_of(sale("CA", 10_000))
+
+
+def test_a_tax_of_which_nothing_is_due_is_none(double, provider):
+    double.part = 0
+    assert taxes(provider, sale("CA", 10_000)) == [[]]
+    assert [len(line) for line in taxes(provider, sale("CA", 0))] == [2]
+
+
 @pytest.mark.parametrize(("days", "sent"), [(-400, -30), (-3, -3), (0, 0), (20, 20), (360, 30), (2_000_000, 30)])
 def test_a_day_that_stripe_does_not_compute_is_asked_for_as_the_nearest_one(double, provider, days, sent):
     today = datetime.now(UTC).date()
