@@ -106,26 +106,26 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
             )
             latest[whose] = document
 
-    # As a run does, it locks only those that may be due: the server has room for some thousand locks.
-    due = due_among(refs, DueFilter(as_of=as_of, suspended=True, as_if_paid=True))
     for _ in range(MAX_STEPS):
+        due_filter = DueFilter(as_of=as_of, suspended=True, as_if_paid=True)
         options = Options(as_of=as_of, dry_run=True, as_if_paid=True, render=partial(_document, as_of=as_of))
-        waiting = False
-        for ref in due:
+        waiting, had_turn = False, set[str]()
+        # As a run does, it locks only those that may be due: the server has room for some thousand locks.
+        for ref in due_among(refs, due_filter):
             if len(found) >= most and not waiting:
                 break
             made = dry_run_staying(ref=ref, options=options)
+            if not made.invoices:
+                had_turn.add(ref)
             waiting = waiting or any(one.is_part for one in made.invoices)
             show(made)
-        turns = Turns(DueFilter(as_of=as_of, suspended=True, as_if_paid=True), among=refs)
-        for customer_ref in list(consolidating(turns.due_filter, refs)):
-            show(consolidate(customer_ref, turns, options))
+        for customer_ref in list(consolidating(due_filter, refs)):
+            show(consolidate(customer_ref, Turns(due_filter, had_turn, among=refs), options))
             shown.rows_stay()
         later = [one for one in fetch_rows(_Due, DUE_AFTER, {"refs": list(refs)}) if one.due_at > as_of]
         if len(found) >= most or not later:
             break
         as_of = min(one.due_at for one in later)
-        due = [ref for ref in refs if any(one == (ref, as_of) for one in later)]
     return found[:most]
 
 

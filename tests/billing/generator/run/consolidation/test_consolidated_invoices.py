@@ -430,6 +430,21 @@ def test_a_dry_run_shows_the_invoice_of_drafts_that_wait_for_nobody_any_more() -
     assert findings() == []
 
 
+def test_a_preview_waits_for_nobody_of_whom_a_run_would_find_nothing_due() -> None:
+    customer, _ = together("10", "20")
+    plan = PlanFactory(prices=[metered(unit_amount="0.01")], usage_threshold=Decimal("50.00")).code
+    used = SubscriptionFactory(customer=customer.ref, plan=plan, started_at=at(1, 15))
+    run(at(1, 1))
+    # A run looks for usage that was recorded since its last look, and here finds too little for the threshold.
+    use(used, "1", at(1, 16))
+    run(at(1, 17))
+    with preview():
+        [upcoming] = next_invoices(subscriptions_of(customer), as_of=at(1, 18), most=1)
+    assert (upcoming.as_of, upcoming.document["total_minor"]) == (at(2, 1), 3600)
+    run(at(2, 1))
+    assert [one.total_minor for one in of(customer)] == [3600, 3600]
+
+
 def test_over_rest_the_last_subscription_makes_the_invoice(api: ApiClient) -> None:
     _, [first, second] = together("10", "20")
     body = {"as_of": "2026-01-01T00:00:00Z"}
