@@ -39,30 +39,36 @@ def consolidate(customer: Customer, now: datetime, held_back: dict[Subscription,
     """Make the documents of each day on which no other subscription is due later, after all of them had their turn."""
     made: list[Document] = []
     for day in sorted({part.day for part in customer.waiting}):
-        parts = [part for part in customer.waiting if part.day == day]
-        there = {part.of for part in parts}
-        others = [one for one in customer.subscriptions if one.is_consolidated and one not in there]
-        if any(is_due_later(one, now, day, held_back[one], only) for one in others):
-            continue
-        made += consolidate_day(customer, day)
+        while there := {part.of for part in customer.waiting if part.day == day}:
+            others = [one for one in customer.subscriptions if one.is_consolidated and one not in there]
+            if any(is_due_later(one, now, day, held_back[one], only) for one in others):
+                break
+            made.append(consolidate_next(customer, day))
     return made
 
 
-def consolidate_day(customer: Customer, day: date) -> list[Document]:
-    """Make the documents of the drafts of a day: the first drafts of all subscriptions share one, and so do the second ones."""
+def consolidate_next(customer: Customer, day: date) -> Document:
+    """Make a document of the drafts of a day: the first drafts of all subscriptions share one, and so do the second ones."""
     parts = [part for part in customer.waiting if part.day == day]
     documents: dict[tuple[Any, ...], list[Part]] = {}
     for part in parts:
         place = [other for other in parts if other.of is part.of and other.kind == part.kind].index(part)
         # What is on an invoice with a number is corrected where it is.
         is_alone = any(other.state != "draft" for other in part.of.corrections(part.document))
-        number = customer.subscriptions.index(part.of) if is_alone else len(parts)
+        number = customer.subscriptions.index(part.of) if is_alone else len(customer.subscriptions)
         documents.setdefault((*part.kind, place, number), []).append(part)
-    made = []
-    for (stays_draft, *_), together in sorted(documents.items()):
-        made.append(merge(customer, together))
-        if not stays_draft:
-            together[0].of.finalize(made[-1])
+    (stays_draft, *_), together = min(documents.items())
+    made = merge(customer, together)
+    if not stays_draft:
+        together[0].of.finalize(made)
+    return made
+
+
+def consolidate_day(customer: Customer, day: date) -> list[Document]:
+    """Make all documents of the drafts of a day."""
+    made: list[Document] = []
+    while any(part.day == day for part in customer.waiting):
+        made.append(consolidate_next(customer, day))
     return made
 
 
