@@ -209,10 +209,11 @@ class WriteEndpoint(BillingEndpoint):
             "request_digest": _digest(request, fields),
         }
 
-        known = [] if before is None else [None if is_used(self.collection, key) else before(fields)]
+        # Copies, because a request is made of the fields in place: before the transaction, in it, and in it again once the
+        # provider of taxes was asked.
+        known = [] if before is None else [None if is_used(self.collection, key) else before(dict(fields))]
 
         def execute() -> WriteResult:
-            # A copy, because it is executed again once the provider of taxes was asked.
             status, body = act(dict(fields), *known)
             return WriteResult(status, body)
 

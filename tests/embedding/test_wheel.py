@@ -21,7 +21,7 @@ LOAD = """
 import django, importlib, pkgutil, sys
 MODULES = {
     "senders": {"ledger.signals.sending", "ledger.signals.delivery"},
-    "stripe": {"billing.payments.providers.stripe_payments"},
+    "stripe": {"billing.payments.providers.stripe_payments", "billing.tax_providers.stripe_tax"},
 }
 from django.conf import settings
 apps, wanted, parts = (text.split(",") for text in sys.argv[1:])
@@ -71,6 +71,7 @@ def test_the_wheels_metadata_has_the_licence_and_the_extras(wheel: Path) -> None
         "pdf",
         "server",
         "testing",
+        "vies",
         "webhooks",
     }
 
@@ -83,7 +84,7 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
     for line in [*project["dependencies"], *(line for extra in extras if extra != "testing" for line in extras[extra])]:
         requirement = Requirement(line)
         if requirement.name == "credit-ledger":
-            assert requirement.extras == {"api", "admin", "billing", "payments", "pdf", "webhooks"}
+            assert requirement.extras == {"api", "admin", "billing", "payments", "pdf", "vies", "webhooks"}
             continue
         before = declared.setdefault(requirement.name, requirement)
         before.extras |= requirement.extras
