@@ -1,11 +1,11 @@
-"""Contents of the cells of billing's pages: money, periods, and links from row to row."""
+"""Contents of the cells of billing's pages: money, periods, and links from row to row; and the rows of a customer."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
@@ -18,6 +18,11 @@ from ledger.admin.kit.columns import Column, Value, getter
 from ledger.units import unit_of
 
 MORE_ROWS = 100
+
+
+def ids_of_customer(ref: str) -> QuerySet[Customer, Any]:
+    """Return the id of the customer with this reference, for a filter of rows: none if there is no such customer."""
+    return Customer.objects.filter(ref=ref).values("pk")
 
 
 def money(amount_minor: int | None, currency: str) -> SafeString | str:

@@ -26,6 +26,7 @@ from billing.rating.tax import (
     VatStatus,
     vat_country,
 )
+from billing.stripe_client import connect
 from billing.stripe_units import minor_of, units_of
 
 TIMEOUT_S: Final = 10
@@ -56,13 +57,7 @@ class StripeTax(TaxProvider):
             tax_codes: Stripe's tax code of each tax class. The class `standard` may be left out: then the account's code applies.
         """
         self._tax_codes = dict(tax_codes or {})
-        self._http = stripe.HTTPXClient(timeout=TIMEOUT_S, allow_sync_methods=True)
-        self._client = stripe.StripeClient(
-            api_key,
-            base_addresses={"api": api_base} if api_base else {},
-            max_network_retries=0,
-            http_client=self._http,
-        )
+        self._client, self._http = connect(api_key, api_base=api_base, timeout_s=TIMEOUT_S)
 
     def close(self) -> None:
         """Close the connections."""

@@ -56,7 +56,7 @@ LATE_BY = 1.5
 AT_LEAST_LATE = timedelta(minutes=15)
 FAILING_LONG = timedelta(hours=1)
 UNANSWERED_TRIES = 4
-"""So many tries take some three hours."""
+"""This number of tries takes about three hours."""
 DISK_WARNING, DISK_FAILED = 0.10, 0.02
 START_A_WORKER = "Start a worker: `manage.py work`; or run the task yourself."
 

@@ -1,4 +1,4 @@
-"""A provider of taxes is asked without a transaction and without a lock; who is killed meanwhile leaves nothing."""
+"""A provider of taxes is asked without a transaction or lock; a process that is killed while it asks leaves nothing."""
 
 import os
 import signal

@@ -21,6 +21,7 @@ from billing.admin.cells import (
     credits_text,
     customer_link,
     document_link,
+    ids_of_customer,
     money,
     money_column,
     money_text,
@@ -215,7 +216,7 @@ def _wanted(rows: QuerySet[CreditNote], values: Mapping[str, str]) -> FilteredRo
     if "subscription" in values:
         rows = rows.filter(bills(_subscriptions(values["subscription"]), "invoice_id"))
     if "customer" in values:
-        rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+        rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
     fits = Q()
     fits &= Q(kind=values["kind"]) if "kind" in values else Q()
     fits &= Q(currency=values["currency"].upper()) if "currency" in values else Q()

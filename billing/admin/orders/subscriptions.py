@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, reverse
 
 from billing import reads
-from billing.admin.cells import MORE_ROWS, customer_link, decimal, list_url, money
+from billing.admin.cells import MORE_ROWS, customer_link, decimal, ids_of_customer, list_url, money
 from billing.admin.documents import upcoming
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.transitions import deletions_table
@@ -26,7 +26,7 @@ from billing.admin.prose import every
 from billing.admin.search import customers_of
 from billing.errors import NotFound
 from billing.generator.activations import cancel_order
-from billing.models import Customer, CustomerCoupon, Invoice, Subscription, SuspendedBilling
+from billing.models import CustomerCoupon, Invoice, Subscription, SuspendedBilling
 from billing.orders import suspension
 from billing.permissions import (
     ADD_AMENDMENT,
@@ -181,7 +181,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
             return self._sorted_page(cl, cursor, *cl.sorting)
         rows = cl.queryset.order_by("-pk")
         if "customer" in values:
-            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         if "suspended" in values:
             rows = rows.filter(pk__in=_suspended(cursor))
         if cursor:
@@ -206,7 +206,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         rows = cl.queryset
         values = cl.values()
         if "customer" in values:
-            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         looked_at = {row.pk: row for row in order.sorted(order.behind(rows, cursor))[:WINDOW_ROWS]}
         fits: dict[str, Any] = {name: values[name] for name in ("state", "plan") if name in values}
         fits |= {"suspended": True} if "suspended" in values else {}

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from billing.admin.cells import by_pk, customer_link
+from billing.admin.cells import by_pk, customer_link, ids_of_customer
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.order_forms.customers import address_words
 from billing.admin.order_forms.fields import NamesField, OrderForm
@@ -214,7 +214,7 @@ class VatLookupAdmin(ReadOnlyAdmin):
         values = cl.values()
         rows = cl.queryset
         if "customer" in values:
-            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         fits = Q(outcome=values["outcome"]) if "outcome" in values else Q()
         return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
@@ -230,9 +230,7 @@ class VatLookupAdmin(ReadOnlyAdmin):
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
         """What VIES said, in a sentence, and the invoices that rely on it."""
-        relying = Invoice.objects.filter(customer_id=row.customer_id, buyer__vat_lookup__id=row.pk).order_by("-pk")[
-            :INVOICES_SHOWN
-        ]
+        relying = Invoice.objects.filter(customer_id=row.customer_id, buyer__vat_lookup__id=row.pk).order_by("-pk")
         return {
             "title": f"VAT lookup {row.pk}",
             "sentences": [lookup_words(row)],

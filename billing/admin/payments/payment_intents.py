@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import customer_link, money, money_column, money_text
+from billing.admin.cells import customer_link, ids_of_customer, money, money_column, money_text
 from billing.admin.payments import intent_forms
-from billing.models import Customer, Invoice, InvoicePayment, Pack, PaymentIntent, ProviderEvent, Purchase
+from billing.models import Invoice, InvoicePayment, Pack, PaymentIntent, ProviderEvent, Purchase
 from billing.payments.collecting import reads
 from billing.payments.collecting.advancing import refresh
 from billing.payments.collecting.reads import IntentRow
@@ -86,7 +86,7 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
         fits &= Q(provider=values["provider"]) if "provider" in values else Q()
         fits &= ~Q(error="") if "problem" in values else Q()
         if "customer" in values:
-            fits &= Q(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            fits &= Q(customer_id__in=ids_of_customer(values["customer"]))
         return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 
     def searched(self, word: str) -> Q:

@@ -7,9 +7,9 @@ from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import customer_link, document_link, money_column
+from billing.admin.cells import customer_link, document_link, ids_of_customer, money_column
 from billing.admin.documents.of_customers import payments as forms
-from billing.models import CreditNote, Customer, Invoice, InvoicePayment
+from billing.models import CreditNote, Invoice, InvoicePayment
 from billing.payments import reads
 from billing.permissions import RETURN_PAYMENT
 from ledger.admin.kit import columns
@@ -59,7 +59,7 @@ class InvoicePaymentAdmin(ReadOnlyAdmin):
         values = cl.values()
         rows = cl.queryset
         if "customer" in values:
-            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         fits = Q(provider=values["provider"]) if "provider" in values else Q()
         return FilteredRows(rows=rows, fits=fits).page(cursor, most=cl.page_rows)
 

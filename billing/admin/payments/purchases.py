@@ -8,9 +8,9 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import credits_text, customer_link, money, money_column
+from billing.admin.cells import credits_text, customer_link, ids_of_customer, money, money_column
 from billing.admin.payments import forms
-from billing.models import Customer, DuePurchase, Pack, Purchase
+from billing.models import DuePurchase, Pack, Purchase
 from billing.payments import reads
 from billing.payments.purchases.settling import attempt
 from billing.payments.reads import STATES, PurchaseRow, ReturnRow
@@ -71,7 +71,7 @@ class PurchaseAdmin(ReadOnlyAdmin):
         if "holder" in values:
             rows = rows.filter(holder_id=values["holder"])
         if "customer" in values:
-            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         fits = Q(pack_id__in=Pack.objects.filter(code=values["pack"]).values("pk")) if "pack" in values else Q()
         fits &= Q(provider=values["provider"]) if "provider" in values else Q()
         fits &= Q(pk__in=DuePurchase.objects.values("purchase_id")) if "waiting" in values else Q()

@@ -7,10 +7,10 @@ from django.contrib import admin
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import credits_text, customer_link, list_url, money_text
+from billing.admin.cells import credits_text, customer_link, ids_of_customer, list_url, money_text
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
-from billing.models import Customer, PaymentIntent, TopUp
+from billing.models import PaymentIntent, TopUp
 from billing.payments.topups import reads
 from billing.payments.topups.declaring import NewTopUpChange, end_top_up, resume_top_up
 from billing.permissions import CHANGE_TOPUP
@@ -67,7 +67,7 @@ class TopUpAdmin(ReadOnlyAdmin):
         fits = STATES[values["state"]] if "state" in values else Q()
         fits &= Q(holder_id=values["holder"]) if "holder" in values else Q()
         if "customer" in values:
-            fits &= Q(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            fits &= Q(customer_id__in=ids_of_customer(values["customer"]))
         return FilteredRows(rows=cl.queryset, fits=fits).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:

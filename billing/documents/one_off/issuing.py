@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from billing.documents.finalisation import finalizing, number_under, settle_under, show_settlement
 from billing.documents.invoice_locks import document_key
@@ -19,7 +19,17 @@ from billing.orders.customers import customer_of
 from billing.orders.taxes.policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
-from billing.rating.tax import STANDARD, STANDARD_CLASS, SaleLine, Taxable, TaxLine, TaxNotDeclared, applied_taxes, taxes
+from billing.rating.tax import (
+    STANDARD,
+    STANDARD_CLASS,
+    SaleLine,
+    Taxable,
+    TaxLine,
+    TaxNotDeclared,
+    TaxPolicy,
+    applied_taxes,
+    taxes,
+)
 from billing.rating.values import Currency, Money, OneLine, Units
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from billing.tax_providers.asking import asks_taxes
@@ -95,17 +105,18 @@ def issue_one_off_in(*, customer_ref: str, request: NewOneOffInvoice) -> Invoice
         customer = customer_of(customer_ref)
         currency = request.currency or customer.currency
         as_of = ledger.time_of(customer.holder_id)
-        lines = _lines(customer, currency, request.lines, as_of)
+        buyer = buyer_of(customer)
+        lines = _lines(policy_of(customer, buyer), currency, request.lines, as_of)
         due = taxes([Taxable(line.tax_category, line.tax_rate, line.amount_minor, applied_taxes(line.taxes)) for line in lines])
-        invoice = _write_draft(customer, currency, lines, due, request.note, as_of)
+        invoice = _write_draft(customer, buyer, currency, lines, due, request.note, as_of)
         if request.finalize:
             _finalize(lock, invoice)
         invoice.refresh_from_db()
     return invoice
 
 
-def _lines(customer: Customer, currency: str, requested: Sequence[OneOffLine], as_of: datetime) -> list[Line]:
-    amounts, policy = _amounts(currency, requested), policy_of(customer)
+def _lines(policy: TaxPolicy, currency: str, requested: Sequence[OneOffLine], as_of: datetime) -> list[Line]:
+    amounts = _amounts(currency, requested)
     day = policy.day_of(None, as_of)
     sold = [
         (day, SaleLine(amount, False, one.tax_category, one.tax_rate, one.tax_class))
@@ -150,7 +161,13 @@ def _amounts(currency: str, requested: Sequence[OneOffLine]) -> list[int]:
 
 
 def _write_draft(
-    customer: Customer, currency: str, lines: Sequence[Line], due: Sequence[TaxLine], note: str, as_of: datetime
+    customer: Customer,
+    buyer: dict[str, Any],
+    currency: str,
+    lines: Sequence[Line],
+    due: Sequence[TaxLine],
+    note: str,
+    as_of: datetime,
 ) -> Invoice:
     subtotal = sum(line.amount_minor for line in lines)
     tax = sum(one.tax_minor for one in due)
@@ -159,7 +176,7 @@ def _write_draft(
         subscription_ref="",
         customer_id=customer.pk,
         customer_ref=customer.ref,
-        buyer=buyer_of(customer),
+        buyer=buyer,
         currency=currency,
         as_of=as_of,
         subtotal_minor=subtotal,

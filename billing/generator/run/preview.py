@@ -131,7 +131,7 @@ def next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[Up
 
 @asks_taxes
 def preview_next_invoices(refs: Sequence[str], *, as_of: datetime, most: int) -> list[UpcomingInvoice]:
-    """Return what `next_invoices` does, in a preview of its own on one snapshot.
+    """Return what `next_invoices` does, in a separate preview on one snapshot.
 
     Raises: as `next_invoices`, and
         TaxesUnavailable, TaxesRefused: the seller's provider of taxes has no answer.

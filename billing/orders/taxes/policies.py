@@ -19,10 +19,14 @@ DECLARED = """
 """
 
 
-def policy_of(customer: Customer) -> TaxPolicy:
-    """Return what decides the taxes of a customer's lines now."""
+def policy_of(customer: Customer, buyer: Mapping[str, Any]) -> TaxPolicy:
+    """Return what decides the taxes of a customer's lines now.
+
+    Args:
+        buyer: what the document keeps of the customer, as `buyer_of` returns it: its taxes follow from that.
+    """
     seller = Seller.objects.filter(ref=customer.seller).order_by("-pk").values_list("details", flat=True).first()
-    return policy_from(seller or {}, buyer_of(customer), customer.time_zone)
+    return policy_from(seller or {}, buyer, customer.time_zone)
 
 
 def buyer_of(customer: Customer) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from billing.payments.providers.interface import (
     SendsMoneyBack,
     SignedEvent,
 )
+from billing.stripe_client import connect
 from billing.stripe_units import minor_of, units_of
 
 KEY: Final = "credit_ledger_payment"
@@ -57,13 +58,7 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
 
     def __init__(self, *, api_key: str, event_secret: str, api_base: str = "") -> None:
         self._event_secret = event_secret
-        self._http = stripe.HTTPXClient(timeout=TIMEOUT_S, allow_sync_methods=True)
-        self._client = stripe.StripeClient(
-            api_key,
-            base_addresses={"api": api_base} if api_base else {},
-            max_network_retries=0,
-            http_client=self._http,
-        )
+        self._client, self._http = connect(api_key, api_base=api_base, timeout_s=TIMEOUT_S)
 
     def close(self) -> None:
         """Close the connections."""

@@ -9,7 +9,7 @@ from django.contrib.admin.utils import unquote
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
-from billing.admin.cells import by_pk, customer_link, document_link, money
+from billing.admin.cells import by_pk, customer_link, document_link, ids_of_customer, money
 from billing.documents.mailing.outcomes import STOPPED, send_again
 from billing.models import Customer, Invoice, Mail, Reminder
 from billing.permissions import SEND_MAIL_AGAIN
@@ -79,7 +79,7 @@ class MailAdmin(ReadOnlyAdmin):
         values = cl.values()
         rows = cl.queryset
         if "customer" in values:
-            rows = rows.filter(customer_id__in=Customer.objects.filter(ref=values["customer"]).values("pk"))
+            rows = rows.filter(customer_id__in=ids_of_customer(values["customer"]))
         fits = Q(state=values["state"]) if "state" in values else Q()
         return FilteredRows(rows=rows.filter(fits), fits=Q()).page(cursor, most=cl.page_rows)
 

@@ -237,7 +237,7 @@ def test_an_answer_outlives_a_time_without_one_and_not_a_new_answer(vies: ViesDo
     for answers in (failing("MS_UNAVAILABLE"), valid, failing("TIMEOUT"), invalid, failing("TIMEOUT"), valid):
         vies.answers = answers
         customers.lookups.keep(customer, customers.lookups.vies.look_up(FR), tries=0)
-        seen.append((buyer_of(customer)["vat_lookup"]["outcome"], policy_of(customer).vat_status.value))
+        seen.append((buyer_of(customer)["vat_lookup"]["outcome"], policy_of(customer, buyer_of(customer)).vat_status.value))
     charged, reverse = "taxable", "reverse_charge"
     assert seen == [
         ("unavailable", charged), ("valid", reverse), ("valid", reverse), ("invalid", charged), ("invalid", charged),
