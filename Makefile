@@ -69,8 +69,8 @@ docs: $(VENV)/.installed-dev  ## Build the docs as a site into dist/docs, served
 client-types: $(VENV)/.installed-dev $(NODE_MODULES)  ## Generate the clients' code from the OpenAPI document; needs node 20 and npm
 	$(BIN)/python manage.py spectacular --format openapi-json --file clients/openapi.json
 	$(BIN)/python clients/python/generate.py clients/openapi.json
-	PYTHONPATH=clients/python/src $(BIN)/python -m clients.typescript.generate clients/openapi.json
-	cd clients/typescript && npx --no-install openapi-typescript ../openapi.json --default-non-nullable=false --output src/generated/schema.ts
+	PYTHONPATH=clients/python/src $(BIN)/python -m clients.typescript.generate clients/openapi.json clients/types.json
+	cd clients/typescript && npx --no-install openapi-typescript ../types.json --default-non-nullable=false --output src/generated/schema.ts
 
 wheel: $(VENV)/.installed-dev  ## Build the wheel of `ledger` and `billing` into dist/, and install it in an empty environment
 	$(BIN)/uv build --quiet --wheel --out-dir dist
