@@ -324,7 +324,7 @@ def remember_locked(names: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None
     if taken:
         last = max(map(_place, taken))
         known = before or _Locked(taken, last)
-        transaction.on_commit(_Locked(taken | known.names, max(last, known.last)), using=using)
+        transaction.on_commit(_Locked(taken | known.names, max(last, known.last)), using=using)  # noqa: TID251 - a mark, which does nothing
 
 
 def ensure_order(names: Iterable[str], using: str = DEFAULT_DB_ALIAS) -> None:

@@ -130,12 +130,24 @@ def joins() -> bool:
     return connection.in_atomic_block and not connection.atomic_blocks[-1]._from_testcase  # type: ignore[attr-defined]
 
 
-def when_committed(count: Callable[[], None]) -> None:
-    """Call the function: now, after a transaction of one's own; after a write that joined, once the caller has committed."""
+def after_commit(act: Callable[..., object], /, *arguments: object, using: str = DEFAULT_DB_ALIAS) -> None:
+    """Call `act` once the open transaction has committed: its outermost one, so that of the caller if it joins one; else now.
+
+    After a rollback, nothing is called. An error of `act` is logged and goes no further: what was written is stored, so the
+    caller gets its result. All work after COMMIT goes through here (ruff refuses Django's `on_commit`, which raises such an error
+    out of COMMIT; for a `functools.partial` it does so even with `robust=True`).
+    """
+
+    def act_and_log() -> None:
+        try:
+            act(*arguments)
+        except Exception:
+            log.exception("Work after COMMIT failed; what was committed is stored.")
+
     if joins():
-        transaction.on_commit(count)
+        transaction.on_commit(act_and_log, using=using)  # noqa: TID251 - nothing comes out of it
     else:
-        count()
+        act_and_log()
 
 
 def was_rolled_back(error: Exception) -> bool:

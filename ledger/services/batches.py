@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -16,7 +15,7 @@ from ledger.database.load.pacing import with_pauses
 from ledger.database.lock_names import BATCH
 from ledger.database.locks import Lock, holder_key, wait_seconds, waits_bounded
 from ledger.database.statements import Statement, boolean, parameter
-from ledger.database.transactions import in_transaction, when_committed
+from ledger.database.transactions import after_commit, in_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccounts, Result
 from ledger.models import Batch
@@ -127,7 +126,7 @@ def batch(
         batch_result = in_transaction(once, locks=map(holder_key, holders), batch=idempotency_key)
     if not (dry_run or batch_result.replayed):
         log_refusals(_refused(requests, batch_result), batch=idempotency_key)
-        when_committed(partial(count_operations, list(_executed(requests, batch_result))))
+        after_commit(count_operations, list(_executed(requests, batch_result)))
         start_what_is_due(_refused(requests, batch_result))
     return batch_result
 

@@ -7,7 +7,6 @@ own entry.
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -16,7 +15,7 @@ from ledger import conf, journal, rules
 from ledger.database.cluster import on_cluster
 from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.database.statements import wait_at_most
-from ledger.database.transactions import in_transaction, when_committed
+from ledger.database.transactions import after_commit, in_transaction
 from ledger.errors import AccountMovedOn, ClocksOff, IdempotencyKeyReused, InsufficientCredits, Invalid, LedgerError, Refused
 from ledger.journal import LockedAccount, LockedAccounts, Result
 from ledger.rules import Entry, Request
@@ -69,7 +68,7 @@ def execute_alone(request: Request) -> ResultOrError:
 
     locks = (holder_key(holder_id) for holder_id, _ in journal.accounts_of(request))
     outcome = in_transaction(once, locks=locks, holder_id=request.holder_id)
-    when_committed(partial(count_operations, [(request, outcome)]))
+    after_commit(count_operations, [(request, outcome)])
     return outcome
 
 
@@ -116,7 +115,7 @@ def execute_under(lock: Lock, request: Request) -> Entry:
     """Execute the request in the caller's transaction under `lock`; a refusal is recorded there before it is raised."""
     with journal.open([request], held=lock) as accounts:
         (outcome,) = execute(accounts, [request])
-    transaction.on_commit(partial(count_operations, [(request, outcome)]))
+    after_commit(count_operations, [(request, outcome)])
     return unwrap(_logged(request, outcome))
 
 
@@ -313,7 +312,7 @@ def log_refusals(refused: Iterable[tuple[Request, LedgerError]], *, batch: str =
     """
     if log.isEnabledFor(logging.INFO):
         lines = [(request, error) for request, error in refused if not request.dry_run]
-        transaction.on_commit(partial(_write_all, lines, batch))
+        after_commit(_write_all, lines, batch)
 
 
 def _write_all(refused: Iterable[tuple[Request, LedgerError]], batch: str) -> None:

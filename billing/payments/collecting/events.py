@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
-from django.db import Error, transaction
+from django.db import Error
 from django.db.models import F, Q
 from django.utils import timezone
 
@@ -14,7 +13,7 @@ from billing.models import PaymentIntent, ProviderEvent
 from billing.payments.collecting.advancing import LEASE_S, advance
 from billing.payments.providers.configured import able
 from billing.payments.providers.interface import SendsEvents
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import after_commit, own_or_joined
 from ledger.errors import LedgerError
 
 RETRY_S: Final = 60
@@ -34,7 +33,7 @@ def take_in(provider_name: str, body: bytes, headers: Mapping[str, str]) -> bool
             event=event.id,
             defaults={"type": event.type, "key": event.key, "checkout": event.checkout, "payment": event.payment},
         )
-        transaction.on_commit(partial(handle, row.pk), robust=True)
+        after_commit(handle, row.pk)
     return is_new
 
 

@@ -2,10 +2,8 @@
 
 import uuid
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Final
 
-from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
@@ -21,7 +19,7 @@ from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED, Keep
 from billing.rating.limits import MAX_MINOR
 from billing.rating.values import Ref
 from ledger.database.lock_names import PAYMENT_INTENT
-from ledger.database.transactions import locked_transaction, own_or_joined
+from ledger.database.transactions import after_commit, locked_transaction, own_or_joined
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
 from ledger.values import (
@@ -142,7 +140,7 @@ def _order(request: NewPaymentIntent) -> PaymentIntent:
     """
     with own_or_joined():
         made = _record(request)
-        transaction.on_commit(partial(advance, made.pk), robust=True)
+        after_commit(advance, made.pk)
     return made
 
 
@@ -228,7 +226,7 @@ def _cancel(request: NewCancellation) -> PaymentIntent:
             raise PaymentIntentClosed(payment_intent=intent.pk, state=intent.state)
         intent.is_canceled, intent.due_at = True, timezone.now()
         intent.save(update_fields=["is_canceled", "due_at"])
-        transaction.on_commit(partial(advance, intent.pk), robust=True)
+        after_commit(advance, intent.pk)
     return intent
 
 
@@ -255,7 +253,7 @@ def _refund(request: NewProviderRefund) -> ProviderRefund:
             due_at=timezone.now(),
         )  # fmt: skip
         made.refresh_from_db()
-        transaction.on_commit(partial(send_refund, made.pk), robust=True)
+        after_commit(send_refund, made.pk)
     return made
 
 

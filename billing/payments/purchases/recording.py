@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Annotated
 
-from django.db import transaction
 from django.utils import timezone
 
 from billing.errors import AlreadyExists, ReturnExceedsPurchase
@@ -16,7 +14,7 @@ from billing.payments.purchases.settling import attempt
 from billing.rating.limits import MAX_MINOR, check_past
 from billing.rating.values import MANUAL, PaymentId, Provider, Ref
 from ledger.database.lock_names import PURCHASE, PURCHASE_PAYMENT
-from ledger.database.transactions import locked_transaction
+from ledger.database.transactions import after_commit, locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
 from ledger.values import (
@@ -142,7 +140,7 @@ record_purchase = UseCase(NewPurchase, _record)
 def _have_settled(purchase_id: int) -> None:
     """Leave the next step to the workers, and try it as soon as the transaction has committed."""
     DuePurchase.objects.update_or_create(purchase_id=purchase_id, defaults={"due_at": timezone.now()})
-    transaction.on_commit(partial(attempt, purchase_id), robust=True)
+    after_commit(attempt, purchase_id)
 
 
 def _customer_id(ref: str | None) -> int | None:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from django.db import connection, transaction
+from django.db import connection
 from django.utils import timezone
 
 from billing.models import Pack, PaymentIntent, TopUp
@@ -20,7 +20,7 @@ from billing.payments.collecting.orders import record_intent
 from billing.payments.topups.checking import attempts_of, coming_purchases, packs_due, top_up
 from ledger.database.load.queues import threads
 from ledger.database.statements import wait_at_most
-from ledger.database.transactions import own_or_joined
+from ledger.database.transactions import after_commit, own_or_joined
 from ledger.errors import HolderBusy, Invalid, LockBusy, ServerBusy
 from ledger.services import Lack, UnderWay
 
@@ -64,7 +64,7 @@ def _of_row(row: TopUp, lack: Lack) -> UnderWay | None:
         except (LockBusy, HolderBusy):
             return _of_due(row, lack.available)
         if intent is not None:
-            transaction.on_commit(partial(ask, intent.pk), robust=True)
+            after_commit(ask, intent.pk)
             return _of_intent(row, intent)
         if TopUp.objects.filter(pk=row.pk, paused_at__isnull=False).exists():
             return _named(row, "paused", 0, None)

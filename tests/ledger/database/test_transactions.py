@@ -1,6 +1,10 @@
 """A connection lost before COMMIT is a failure; a connection lost during COMMIT leaves the outcome unknown."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +12,7 @@ from django.db import DatabaseError, Error, OperationalError, connection, transa
 
 from ledger import reads, services
 from ledger.database.locks import sqlstate
-from ledger.database.transactions import TRIES, in_transaction, outermost, own_or_joined, was_rolled_back
+from ledger.database.transactions import TRIES, after_commit, in_transaction, outermost, own_or_joined, was_rolled_back
 from ledger.errors import OutcomeUnknown, SequenceTaken
 
 END_OF_SESSION = "SELECT pg_terminate_backend(pg_backend_pid())"
@@ -118,15 +122,45 @@ def test_an_internal_error_during_commit_leaves_the_outcome_unknown_and_is_not_t
     assert len(tries) == 1
 
 
-def test_an_error_of_the_application_after_commit_leaves_the_outcome_unknown_and_is_logged(committed_db, caplog):
-    def fail() -> None:
-        raise LookupError("a bug")
+def fail(why: str) -> None:
+    raise LookupError(why)
 
-    with pytest.raises(OutcomeUnknown) as unknown, outermost(holder_id="ada"):
-        transaction.on_commit(fail)
-    assert unknown.value.facts == {"holder_id": "ada"}
+
+@pytest.mark.parametrize("act", [fail, partial(fail)], ids=["a function", "a partial, which has no __qualname__"])
+@pytest.mark.parametrize("is_joined", [False, True], ids=["its own transaction", "a caller's"])
+def test_an_error_after_commit_is_logged_and_what_was_committed_is_no_error(committed_db, caplog, act, is_joined):
+    acted: list[str] = []
+    with transaction.atomic() if is_joined else nullcontext(), own_or_joined(holder_id="ada"):
+        after_commit(act, "a bug")
+        after_commit(acted.append, "the next one")
+        assert acted == []
+    assert acted == ["the next one"]
     [record] = [record for record in caplog.records if record.name == "ledger.database.transactions"]
     assert record.exc_info[0] is LookupError
+
+
+@pytest.mark.parametrize("is_robust", [False, True])
+def test_control_djangos_on_commit_makes_an_unknown_outcome_of_it(committed_db, caplog, is_robust):
+    """With `robust=True` too: what Django logs of a function is a name that a partial does not have."""
+    with pytest.raises(OutcomeUnknown) as unknown, outermost(holder_id="ada"):
+        transaction.on_commit(partial(fail, "a bug"), robust=is_robust)  # noqa: TID251
+    assert unknown.value.facts == {"holder_id": "ada"}
+    assert isinstance(unknown.value.__cause__, AttributeError if is_robust else LookupError)
+
+
+def test_after_a_rollback_nothing_is_called(committed_db):
+    acted: list[str] = []
+    with outermost():
+        after_commit(acted.append, "never")
+        transaction.set_rollback(True)
+    assert acted == []
+
+
+def test_the_bare_call_is_refused_by_the_linter():
+    source = "from django.db import transaction\n\ntransaction.on_commit(print)\n"
+    ruff = [sys.executable, "-m", "ruff", "check", "--stdin-filename", "billing/made_up.py", "-"]
+    found = subprocess.run(ruff, input=source, text=True, capture_output=True, check=False)
+    assert (found.returncode, "TID251" in found.stdout) == (1, True)
 
 
 def test_a_block_that_fails_or_rolls_back_is_never_unknown(committed_db):
