@@ -9,6 +9,7 @@ from django.db import connection
 from ledger import conf
 from ledger.models import EntryListing
 from ledger.rules import AccountState
+from ledger.rules import lots as lot_rules
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_us
 from ledger.rules.lots import decode
@@ -19,13 +20,24 @@ BURN_ENTRIES = 2_000
 """At most how many entries of the last BURN_DAYS days the pace is computed from, the newest ones."""
 BURN_DAYS = 30
 
-# The account at each instant: one search by halving, and one row.
+# The account at each instant: one search by halving, and one row. The lots are added up here, since there may be hundreds at each
+# instant; only of an account in debt are they read.
 _AT_INSTANTS = """
-SELECT instants.at, e.sequence, e.balance, e.held, e.lots::text, COALESCE(e.holds::text, '[]'), e.overdraft
+SELECT
+    instants.at, e.balance, e.spendable, COALESCE(e.holds::text, '[]'), COALESCE(e.overdraft, 0),
+    CASE WHEN e.overdraft IS NOT NULL AND e.in_lots <> e.balance THEN e.lots::text END
 FROM unnest(%(instants)s::timestamptz[]) AS instants (at)
 LEFT JOIN LATERAL (
     SELECT *
     FROM ledger_entry
+    CROSS JOIN LATERAL (
+        SELECT
+            COALESCE(sum((lot ->> 1)::bigint), 0)::bigint AS in_lots,
+            COALESCE(sum((lot ->> 1)::bigint) FILTER (
+                WHERE (lot ->> 2)::numeric <= now.us AND (lot ->> 3 IS NULL OR now.us < (lot ->> 3)::numeric)
+            ), 0)::bigint AS spendable
+        FROM json_array_elements(lots) AS lot CROSS JOIN (SELECT extract(epoch FROM instants.at) * 1000000 AS us) AS now
+    ) AS sums
     WHERE holder_id = %(holder)s AND credit_type = %(type)s AND sequence = ledger_sequence_at(%(holder)s, %(type)s, {at})
     LIMIT 1
 ) e ON true
@@ -85,17 +97,24 @@ def available_over_time(holder_id: str, credit_type: str, *, since: datetime, no
     named: dict[str, Any] = {"instants": instants, "holder": holder_id, "type": credit_type}
     with connection.cursor() as cursor:
         cursor.execute(AT_INSTANTS_OF_CLOCK if conf.TEST_CLOCKS.value else AT_INSTANTS, named)
-        return [_seen(holder_id, credit_type, *row) for row in cursor.fetchall()]
+        return [_seen(*row) for row in cursor.fetchall()]
 
 
-def _seen(holder_id: str, credit_type: str, at: datetime, sequence: int | None, *state: Any) -> StateAt:
-    if sequence is None:
+def _seen(at: datetime, balance: int | None, spendable: int, holds: str, overdraft: int, lots: str | None) -> StateAt:
+    """Return the account at an instant.
+
+    Args:
+        spendable: the credits of all lots that can be spent then.
+        lots: those of an account in debt: what is due then repays it.
+    """
+    if balance is None:
         return StateAt(at, 0, 0)
-    balance, held, lots, holds, overdraft = state
-    account = AccountState(
-        holder_id, credit_type, to_us(at), sequence, balance, held, decode(lots), decode_holds(holds), overdraft
-    )
-    return StateAt(at, account.available, balance)
+    now_us, set_aside = to_us(at), decode_holds(holds)
+    if lots is not None:
+        account = AccountState("", "", now_us, balance=balance, lots=decode(lots), holds=set_aside, overdraft=overdraft)
+        return StateAt(at, account.available, balance)
+    released = sum(lot_rules.available(hold.parts, now_us) for hold in set_aside if hold.is_expired(now_us))
+    return StateAt(at, spendable + released + overdraft, balance)
 
 
 class _Used(NamedTuple):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import transaction
 
-from ledger import journal, rules, services
+from ledger import journal, reads, rules, services
 from ledger.admin.holders import page as holders
 from ledger.admin.holders import reads as holder_reads
 from ledger.database.locks import holder_lock
@@ -16,6 +16,7 @@ from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
 from ledger.rules import GrantRequest, HoldRequest, SpendRequest
 from ledger.rules.instants import to_us
+from ledger.rules.lots import decode
 from ledger.rules.usage_rates import BurnRate, burn_rate
 from tests.billing.factories import CustomerFactory, SubscriptionFactory
 from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
@@ -108,6 +109,30 @@ def test_the_chart_shows_what_was_available_then_and_the_balance_beside(client):
     # A third of the time before the credits were effective, a third before they were spent.
     assert [available.count(amount) for amount in (0, 100, 60)] == [30, 30, 31]
     assert "at least 0, at most 100." in text_of(page)
+
+
+@pytest.mark.parametrize("owed", [0, 70])
+def test_the_chart_ends_with_what_the_balance_says_and_decodes_lots_only_in_debt(monkeypatch, owed):
+    now = datetime.now(UTC)
+    append_history(60, (60, grant_step(100)), (20, spend_step(30, "s")))
+    services.grant(holder_id="ada", amount=7, idempotency_key="promotional", source="promotional", priority=5)
+    services.grant(holder_id="ada", amount=11, idempotency_key="soon", expires_at=now.replace(microsecond=0) + timedelta(days=1))
+    services.grant(holder_id="ada", amount=13, idempotency_key="later", effective_at=now + timedelta(days=1))
+    services.hold(holder_id="ada", amount=9, idempotency_key="held")
+    if owed:
+        services.set_overdraft(holder_id="ada", limit=100, idempotency_key="limit")
+        services.spend(holder_id="ada", amount=79 + owed, idempotency_key="all and more")
+    decoded = []
+    monkeypatch.setattr(holder_reads, "decode", lambda lots: decoded.append(lots) or decode(lots))
+    now = datetime.now(UTC)
+    first, *_, last = holder_reads.available_over_time("ada", "credits", since=now - timedelta(days=90), now=now)
+    assert (first.available, last.available, last.balance) == (
+        0, reads.balance("ada").available, reads.balance("ada").balance,
+    )  # fmt: skip
+    # In two days the hold has ended first, and what it gives back repays a debt; then a lot has expired, and one is effective.
+    *_, later = holder_reads.available_over_time("ada", "credits", since=now, now=now + timedelta(days=2))
+    assert later.available == (100 - owed + 9 + 13 if owed else 70 + 7 + 13)
+    assert bool(decoded) is bool(owed)
 
 
 def test_a_lot_says_what_is_left_when_it_expires_who_granted_it_and_why(client):
