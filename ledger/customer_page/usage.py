@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from django.db import connection
 
 from ledger import conf
-from ledger.rules.kinds import KINDS
+from ledger.rules.kinds import KINDS, sql_list
 
 DAYS: Final = 30
 MOST_ENTRIES: Final = 10_000
@@ -17,32 +17,30 @@ MOVED: Final = {
     "amount": "amount",
     "drawn": "-COALESCE((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(drawn) AS part), 0)",
 }
-USED: Final = "\n".join(
-    f"            WHEN '{kind.name}' THEN -({MOVED[kind.moves]})"
-    for kind in KINDS.values()
-    if kind.total in ("spent", "refunded")
-)
+OF_USAGE: Final = [kind for kind in KINDS.values() if kind.total in ("spent", "refunded")]
+USED: Final = "\n".join(f"            WHEN '{kind.name}' THEN -({MOVED[kind.moves]})" for kind in OF_USAGE)
+# By effective time, so imported history was used on its own days. No usage is effective after it was recorded.
 _BY_DAY: Final = f"""
-SELECT ({{at}} AT TIME ZONE %(zone)s)::date AS day, COALESCE(sum(CASE kind
-{USED}
-        END), 0), count(*)
-FROM (
+WITH newest AS (
     SELECT recorded_at, effective_at, kind, amount, drawn
     FROM ledger_entry
     WHERE holder_id = %(holder_id)s AND credit_type = %(credit_type)s
         AND sequence > ledger_sequence_at(%(holder_id)s, %(credit_type)s, {{since}} - interval '1 microsecond')
     ORDER BY sequence DESC
     LIMIT {MOST_ENTRIES}
-) AS newest
+)
+SELECT (COALESCE(effective_at, recorded_at) AT TIME ZONE %(zone)s)::date AS day, sum(CASE kind
+{USED}
+        END), (SELECT count(*) FROM newest)
+FROM newest
+WHERE kind IN {sql_list(kind.name for kind in OF_USAGE)}
 GROUP BY day
 ORDER BY day
 """
 
-BY_DAY: Final = _BY_DAY.format(at="recorded_at", since="%(since)s::timestamptz")
+BY_DAY: Final = _BY_DAY.format(since="%(since)s::timestamptz")
 # With a test clock the days are the clock's.
-BY_DAY_OF_CLOCK: Final = _BY_DAY.format(
-    at="COALESCE(effective_at, recorded_at)", since="ledger_recorded_by(%(holder_id)s, %(since)s::timestamptz)"
-)
+BY_DAY_OF_CLOCK: Final = _BY_DAY.format(since="ledger_recorded_by(%(holder_id)s, %(since)s::timestamptz)")
 
 
 class DayUsage(NamedTuple):
@@ -64,9 +62,9 @@ def usage_by_day(holder_id: str, credit_type: str, *, zone: ZoneInfo, now: datet
     with connection.cursor() as cursor:
         cursor.execute(BY_DAY_OF_CLOCK if conf.TEST_CLOCKS.value else BY_DAY, values)
         rows = cursor.fetchall()
-    if sum(entries for _, _, entries in rows) == MOST_ENTRIES:
+    if rows and rows[0][2] == MOST_ENTRIES:
         # The first of these days may have more entries than were read.
-        first = rows[0][0] + timedelta(days=1)
+        first = max(first, rows[0][0] + timedelta(days=1))
     # A sum can exceed a bigint.
     used = {day: int(amount) for day, amount, _ in rows}
     days = (first + timedelta(days=number) for number in range((today - first).days + 1))

@@ -180,8 +180,11 @@ CREATE UNIQUE INDEX ledger_entry_freeze ON ledger_entry (holder_id, ((counterpar
 -- Finds the test clock of a holder, by its last move; the number of a move makes it the only one even without the lock.
 CREATE UNIQUE INDEX ledger_entry_tick ON ledger_entry (holder_id, ((counterpart ->> 'tick')::integer))
     WHERE kind = 'adjust' AND counterpart ->> 'tick' IS NOT NULL;
--- Entries that count from another time than their recorded_at: back-dated and future grants, expiries. For balances by effective time.
-CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at;
+-- Back-dated and future grants, for balances by effective time.
+CREATE INDEX ledger_entry_effective_at ON ledger_entry (holder_id, credit_type, effective_at) WHERE effective_at <> recorded_at AND kind = 'grant';
+-- Imported history: finds the last entry that was decided by a time, for balances by effective time. It has no row for other entries.
+CREATE INDEX ledger_entry_decided_at ON ledger_entry (holder_id, credit_type, effective_at, sequence)
+    WHERE effective_at <> recorded_at AND kind <> 'grant' AND actor <> 'ledger';
 -- Finds grants of all holders that become effective later, for operators. It has no row for other entries.
 CREATE INDEX ledger_entry_scheduled ON ledger_entry (effective_at) WHERE effective_at > recorded_at;
 -- Lists the newest entries of all holders for operators; refusals have a second index. All rows of a five-second slot share one key here,

@@ -11,11 +11,12 @@ from django.utils import timezone
 from ledger import conf
 from ledger.database.load.queues import Queue
 from ledger.database.statements import Statement, array, instant_us, integer, parameter
-from ledger.entries.clocks import TimedStatement
+from ledger.entries.clocks import TimedStatement, time_of
 from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.rules import AccountState, Entry, Lot
 from ledger.rules.costs import LotCost, LotCosts, decode_costs
+from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
@@ -99,29 +100,52 @@ LEFT JOIN LATERAL (
     row=AccountRow._make,
 )
 
-LAST_ENTRY_AT = Statement(
-    "last_entry_at",
-    f"""
+_LAST_ENTRY = f"""
 SELECT
     e.holder_id,
     e.credit_type,{STATE_OF_ONE_HOLDER}
 FROM ledger_entry e
 WHERE e.holder_id = %(holder_id)s
     AND e.credit_type = %(credit_type)s
-    AND e.sequence = ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(at)s)
+    AND e.sequence = """
+_RECORDED_AT = "ledger_sequence_at(%(holder_id)s, %(credit_type)s, %(recorded_by)s)"
+
+LAST_ENTRY_AT = Statement("last_entry_at", f"{_LAST_ENTRY}{_RECORDED_AT}", ACCOUNT_LOADERS, row=AccountRow._make)
+
+# Entries are decided in the order of their numbers, but an import records them later than they were decided. So the last entry
+# that was decided by `at` is the last one recorded by then, or a later one that took effect by then. A grant can count from
+# another time than that of its decision, and so can what the ledger books.
+LAST_DECIDED_AT = Statement(
+    "last_decided_at",
+    f"""{_LAST_ENTRY}GREATEST(
+        {_RECORDED_AT},
+        (
+            SELECT d.sequence
+            FROM ledger_entry d
+            WHERE d.holder_id = %(holder_id)s
+                AND d.credit_type = %(credit_type)s
+                AND d.effective_at <> d.recorded_at
+                AND d.kind <> 'grant'
+                AND d.actor <> '{BY_THE_LEDGER}'
+                AND d.effective_at <= %(at)s
+            ORDER BY d.effective_at DESC, d.sequence DESC
+            LIMIT 1
+        )
+    )
 """,
     ACCOUNT_LOADERS,
     row=AccountRow._make,
 )
 
 # Recorded after the account's entry of that number, but effective at or before `at`.
-RECORDED_LATER = Statement(
-    "recorded_later",
+GRANTED_LATER = Statement(
+    "granted_later",
     f"""
 SELECT {READ_COLUMNS}
 FROM ledger_entry
 WHERE holder_id = %(holder_id)s
     AND credit_type = %(credit_type)s
+    AND kind = 'grant'
     AND effective_at <> recorded_at
     AND effective_at <= %(at)s
     AND sequence > %(sequence)s
@@ -208,8 +232,7 @@ class Balance:
 def balance(holder_id: str, credit_type: str = "credits", *, at: datetime | None = None) -> Balance:
     """Return the current account, or the account at an earlier time: what was recorded and could be spent by then."""
     if at is not None and (conf.TEST_CLOCKS.value or at < timezone.now()):
-        counted_until = RECORDED_BY.first([parameter(holder_id), parameter(at)])[0] if conf.TEST_CLOCKS.value else parameter(at)
-        found = LAST_ENTRY_AT.read(_account(holder_id, credit_type) | {"at": counted_until})
+        found = LAST_ENTRY_AT.read(_account(holder_id, credit_type) | {"recorded_by": _recorded_by(holder_id, at)})
         return balance_of(found[0], as_of_us=to_us(at)) if found else _zeros(holder_id, credit_type, at)
     [row] = LAST_ENTRIES.present.read([array([holder_id]), array([credit_type])])
     return balance_of(row, as_of_us=row.now_us if at is None else to_us(at))
@@ -228,38 +251,53 @@ BALANCES = Queue("ledger-balances", balances, most=lambda: 64)
 
 
 def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, at: datetime | None = None) -> Balance:
-    """Return the account at a time by today's knowledge: back-dated grants count from their effective time on.
+    """Return the account at a time by today's knowledge: each entry counts from its effective time on, whenever it was recorded.
 
-    It starts from the state recorded by then, with all changes by the clock, and adds the grants that were recorded later but
-    effective by then; it leaves out those that are effective later. Both are few, and indexed.
+    It starts from the last entry that was decided by then, with all changes by the clock, and adds the grants that were decided
+    later but effective by then; it leaves out those that are effective later. Both are few, and indexed.
     """
-    now = balance(holder_id, credit_type).as_of if conf.TEST_CLOCKS.value else timezone.now()
-    seen = balance(holder_id, credit_type, at=at)
-    at = seen.as_of
-    at_us = to_us(at)
-    parameters = {"at": parameter(min(at, now)), "sequence": parameter(seen.sequence)}
-    later: list[Entry] = RECORDED_LATER.read(_account(holder_id, credit_type) | parameters)
+    seen = _decided_by(holder_id, credit_type, at)
+    at_us = to_us(seen.as_of)
+    parameters = {"at": parameter(seen.as_of), "sequence": parameter(seen.sequence)}
+    later: list[Entry] = GRANTED_LATER.read(_account(holder_id, credit_type) | parameters)
     state = settled(seen.lots, seen.holds, seen.owed, at_us)
     added = [
         lot
         for entry in later
-        if entry.kind == "grant"
         for lot in in_full(entry.lots, {entry.sequence: entry.effective_us})
         if lot.grant == entry.sequence and not lot.is_expired(at_us)
     ]
     open_lots = in_burn_order([*state.lots, *added])
     state = settled(tuple([lot for lot in open_lots if lot.effective_us <= at_us]), state.holds, state.owed, at_us)
     amount = total(state.lots) - state.owed
+    brought = [cost for entry in later for cost in entry.costs if cost.lot == entry.sequence]
     return replace(
         seen,
-        as_of=at,
         available=max(0, amount + seen.overdraft),
         balance=amount,
         held=sum(hold.amount for hold in state.holds),
         lots=state.lots,
         holds=state.holds,
         next_expiry=_next_expiry(open_lots),
+        costs=(*seen.costs, *brought),
     )
+
+
+def _decided_by(holder_id: str, credit_type: str, at: datetime | None) -> Balance:
+    """Return the account after the last entry that was decided by a time, as of that time."""
+    if at is None or at >= time_of(holder_id):
+        return balance(holder_id, credit_type, at=at)
+    times = {"recorded_by": _recorded_by(holder_id, at), "at": parameter(at)}
+    found = LAST_DECIDED_AT.read(_account(holder_id, credit_type) | times)
+    return balance_of(found[0], as_of_us=to_us(at)) if found else _zeros(holder_id, credit_type, at)
+
+
+def _recorded_by(holder_id: str, at: datetime) -> bytes | None:
+    """Return until when entries were recorded by a time of the holder's."""
+    if not conf.TEST_CLOCKS.value:
+        return parameter(at)
+    recorded_by: bytes = RECORDED_BY.first([parameter(holder_id), parameter(at)])[0]
+    return recorded_by
 
 
 def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:

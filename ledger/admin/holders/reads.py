@@ -12,6 +12,7 @@ from ledger.rules import AccountState
 from ledger.rules import lots as lot_rules
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_us
+from ledger.rules.kinds import KINDS
 from ledger.rules.lots import decode
 from ledger.rules.usage_rates import BurnRate, burn_rate
 
@@ -47,15 +48,13 @@ AT_INSTANTS = _AT_INSTANTS.format(at="instants.at")
 # With a test clock the instants, and the times of entries, are the clock's.
 AT_INSTANTS_OF_CLOCK = _AT_INSTANTS.format(at="ledger_recorded_by(%(holder)s, instants.at)")
 
-_NEWEST = f"""
-SELECT kind, amount, drawn, {{at}}
+NEWEST = f"""
+SELECT kind, amount, drawn, COALESCE(effective_at, recorded_at)
 FROM ledger_entry
 WHERE holder_id = %s AND credit_type = %s
 ORDER BY sequence DESC
 LIMIT {BURN_ENTRIES}
 """
-NEWEST = _NEWEST.format(at="recorded_at")
-NEWEST_OF_CLOCK = _NEWEST.format(at="COALESCE(effective_at, recorded_at)")
 
 TIME_LINE = """
 SELECT *
@@ -121,22 +120,25 @@ class _Used(NamedTuple):
     kind: str
     amount: int
     drawn: list[list[int]]
-    recorded_at: datetime
+    effective_at: datetime
 
 
 def pace(holder_id: str, credit_type: str, *, first_at: datetime | None, now: datetime) -> BurnRate:
-    """Return how fast the account is used, by its newest entries of the last BURN_DAYS days.
+    """Return how fast the account is used, by its newest entries of the last BURN_DAYS days, at their effective times.
 
     Args:
-        first_at: the time of the holder's first entry: the pace of a newer account counts from there.
+        first_at: when the holder's first entry was recorded: the pace of a newer account counts from its first use or from there.
     """
     with connection.cursor() as cursor:
-        cursor.execute(NEWEST_OF_CLOCK if conf.TEST_CLOCKS.value else NEWEST, [holder_id, credit_type])
-        rows = [_Used(*row) for row in cursor.fetchall()]
-    since = max(now - timedelta(days=BURN_DAYS), first_at or now)
-    if len(rows) == BURN_ENTRIES:
-        since = max(since, rows[-1].recorded_at)
-    return burn_rate((row for row in rows if row.recorded_at >= since), since=since, now=now)
+        cursor.execute(NEWEST, [holder_id, credit_type])
+        newest = [_Used(*row) for row in cursor.fetchall()]
+    # A grant can count from any time; all others count from their decision, in the order of their numbers.
+    rows = [row for row in newest if not KINDS[row.kind].has_own_time]
+    times = [row.effective_at for row in rows[-1:]]
+    since = max(now - timedelta(days=BURN_DAYS), min([first_at or now, *times]))
+    if len(newest) == BURN_ENTRIES:
+        since = max([since, *times])
+    return burn_rate((row for row in rows if row.effective_at >= since), since=since, now=now)
 
 
 def time_line(holder_id: str, credit_type: str, *, before: int, limit: int) -> list[EntryListing]:

@@ -40,9 +40,9 @@ FROM (
 WHERE refused.recorded_at >= %s
 """
 
-# The newest entries by the index of time; the used credits are added up by account.
+# The newest entries by the index of time; the used credits are added up by account. Imported history was used at its own times.
 LATELY = f"""
-SELECT holder_id, credit_type, kind, amount, drawn, recorded_at
+SELECT holder_id, credit_type, kind, amount, drawn, recorded_at, COALESCE(effective_at, recorded_at)
 FROM ledger_entry
 WHERE kind <> 'refusal'
 ORDER BY ledger_slot(recorded_at) DESC
@@ -170,12 +170,14 @@ def lately(*, now: datetime) -> Lately:
         rows = cursor.fetchall()
     if not rows:
         return Lately([], None, now)
-    since = max(min(recorded_at for *_, recorded_at in rows), now - PACE)
+    since = max(min(recorded_at for *_, recorded_at, _ in rows), now - PACE)
     used: dict[tuple[str, str], list[_Used]] = {}
-    for holder_id, credit_type, kind, amount, drawn, recorded_at in rows:
+    for holder_id, credit_type, kind, amount, drawn, recorded_at, effective_at in rows:
         if recorded_at < since:
             continue
-        used.setdefault((holder_id, credit_type), []).append(_Used(kind, amount, drawn))
+        of_account = used.setdefault((holder_id, credit_type), [])
+        if effective_at >= since:
+            of_account.append(_Used(kind, amount, drawn))
     chosen = sorted(used, key=lambda account: len(used[account]), reverse=True)[:ACCOUNTS_LOOKED_AT]
     balances = reads.balances(chosen) if chosen else []
     return Lately([_running(balance, used, since, now) for balance in balances], since, now)

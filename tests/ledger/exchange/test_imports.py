@@ -6,14 +6,18 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from ledger import services
+from ledger import reads, services
+from ledger.admin.holders.reads import pace
+from ledger.admin.home.reads import lately
 from ledger.audit import audit
+from ledger.customer_page.usage import usage_by_day
 from ledger.errors import OutcomeUnknown
 from ledger.exchange import imports
 from ledger.exchange.files import read_lines
@@ -129,6 +133,35 @@ def test_history_is_decided_at_its_own_times(holder: str, run: Any) -> None:
     assert stored["import/s-1"].recorded_at > datetime.now(UTC) - timedelta(hours=1)
     assert stored[None].effective_at == JANUARY + timedelta(days=31)
     assert is_clean(holder)
+
+
+def test_imported_history_counts_at_its_own_times(holder: str, run: Any) -> None:
+    now = datetime.now(UTC)
+    days = [(now - timedelta(days=ago)).isoformat() for ago in (40, 20, 10, 4)]
+    rows = [
+        grant(holder, "g", 100, occurred_at=days[0], paid_minor=1000, currency="EUR"),
+        spend(holder, "s", 60, occurred_at=days[1]),
+        {"row": "r", "holder": holder, "operation": "refund", "of": "s", "amount": 20, "occurred_at": days[2]},
+        {"row": "v", "holder": holder, "operation": "revoke", "of": "g", "amount": 50, "occurred_at": days[3]},
+    ]
+    assert run(rows)["exit_code"] == 0
+    late = services.grant(holder_id=holder, amount=5, idempotency_key="late", effective_at=now - timedelta(days=30))
+    with CaptureQueriesContext(connection) as queries:
+        found = [reads.balance_by_effective_time(holder, at=now - timedelta(days=ago)) for ago in (41, 39, 29, 19, 9, 3, 0)]
+    assert [balance.balance for balance in found] == [0, 100, 105, 45, 65, 15, 15]
+    assert [len(balance.costs) for balance in found] == [0, 1, 1, 1, 1, 1, 1]
+    assert [lot.cost and lot.cost.left for lot in found[3].shown_lots] == [400, None]
+    assert len(queries) <= 2 * len(found)
+    assert late.sequence == 5
+    used = {each.day: each.used for each in usage_by_day(holder, "credits", zone=ZoneInfo("UTC"), now=now)}
+    assert {day: amount for day, amount in used.items() if amount} == {
+        (now - timedelta(days=20)).date(): 60,
+        (now - timedelta(days=10)).date(): -20,
+    }
+    # 60 less 20 in the last 30 days, though all was recorded today.
+    assert pace(holder, "credits", first_at=now, now=now).a_day == pytest.approx(40 / 20, rel=0.01)
+    [account] = [each for each in lately(now=datetime.now(UTC)).accounts if each.balance.holder_id == holder]
+    assert account.pace.used == 0
 
 
 def test_control_without_their_times_the_same_rows_leave_other_credits(holder: str, run: Any) -> None:

@@ -1,10 +1,15 @@
 """Reads that clients send often: prepared, by an index, in as few statements as can be; nothing is decoded that is not shown."""
 
+import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
 from ledger import reads, services
@@ -13,6 +18,7 @@ from ledger.database.statements import Statement, parameter
 from ledger.reads import account_state, explanations, history, holder_list
 from tests.ledger.admin.admin_site import load_history
 
+HOUR = timedelta(hours=1)
 NewHolder = Callable[[], str]
 
 PLANS_OF_ONE_SERVER = pytest.mark.one_node("reads the plans of one server; a cluster plans each query for its shards")
@@ -133,6 +139,31 @@ def test_a_page_reads_no_more_of_a_long_history_than_it_shows(busiest: Any, kind
     assert "Seq Scan" not in plan
     # One row is the account's first entry, by which the account is found.
     assert 0 < rows_read(plan) <= (most if kind in (None, "spend") else 2 * 51 + 1), plan
+
+
+@PLANS_OF_ONE_SERVER
+def test_a_balance_by_effective_time_reads_a_few_entries_of_a_long_imported_history(db: None, tmp_path: Path) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    first = {"row": "g", "holder": "ada", "operation": "grant", "amount": 900, "occurred_at": start.isoformat()}
+    rows = [
+        first | {"row": f"s-{n}", "operation": "spend", "amount": 1, "occurred_at": (start + n * HOUR).isoformat()}
+        for n in range(300)
+    ]
+    (tmp_path / "history.ndjson").write_text("\n".join(map(json.dumps, [first, *rows])))
+    call_command("import_ledger", str(tmp_path / "history.ndjson"), "--workers", "1", stdout=StringIO())
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE ledger_entry")
+    at = start + 150 * HOUR
+    account = {"holder_id": "ada", "credit_type": "credits", "at": at}
+
+    decided = plan_for_all_values(account_state.LAST_DECIDED_AT, **account, recorded_by=at)
+    granted = plan_for_all_values(account_state.GRANTED_LATER, **account, sequence=152)
+
+    assert reads.balance_by_effective_time("ada", at=at).balance == 900 - 151
+    # The index names the entry; its row and its grant's are read.
+    assert 0 < rows_read(decided) <= 4, decided
+    # The one grant, which is before that entry.
+    assert rows_read(granted) <= 1, granted
 
 
 @PLANS_OF_ONE_SERVER
