@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -109,30 +108,6 @@ def test_a_module_in_no_layer_breaks_the_build(tmp_path: Path) -> None:
     broken = subprocess.run(lint, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert broken.returncode == 1
     assert "utils" in broken.stdout
-
-
-MODULES_LIMIT = 9
-FLAT = "management/commands"
-"""Django finds commands only flat in this folder."""
-
-
-def modules_by_folder(root: Path) -> dict[str, int]:
-    """The number of modules that stand flat in each folder of the product."""
-    modules = (path for package in PACKAGES for path in (root / package).rglob("*.py") if path.name != "__init__.py")
-    return Counter(path.parent.relative_to(root).as_posix() for path in modules)
-
-
-def test_no_folder_has_more_modules_than_a_reader_takes_in_at_once() -> None:
-    counts = modules_by_folder(ROOT)
-    assert {folder: count for folder, count in counts.items() if count > MODULES_LIMIT and not folder.endswith(FLAT)} == {}
-
-
-def test_a_tenth_module_is_found(tmp_path: Path) -> None:
-    folder = tmp_path / "ledger" / "things"
-    folder.mkdir(parents=True)
-    for name in ("__init__", *(f"thing_{number}" for number in range(MODULES_LIMIT + 1))):
-        (folder / f"{name}.py").touch()
-    assert modules_by_folder(tmp_path) == {"ledger/things": MODULES_LIMIT + 1}
 
 
 def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:
