@@ -1,6 +1,9 @@
 -- What the database itself refuses, as far as Django's models cannot express it. Tables, columns, keys, checks and indexes that they
 -- can express are in billing/models; the function refuse_change() is the ledger's.
 
+-- Each function keeps the schema that the migration works in as its search path, as the ledger's do.
+SELECT set_config('search_path', format('%I, pg_temp', current_schema()), true);
+
 
 -- Periods ---------------------------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ RETURN (
 -- in the default partition. Runs with its owner's rights, so that workers need only the application's rights. A partition gets the
 -- parent's row triggers by itself, but not its statement triggers.
 CREATE FUNCTION billing_make_usage_month(month date) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE
     starts_at timestamptz := date_trunc('month', month)::timestamp AT TIME ZONE 'UTC';
     ends_at timestamptz := (date_trunc('month', month) + interval '1 month')::timestamp AT TIME ZONE 'UTC';
@@ -167,7 +170,7 @@ END;
 
 -- The canonical form of a row of intent: all of its columns but the digest and the words of a name, as a JSON object with times in UTC.
 CREATE FUNCTION billing_row_form(content anyelement) RETURNS text
-LANGUAGE plpgsql STABLE SET timezone = 'UTC' AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET timezone = 'UTC' AS $$
 BEGIN
     RETURN (to_jsonb(content) - 'digest' - 'name_words')::text;
 END;
@@ -180,7 +183,7 @@ RETURN sha256(coalesce(before, decode(repeat('00', 32), 'hex')) || convert_to(fo
 
 -- The digest of a price covers the price and its plan.
 CREATE FUNCTION billing_price_digest(price billing_price) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     plan billing_plan;
 BEGIN
@@ -190,28 +193,28 @@ END;
 $$;
 
 CREATE FUNCTION billing_coupon_digest(coupon billing_coupon) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN sha256(convert_to(billing_row_form(coupon), 'UTF8'));
 END;
 $$;
 
 CREATE FUNCTION billing_seller_digest(seller billing_seller) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN sha256(convert_to(billing_row_form(seller), 'UTF8'));
 END;
 $$;
 
 CREATE FUNCTION billing_tax_digest(tax billing_tax) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN sha256(convert_to(billing_row_form(tax), 'UTF8'));
 END;
 $$;
 
 CREATE FUNCTION billing_digest_price() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.digest := billing_price_digest(NEW);
     RETURN NEW;
@@ -219,7 +222,7 @@ END;
 $$;
 
 CREATE FUNCTION billing_digest_coupon() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.digest := billing_coupon_digest(NEW);
     RETURN NEW;
@@ -227,7 +230,7 @@ END;
 $$;
 
 CREATE FUNCTION billing_digest_seller() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.digest := billing_seller_digest(NEW);
     RETURN NEW;
@@ -235,7 +238,7 @@ END;
 $$;
 
 CREATE FUNCTION billing_digest_tax() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     NEW.digest := billing_tax_digest(NEW);
     RETURN NEW;
@@ -244,7 +247,7 @@ $$;
 
 -- Rows numbered 1, 2, 3 … per subscription, or per customer without one: each is chained to the one before it.
 CREATE FUNCTION billing_chain_row() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     before bytea;
 BEGIN
@@ -274,7 +277,7 @@ RETURN CASE WHEN l.rating ? 'included_tax'
 -- The canonical form of a finalised invoice: a JSON array of everything that no longer changes, and of what the invoice was made from
 -- and paid with. It leaves out what changes later (the state, what credit notes lower). docs/explanation/billing.md names the fields.
 CREATE FUNCTION billing_invoice_form(i billing_invoice) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN json_build_array(
         'invoice', i.id, i.series, i.series_value, i.number, i.subscription_id, i.subscription_ref, i.customer_id, i.customer_ref,
@@ -359,7 +362,7 @@ $$;
 
 -- The canonical form of a requested credit note, with the amount by which it lowered its invoice.
 CREATE FUNCTION billing_creditnote_form(n billing_creditnote) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN json_build_array(
         'credit note', n.id, n.series, n.series_value, n.number, n.customer_id, n.subscription_id, n.invoice_id, n.currency, n.issue_date,
@@ -399,7 +402,7 @@ RETURN (SELECT (due + step / 2) / step * step - due
 -- and its canonical form. Numbers of a series are assigned one after the other, so the previous document is committed, or belongs to
 -- the same transaction.
 CREATE FUNCTION billing_invoice_digest(i billing_invoice) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN billing_chained_digest(
         (SELECT p.digest FROM billing_invoice AS p WHERE p.series = i.series AND p.series_value = i.series_value - 1),
@@ -409,7 +412,7 @@ END;
 $$;
 
 CREATE FUNCTION billing_creditnote_digest(n billing_creditnote) RETURNS bytea
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN billing_chained_digest(
         (SELECT p.digest FROM billing_creditnote AS p WHERE p.series = n.series AND p.series_value = n.series_value - 1),
@@ -437,19 +440,27 @@ RETURN regexp_replace(upper(number), '[^A-Z0-9]', '', 'g');
 
 CREATE INDEX billing_invoice_plain_number ON billing_invoice (billing_plain_number(number)) WHERE number IS NOT NULL;
 
+-- Whether a row comes from another server, by logical replication, or from a dump: complete, with the digests and sums that the source made.
+-- Its tables come one after the other, so the rows that it belongs to may be missing yet, or be final already; the audit of the copy checks
+-- them (docs/how-to/operations/back-up.md). A copied row is frozen like any other, and only superusers can be in this state.
+CREATE FUNCTION billing_row_is_copied() RETURNS boolean
+LANGUAGE sql STABLE
+RETURN current_setting('session_replication_role') = 'replica';
+
 -- An invoice begins as a draft. Once it has left that state, only the state and its instant change, and only
 -- along draft -> open -> paid | void | uncollectible, uncollectible -> paid | void. Only credit notes lower the amount due of an open or
 -- uncollectible invoice. Payments and their returns change what is paid, which decides the state: a paid invoice is due again when
 -- money went back.
 CREATE FUNCTION billing_freeze_invoice() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     changeable text[] := ARRAY['state', 'paid_at', 'voided_at', 'uncollectible_at'];
+    is_copied  CONSTANT boolean := billing_row_is_copied();
     is_lowered boolean;
     is_payment boolean;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        IF NEW.state <> 'draft' THEN
+        IF NEW.state <> 'draft' AND NOT is_copied THEN
             RAISE EXCEPTION 'billing_invoice: an invoice begins as a draft' USING ERRCODE = 'LG001';
         END IF;
         RETURN NEW;
@@ -461,20 +472,20 @@ BEGIN
         RETURN OLD;
     END IF;
     IF OLD.state = 'draft' AND NEW.state IN ('draft', 'open') THEN
-        IF NEW.state = 'open' THEN
+        IF NEW.state = 'open' AND NOT is_copied THEN
             NEW.digest := billing_invoice_digest(NEW);
         END IF;
         RETURN NEW;
     END IF;
     is_lowered := OLD.state IN ('open', 'uncollectible') AND NEW.state IN (OLD.state, 'paid')
         AND NEW.credit_notes_minor > OLD.credit_notes_minor
-        AND NEW.credit_notes_minor = (
-            SELECT sum(amount_minor) FROM billing_creditnoteuse WHERE invoice_id = OLD.id AND released_at IS NULL);
+        AND (is_copied OR NEW.credit_notes_minor = (
+            SELECT sum(amount_minor) FROM billing_creditnoteuse WHERE invoice_id = OLD.id AND released_at IS NULL));
     IF is_lowered THEN
         changeable := changeable || ARRAY['credit_notes_minor', 'amount_due_minor'];
     END IF;
     is_payment := OLD.state IN ('open', 'paid', 'uncollectible') AND NEW.payment_changes = OLD.payment_changes + 1
-        AND NEW.amount_paid_minor <> OLD.amount_paid_minor AND NEW.amount_paid_minor = billing_paid_minor(OLD.id)
+        AND NEW.amount_paid_minor <> OLD.amount_paid_minor AND (is_copied OR NEW.amount_paid_minor = billing_paid_minor(OLD.id))
         AND NEW.state = CASE
             WHEN NEW.amount_paid_minor = OLD.amount_due_minor THEN 'paid'
             WHEN OLD.uncollectible_at IS NOT NULL THEN 'uncollectible'
@@ -495,11 +506,14 @@ $$;
 -- Lines and taxes can be added to a draft and deleted, and are frozen with the invoice. FOR SHARE, so that no line can be added while
 -- another connection finalises the invoice.
 CREATE FUNCTION billing_freeze_part() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     invoice_state text;
     invoice bigint := CASE TG_OP WHEN 'INSERT' THEN NEW.invoice_id ELSE OLD.invoice_id END;
 BEGIN
+    IF TG_OP = 'INSERT' AND billing_row_is_copied() THEN
+        RETURN NEW;
+    END IF;
     SELECT state INTO invoice_state FROM billing_invoice WHERE id = invoice FOR SHARE;
     IF invoice_state IS DISTINCT FROM 'draft' OR (TG_OP = 'UPDATE' AND NEW.invoice_id <> OLD.invoice_id) THEN
         RAISE EXCEPTION '%: invoice % is frozen', TG_TABLE_NAME, invoice USING ERRCODE = 'LG001';
@@ -511,7 +525,7 @@ $$;
 
 -- A subscription that waits for the payment of its first invoice: what was ordered stays, and the row stops waiting once.
 CREATE FUNCTION billing_freeze_activation() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     changeable text[] := ARRAY['state', 'settled_at', 'settled_by'];
 BEGIN
@@ -530,7 +544,7 @@ $$;
 
 -- The first invoice is paid, in whatever way: the subscription starts in the same transaction, once; docs/adr/0136.
 CREATE FUNCTION billing_start_subscription() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE billing_activation SET state = 'started', settled_at = clock_timestamp()
     WHERE invoice_id = NEW.id AND state = 'waiting';
@@ -547,13 +561,14 @@ CREATE TRIGGER starts AFTER UPDATE OF state ON billing_invoice
 -- A note gets its number last; from then on it can only be voided together with its invoice, and its uses lower its rest. Numbers of one series are assigned one
 -- after the other, so this sum contains everything that was credited before, even by a process without the lock.
 CREATE FUNCTION billing_freeze_creditnote() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     changeable CONSTANT text[] := ARRAY['released_at', 'left_minor'];
+    is_copied  CONSTANT boolean := billing_row_is_copied();
     category record;
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        IF NEW.number IS NOT NULL THEN
+        IF NEW.number IS NOT NULL AND NOT is_copied THEN
             RAISE EXCEPTION 'billing_creditnote: the number is assigned last' USING ERRCODE = 'LG001';
         END IF;
         RETURN NEW;
@@ -565,7 +580,7 @@ BEGIN
         IF NEW.kind <> 'requested' OR NEW.invoice_id <> OLD.invoice_id THEN
             RAISE EXCEPTION 'billing_creditnote: % belongs to invoice %', OLD.id, OLD.invoice_id USING ERRCODE = 'LG001';
         END IF;
-        IF NEW.number IS NOT NULL THEN
+        IF NEW.number IS NOT NULL AND NOT is_copied THEN
             FOR category IN
                 SELECT credited.category, credited.rate, credited.code
                 FROM billing_creditnotetax AS credited
@@ -594,7 +609,7 @@ BEGIN
     END IF;
     IF to_jsonb(NEW) - changeable IS DISTINCT FROM to_jsonb(OLD) - changeable
         OR (OLD.released_at IS NOT NULL AND NEW.released_at IS DISTINCT FROM OLD.released_at)
-        OR NEW.left_minor <> NEW.amount_minor - NEW.credits_returned_minor - (
+        OR NOT is_copied AND NEW.left_minor <> NEW.amount_minor - NEW.credits_returned_minor - (
             SELECT coalesce(sum(amount_minor), 0) FROM billing_creditnoteuse WHERE credit_note_id = NEW.id AND released_at IS NULL)
     THEN
         RAISE EXCEPTION 'billing_creditnote: % is frozen', coalesce(OLD.number, OLD.id::text) USING ERRCODE = 'LG001';
@@ -606,7 +621,7 @@ $$;
 -- What is taken from a note or given back changes its rest. The row of the note makes two transactions take turns, and its check
 -- refuses to take more than the rest, even from a process without the lock.
 CREATE FUNCTION billing_keep_rest() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     UPDATE billing_creditnote SET left_minor = left_minor
         - CASE WHEN NEW.released_at IS NULL THEN NEW.amount_minor ELSE 0 END
@@ -618,8 +633,11 @@ $$;
 
 -- Lines and taxes come before the number and never change.
 CREATE FUNCTION billing_freeze_creditnote_part() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
+    IF TG_OP = 'INSERT' AND billing_row_is_copied() THEN
+        RETURN NEW;
+    END IF;
     IF TG_OP <> 'INSERT' OR NOT EXISTS (
         SELECT FROM billing_creditnote WHERE id = NEW.credit_note_id AND kind = 'requested' AND number IS NULL
     ) THEN
@@ -634,7 +652,7 @@ $$;
 
 -- Stored responses are for replays. The personal data of a customer can be erased from them; no other change is possible.
 CREATE FUNCTION billing_keep_response() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     personal CONSTANT text[] := ARRAY['name', 'address', 'vat_id', 'email'];
 BEGIN
@@ -654,7 +672,7 @@ $$;
 
 -- What VIES said is evidence. Once it names nobody, it stays so; no other change is possible.
 CREATE FUNCTION billing_keep_vatlookup() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     personal CONSTANT text[] := ARRAY['name', 'address', 'buyer', 'vat_id'];
 BEGIN
@@ -670,7 +688,7 @@ $$;
 
 -- Triggers --------------------------------------------------------------------------------------------
 
--- ENABLE ALWAYS: they also fire under session_replication_role = replica.
+-- ENABLE ALWAYS: what refuses also fires under session_replication_role = replica. What computes does not: copied rows have its results.
 DO $$
 DECLARE
     name text;
@@ -698,16 +716,11 @@ BEGIN
     -- Values that the server computes when a row is inserted.
     FOREACH name IN ARRAY ARRAY['billing_amendment', 'billing_charge', 'billing_transition'] LOOP
         EXECUTE format('CREATE TRIGGER chained BEFORE INSERT ON %I FOR EACH ROW EXECUTE FUNCTION billing_chain_row()', name);
-        EXECUTE format('ALTER TABLE %I ENABLE ALWAYS TRIGGER chained', name);
     END LOOP;
     CREATE TRIGGER digested BEFORE INSERT ON billing_price FOR EACH ROW EXECUTE FUNCTION billing_digest_price();
-    ALTER TABLE billing_price ENABLE ALWAYS TRIGGER digested;
     CREATE TRIGGER digested BEFORE INSERT ON billing_coupon FOR EACH ROW EXECUTE FUNCTION billing_digest_coupon();
-    ALTER TABLE billing_coupon ENABLE ALWAYS TRIGGER digested;
     CREATE TRIGGER digested BEFORE INSERT ON billing_seller FOR EACH ROW EXECUTE FUNCTION billing_digest_seller();
-    ALTER TABLE billing_seller ENABLE ALWAYS TRIGGER digested;
     CREATE TRIGGER digested BEFORE INSERT ON billing_tax FOR EACH ROW EXECUTE FUNCTION billing_digest_tax();
-    ALTER TABLE billing_tax ENABLE ALWAYS TRIGGER digested;
 
     CREATE TRIGGER kept BEFORE UPDATE OR DELETE ON billing_requestkey FOR EACH ROW EXECUTE FUNCTION billing_keep_response();
     ALTER TABLE billing_requestkey ENABLE ALWAYS TRIGGER kept;
@@ -739,7 +752,6 @@ BEGIN
     END LOOP;
     CREATE TRIGGER keeps_rest AFTER INSERT OR UPDATE OF released_at ON billing_creditnoteuse
         FOR EACH ROW EXECUTE FUNCTION billing_keep_rest();
-    ALTER TABLE billing_creditnoteuse ENABLE ALWAYS TRIGGER keeps_rest;
 
     -- TRUNCATE, which row triggers do not see.
     FOREACH name IN ARRAY ARRAY[
@@ -760,7 +772,7 @@ $$;
 -- The triggers write signals in the transaction of their cause: docs/adr/0078. Signals of one customer are sent in order.
 
 CREATE FUNCTION billing_tell_invoice() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     wanted text := CASE
         WHEN OLD.state = 'paid' AND NEW.state <> 'void' THEN 'invoice.reopened'
@@ -796,7 +808,7 @@ CREATE TRIGGER told AFTER UPDATE OF state ON billing_invoice
 -- A finalised invoice is mailed if its seller mails invoices and its customer has an address for that. The mail is queued in the
 -- transaction of the finalisation, whatever made it; docs/adr/0114.
 CREATE FUNCTION billing_queue_mail() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO billing_mail (kind, invoice_id, customer_id, identity, recipient)
     SELECT 'invoice', NEW.id, customer.id, gen_random_uuid(), customer.email
@@ -809,7 +821,7 @@ CREATE TRIGGER mailed AFTER UPDATE OF state ON billing_invoice
     FOR EACH ROW WHEN (OLD.state = 'draft' AND NEW.state <> 'draft') EXECUTE FUNCTION billing_queue_mail();
 
 CREATE FUNCTION billing_tell_suspension() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     wanted text := CASE WHEN NEW.resumed_at IS NULL THEN 'subscription.suspended' ELSE 'subscription.resumed' END;
 BEGIN
@@ -832,7 +844,7 @@ CREATE TRIGGER told AFTER INSERT OR UPDATE OF resumed_at ON billing_suspendedbil
     FOR EACH ROW EXECUTE FUNCTION billing_tell_suspension();
 
 CREATE FUNCTION billing_tell_activation() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     wanted text := 'subscription.' || NEW.state;
 BEGIN
@@ -855,7 +867,7 @@ CREATE TRIGGER told AFTER UPDATE OF state ON billing_activation
     FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION billing_tell_activation();
 
 CREATE FUNCTION billing_tell_purchase() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('purchase.paid') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -877,7 +889,7 @@ END $$;
 CREATE TRIGGER told AFTER INSERT ON billing_purchase FOR EACH ROW EXECUTE FUNCTION billing_tell_purchase();
 
 CREATE FUNCTION billing_tell_purchase_grant() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('purchase.granted') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -897,7 +909,7 @@ END $$;
 CREATE TRIGGER told AFTER INSERT ON billing_purchasegrant FOR EACH ROW EXECUTE FUNCTION billing_tell_purchase_grant();
 
 CREATE FUNCTION billing_tell_return() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('purchase.returned') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -920,7 +932,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION billing_tell_intent() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     wanted text := 'payment_intent.' || NEW.state;
 BEGIN
@@ -947,7 +959,7 @@ CREATE TRIGGER told AFTER UPDATE OF state ON billing_paymentintent
     EXECUTE FUNCTION billing_tell_intent();
 
 CREATE FUNCTION billing_tell_top_up() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('top_up.paused') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -967,7 +979,7 @@ CREATE TRIGGER told AFTER UPDATE OF paused_at ON billing_topup
 CREATE TRIGGER told AFTER INSERT ON billing_returnsettlement FOR EACH ROW EXECUTE FUNCTION billing_tell_return();
 
 CREATE FUNCTION billing_tell_payment() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('payment.recorded') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -991,7 +1003,7 @@ END $$;
 CREATE TRIGGER told AFTER INSERT ON billing_invoicepayment FOR EACH ROW EXECUTE FUNCTION billing_tell_payment();
 
 CREATE FUNCTION billing_tell_payment_return() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('payment.returned') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -1016,7 +1028,7 @@ END $$;
 CREATE TRIGGER told AFTER INSERT ON billing_paymentreturn FOR EACH ROW EXECUTE FUNCTION billing_tell_payment_return();
 
 CREATE FUNCTION billing_tell_reminder() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('invoice.reminded') THEN
         INSERT INTO ledger_signal (type, stream, holder_id, data)
@@ -1041,7 +1053,7 @@ CREATE TRIGGER told AFTER INSERT ON billing_reminder FOR EACH ROW EXECUTE FUNCTI
 
 -- The first answer about a VAT id, and one that differs from the answer before it.
 CREATE FUNCTION billing_tell_vatlookup() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF ledger_signal_is_wanted('customer.vat_id_checked') AND NEW.outcome <> 'unavailable' AND NEW.outcome IS DISTINCT FROM (
         SELECT l.outcome FROM billing_vatlookup AS l

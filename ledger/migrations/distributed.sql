@@ -5,6 +5,9 @@
 -- A delegated function runs completely on the node that has the holder's rows, even in the middle of a transaction. Citus delegates it only
 -- if its arguments are constants: from PL/pgSQL this means EXECUTE … USING. Citus would inline a function in SQL, and never delegate it.
 
+-- Each function keeps its schema as its search path, as in schema.sql.
+SELECT set_config('search_path', format('%I, pg_temp', current_schema()), true);
+
 -- Returns the shard of a holder, or raises LG003 if this node does not have the shard, or if the session must not ask it: a lock taken on
 -- another node would exclude nobody, and rows written there would be lost. Two kinds of sessions may ask: sessions at the coordinator, whose
 -- catalog is always right, and sessions at this node itself. A session at another worker may not: a worker that was taken out of the cluster
@@ -12,7 +15,7 @@
 -- In a session in which Citus 14.0.1 failed to plan a part of a query, it delegates nothing any more; this function detects that too, and
 -- the caller has to close that session.
 CREATE OR REPLACE FUNCTION ledger_shard_here(home text) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     shard bigint := get_shard_id_for_distribution_column('ledger_entry', home);
 BEGIN
@@ -29,7 +32,7 @@ END $$;
 
 -- Takes the holder's lock on the node of the holder's rows, so sessions of all nodes exclude each other.
 CREATE OR REPLACE FUNCTION ledger_lock(number bigint, holder text, wait boolean) RETURNS boolean
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM ledger_shard_here(holder);
     IF wait THEN
@@ -64,7 +67,7 @@ RETURNS TABLE (
     clock       timestamptz,
     is_used     boolean
 )
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
@@ -163,7 +166,7 @@ RETURNS TABLE (
     clock       timestamptz,
     is_used     boolean
 )
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     place integer;
 BEGIN
@@ -191,7 +194,7 @@ RETURNS TABLE (
     effective_times text,
     costs           text
 )
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     place  integer;
     holder text;
@@ -237,7 +240,7 @@ RETURNS TABLE (
     effective_times text,
     costs           text
 )
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     holders text[];
     types   text[];
@@ -285,7 +288,7 @@ RETURNS TABLE (
     credits bigint,
     held    bigint
 )
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN QUERY
     SELECT NULL::text, NULL::text, NULL::boolean, number, balance, set_aside
@@ -310,7 +313,7 @@ END $$;
 -- As in schema.sql, but on a shard, whose name is known only when the trigger fires. The statement that reads the entry before is prepared
 -- once per shard and session; planning it each time would take most of the time of an entry.
 CREATE OR REPLACE FUNCTION ledger_entry_follows() RETURNS trigger
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     n           ledger_entry;
     look        text := format('ledger_before_%s', TG_RELID);

@@ -13,6 +13,16 @@ SCHEMA: Final = "ledger_test_clock"
 CLOCKS: Final = ("clock_timestamp", "statement_timestamp", "transaction_timestamp")
 """The functions from which the ledger's SQL reads the time."""
 
+# What stands before pg_catalog in a search path is found before PostgreSQL's own. The ledger's functions have paths of their own.
+FUNCTIONS: Final = """
+SELECT p.oid::regprocedure::text, substr(setting, length('search_path=') + 1)
+FROM pg_proc p, unnest(p.proconfig) AS setting
+WHERE p.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'ledger_entry'::regclass)
+    AND setting LIKE 'search_path=%%'
+    AND p.prosrc ~ %s
+"""
+BEFORE_OTHERS: Final = f"{SCHEMA}, pg_catalog, "
+
 
 class FixedClock:
     """Stop time at an instant, for a block inside a transaction such as that of a `TestCase`.
@@ -79,19 +89,27 @@ def set_server_clock(time: str) -> None:
                 f"CREATE OR REPLACE FUNCTION {SCHEMA}.{clock}() RETURNS timestamptz LANGUAGE sql VOLATILE"
                 f" RETURN {time.format(clock=clock)}"
             )
-        # What stands before pg_catalog in the search path is found before PostgreSQL's own.
+        for function, path in _paths(cursor):
+            if not path.startswith(BEFORE_OTHERS):
+                cursor.execute(f"ALTER FUNCTION {function} SET search_path = {BEFORE_OTHERS}{path}")
         cursor.execute(
-            f"SELECT set_config('search_path', '{SCHEMA}, pg_catalog, ' || path, true)"
-            " FROM current_setting('search_path') AS path WHERE path NOT LIKE %s",
-            [f"{SCHEMA}, %"],
+            "SELECT set_config('search_path', %s || path, true) FROM current_setting('search_path') AS path"
+            " WHERE path NOT LIKE %s",
+            [BEFORE_OTHERS, f"{BEFORE_OTHERS}%"],
         )
 
 
 def reset_server_clock() -> None:
     """Let the server's clock be right again for the open transaction."""
     with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-        cursor.execute(
-            "SELECT set_config('search_path', replace(current_setting('search_path'), %s, ''), true)",
-            [f"{SCHEMA}, pg_catalog, "],
-        )
+        cursor.execute("SELECT set_config('search_path', replace(current_setting('search_path'), %s, ''), true)", [BEFORE_OTHERS])
+        for function, path in _paths(cursor):
+            cursor.execute(f"ALTER FUNCTION {function} SET search_path = {path.removeprefix(BEFORE_OTHERS)}")
         cursor.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+
+
+def _paths(cursor: Any) -> list[tuple[str, str]]:
+    """Return the ledger's functions that read a clock, each with its search path."""
+    cursor.execute(FUNCTIONS, ["|".join(CLOCKS)])
+    found: list[tuple[str, str]] = cursor.fetchall()
+    return found

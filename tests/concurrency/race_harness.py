@@ -52,6 +52,7 @@ ON_A_CLUSTER = {
 }
 """The same of `ledger_open_at`. The other ways depend on how one server takes a snapshot for its own statement."""
 
+PATH = "SET search_path TO 'public', 'pg_temp'"
 COPY_OF_ENTRIES = "CREATE TABLE {0}.ledger_entry (LIKE public.ledger_entry)"
 DISTRIBUTE_COPY = "SELECT create_distributed_table('{0}.ledger_entry', 'holder_id', colocate_with => 'public.ledger_entry')"
 DELEGATE = """
@@ -104,10 +105,8 @@ class RaceSchema:
             self.owner.execute(DISTRIBUTE_COPY.format(self.name))
             if not self._has_function("ledger_open_at"):
                 self._take_lock_in_this_schema([])
-            # The holder's node does not know this session's search path.
-            self.owner.execute(
-                f"ALTER FUNCTION {self.name}.ledger_open_at SET search_path = {self.name}, public",
-            )
+        elif not self._has_function("ledger_open"):
+            self.owner.execute(self._changed("ledger_open", []))
 
     def _take_lock_in_this_schema(self, changes: list[tuple[str, str]]) -> None:
         self.owner.execute(self._changed("ledger_open_at", changes))
@@ -118,7 +117,8 @@ class RaceSchema:
         row = self.owner.execute("SELECT pg_get_functiondef(%s::regproc)", [f"public.{function}"]).fetchone()
         assert row is not None
         definition = row[0].replace("FUNCTION public.", f"FUNCTION {self.name}.")
-        for part, instead in changes:
+        # The product's function looks for tables in the product's schema only.
+        for part, instead in [(PATH, PATH.replace("'public'", f"'{self.name}', 'public'")), *changes]:
             assert definition.count(part) == 1, f"{function} is written in another way: {part!r} is not in it once"
             definition = definition.replace(part, instead)
         return str(definition)

@@ -95,13 +95,23 @@ def promote(standby: Server) -> None:
     standby._pg_ctl("promote", "--wait")
 
 
-def manage(server: Server, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
-    """What a command prints that uses this server; it must end with one of the codes."""
+def manage(server: Server, *arguments: str, codes: tuple[int, ...] = (0,), **environment: str) -> str:
+    """What a command prints that uses this server; it must end with one of the codes. `environment` overrides the server's."""
+    given = environment_of(server, **{"LEDGER_BOOTSTRAP_API_KEY": KEY} | environment)
     done = subprocess.run(
-        [sys.executable, "manage.py", *arguments],
-        cwd=ROOT, env=environment_of(server, LEDGER_BOOTSTRAP_API_KEY=KEY), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "manage.py", *arguments], cwd=ROOT, env=given, capture_output=True, text=True, check=False
+    )
     assert done.returncode in codes, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_program(server: Server, program: str, *arguments: str, given: str = "", **environment: str) -> str:
+    """What a program of PostgreSQL prints that is run as the server's superuser: `given` is its input."""
+    done = subprocess.run(
+        [server.binaries / program, *arguments],
+        input=given, env=os.environ | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -3,6 +3,8 @@
 import pytest
 from django.core.management import call_command
 from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
 
 pytestmark = pytest.mark.django_db
 
@@ -234,3 +236,31 @@ def test_every_column_of_an_entry_has_a_comment():
 
 def test_no_migration_is_missing():
     call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+
+
+def test_every_function_finds_its_tables_whatever_the_search_path_of_the_session_is():
+    """Apply workers, restores and VACUUM have an empty one. A body with a parse tree was bound when it was created."""
+    unbound = rows(
+        """
+        SELECT oid::regprocedure::text
+        FROM pg_proc
+        WHERE pronamespace = 'public'::regnamespace AND prosqlbody IS NULL
+            AND NOT COALESCE('search_path=public, pg_temp' = ANY (proconfig), false)
+        """
+    )
+    assert unbound == []
+
+
+def test_the_schema_can_be_another_than_public(scratch_database: BaseDatabaseWrapper):
+    with scratch_database.cursor() as cursor:
+        cursor.execute('CREATE SCHEMA "credits here"')
+        cursor.execute('SET search_path = "credits here"')
+    executor = MigrationExecutor(scratch_database)
+    executor.migrate(executor.loader.graph.leaf_nodes())
+    with scratch_database.cursor() as cursor:
+        cursor.execute("RESET search_path")
+        paths = "SELECT DISTINCT setting FROM pg_proc, unnest(proconfig) AS setting WHERE setting LIKE 'search_path=%'"
+        cursor.execute(paths)
+        assert cursor.fetchall() == [('search_path="credits here", pg_temp',)]
+        cursor.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+        assert cursor.fetchone() == (0,)

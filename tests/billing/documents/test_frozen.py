@@ -86,7 +86,8 @@ def test_replica_mode_changes_nothing_of_it(finalised: int, raw_connection: obje
         cursor.execute(
             "SELECT tgrelid::regclass::text, tgname FROM pg_trigger JOIN pg_class c ON c.oid = tgrelid"
             " WHERE NOT tgisinternal AND c.relname LIKE 'billing\\_%%' AND tgenabled <> 'A'"
-            " AND tgname NOT IN ('registered', 'told', 'mailed', 'starts')"
+            # What computes rather than refuses: copied rows have what it made.
+            " AND tgname NOT IN ('registered', 'told', 'mailed', 'starts', 'chained', 'digested', 'keeps_rest')"
         )
         assert cursor.fetchall() == []
 

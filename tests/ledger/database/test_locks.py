@@ -198,6 +198,8 @@ def test_every_lock_of_a_holder_is_taken_by_one_function(other_session: psycopg.
                 " LANGUAGE sql VOLATILE RETURN holder <> 'nobody'"
             )
             cursor.execute("SET LOCAL search_path = elsewhere, public")
+            signature = "boolean, bigint[], text[], text[], text[], boolean"
+            cursor.execute(f"ALTER FUNCTION ledger_open({signature}) SET search_path = elsewhere, public")
         with (
             holder_lock("42", "43"),
             journal.open(accounts=[("44", "credits")]),

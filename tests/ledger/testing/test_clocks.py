@@ -63,6 +63,22 @@ def test_an_error_in_the_block_ends_it(db: None) -> None:
     assert server_time() - NEW_YEAR > DAY
 
 
+def test_afterwards_each_function_has_its_own_search_path_again(db: None) -> None:
+    before = search_paths()
+    with FixedClock(NEW_YEAR) as clock:
+        clock.advance(days=1)
+        assert search_paths() != before
+    assert search_paths() == before
+
+
+def search_paths() -> list[tuple[str]]:
+    """The search paths of functions."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT oid::text, proconfig::text FROM pg_proc WHERE proname LIKE 'ledger%' ORDER BY oid")
+        found: list[tuple[str]] = cursor.fetchall()
+    return found
+
+
 def test_without_a_transaction_nothing_is_changed(committed_db: None) -> None:
     with pytest.raises(NotInTransaction), FixedClock(NEW_YEAR):
         raise AssertionError("not entered")
