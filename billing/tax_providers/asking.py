@@ -8,6 +8,7 @@ Note [Asked outside of transactions]
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from billing.errors import TaxesRefused, TaxesUnavailable
-from billing.rating.tax import LineTaxes, NotUsable, Sale, ensure_usable
+from billing.rating.tax import LineTaxes, NotUsable, Sale, TaxProvider, ensure_usable
 from billing.tax_providers.configured import tax_provider
 from billing.tax_providers.recording import recorded
 from ledger.database.transactions import joins
@@ -30,6 +31,12 @@ MOST_TRIES: Final = 50
 """How often a call is executed: a run that catches up asks for each of its documents."""
 PAUSE_S: Final = 10.0
 """How long a process does not ask after the provider did not answer, so that a run does not wait for it at each subscription."""
+AT_ONCE: Final = 3
+"""How many threads of a process wait for the provider at the same time: the other threads serve others."""
+WAIT_S: Final = 1.0
+"""How long another one waits for its turn."""
+
+_free: Final = threading.BoundedSemaphore(AT_ONCE)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -123,6 +130,15 @@ def _ask(sale: Sale) -> Answer:
     provider = tax_provider()
     if time.monotonic() < _Pause.until_s:
         raise TaxesUnavailable(why=_Pause.why)
+    if not _free.acquire(timeout=WAIT_S):
+        raise TaxesUnavailable(why="others wait for the provider already")
+    try:
+        return _answer(provider, sale)
+    finally:
+        _free.release()
+
+
+def _answer(provider: TaxProvider, sale: Sale) -> Answer:
     try:
         found = provider.taxes_of(sale)
         ensure_usable(sale, found)

@@ -40,6 +40,9 @@ class CommandWithExamples(BaseCommand):
                 raise
             raise CommandError(f"The database does not answer: {' '.join(str(error).split())}", returncode=2) from error
 
+    def load(self) -> None:
+        """Import what the command imports late, for a process that forks others to run it."""
+
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         """Return the help with the examples at its end."""
         return super().create_parser(

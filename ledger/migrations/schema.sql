@@ -1395,12 +1395,16 @@ CREATE TABLE ledger_webhook_pace (
     webhook_id    bigint      PRIMARY KEY,
     failing_since timestamptz,
     failed_rounds integer     NOT NULL DEFAULT 0,
-    retry_at      timestamptz
+    retry_at      timestamptz,
+    round_ms      integer     NOT NULL DEFAULT 0,
+    rests_until   timestamptz
 );
 
-COMMENT ON TABLE  ledger_webhook_pace               IS 'The failures of a webhook as a whole.';
+COMMENT ON TABLE  ledger_webhook_pace               IS 'The failures of a webhook as a whole, and the time that it takes.';
 COMMENT ON COLUMN ledger_webhook_pace.failing_since IS 'The first failure since the last success.';
 COMMENT ON COLUMN ledger_webhook_pace.retry_at      IS 'Nothing is sent before this time, because the receiver does not answer.';
+COMMENT ON COLUMN ledger_webhook_pace.round_ms      IS 'For how long the last round held a session of a worker.';
+COMMENT ON COLUMN ledger_webhook_pace.rests_until   IS 'Until then, webhooks that are due come before it: as long after its last round as that lasted.';
 
 CREATE TABLE ledger_webhook_turn (
     webhook_id bigint PRIMARY KEY

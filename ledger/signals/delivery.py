@@ -6,23 +6,30 @@ Note [A round]
     on. If the worker is killed, its lock is free, nothing of the round is recorded, and all of it is sent again: at least once.
     A round takes less time than a session may idle in a transaction, because each request and the round are bounded.
     The lock is that of a row, and no advisory lock: the feed of entries and the totals wait for those (docs/adr/0070).
+
+Note [Paced by seconds]
+    What a receiver takes from the others is the time for which it holds a session, whether it accepts signals in the end or not.
+    So each round is recorded with its seconds, and a webhook stands in line behind those that are due until as much time has
+    passed again: of two that always have signals, the one with short rounds has more of them. A receiver whose last round was
+    long is slow, and slow ones never get the last third of the sessions: however many there are, the others find one free.
 """
 
 import asyncio
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from django.core.mail import EmailMessage
-from django.db import connection, connections, transaction
+from django.db import close_old_connections, connection, connections, transaction
 
 from ledger import conf
-from ledger.database.locking import Turn, share
+from ledger.database.locking import Turn
 from ledger.database.statements import fetch_rows
 from ledger.errors import Misuse
 from ledger.signals import mail, sending
@@ -38,8 +45,13 @@ Waiting = tuple[StoredSignal, str | EmailMessage]
 
 STREAMS_AT_ONCE: Final = 16
 SIGNALS_AT_ONCE: Final = 20
-ROUND_SECONDS: Final = 15.0
+ROUND_SECONDS: Final = 2.0
 """After that no further request of a round begins. With the longest request it stays below the session's 60 s."""
+SLOW_MS: Final = 3_000
+"""A round that took longer waited for one request for more than a second."""
+LOOK_EVERY_S: Final = 0.25
+"""How often a run looks for what has become due."""
+BUSY_PAUSE_S: Final = 1.0
 TOO_MANY, UNAVAILABLE = 429, 503
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -55,16 +67,16 @@ SPREAD: Final = 0.1
 MOST_ASKED_FOR: Final = HOUR
 """The longest wait that a receiver can ask for by Retry-After."""
 
-# One worker after the other begins with the webhook that has waited longest.
+# In the order in which they get a session; see Note [Paced by seconds].
 DUE: Final = """
-    SELECT w.id FROM ledger_webhook AS w
+    SELECT w.id, COALESCE(p.round_ms, 0) FROM ledger_webhook AS w
     LEFT JOIN ledger_webhook_pace AS p ON p.webhook_id = w.id
     CROSS JOIN LATERAL (
         SELECT due_at FROM ledger_delivery_stream AS s
         WHERE s.webhook_id = w.id AND s.due_at <= clock_timestamp() ORDER BY s.due_at LIMIT 1
     ) AS first
     WHERE w.removed_at IS NULL AND w.disabled_at IS NULL AND (p.retry_at IS NULL OR p.retry_at <= clock_timestamp())
-    ORDER BY first.due_at
+    ORDER BY greatest(first.due_at, p.rests_until), w.id
 """
 TURN: Final = "SELECT webhook_id FROM ledger_webhook_turn WHERE webhook_id = %s FOR UPDATE SKIP LOCKED"
 MAKE_TURNS: Final = "INSERT INTO ledger_webhook_turn (webhook_id) SELECT id FROM ledger_webhook ON CONFLICT DO NOTHING"
@@ -103,6 +115,11 @@ NEXT: Final = """
             SELECT FROM ledger_delivery AS d WHERE d.webhook_id = s.webhook_id AND d.stream = s.stream AND d.state = 'pending'
         ) THEN clock_timestamp() + %(wait)s END
     WHERE webhook_id = %(webhook)s AND stream = %(stream)s
+"""
+PACE: Final = """
+    INSERT INTO ledger_webhook_pace AS known (webhook_id, round_ms, rests_until)
+    VALUES (%(webhook)s, %(ms)s, clock_timestamp() + %(ms)s * interval '1 ms')
+    ON CONFLICT (webhook_id) DO UPDATE SET round_ms = EXCLUDED.round_ms, rests_until = EXCLUDED.rests_until
 """
 WELL: Final = "UPDATE ledger_webhook_pace SET failing_since = NULL, failed_rounds = 0, retry_at = NULL WHERE webhook_id = %s"
 FAILING: Final = """
@@ -158,58 +175,142 @@ class Sent:
         return next((attempt for _, attempt in self.outcomes if attempt.error), None)
 
 
-def deliver(*, workers: int = 1, stop: Callable[[], bool] = lambda: False) -> Summary:
+def deliver(*, workers: int = 1, stop: Callable[[], bool] = lambda: False, stays: bool = False) -> Summary:
     """Send all that is due, until nothing is; return what was done.
 
     Any number of these runs may work at the same time: each takes the webhooks that no other has.
 
     Args:
-        workers: the number of parallel sessions.
-        stop: called before each round; True ends the run.
+        workers: the number of rounds at the same time, each in a session. 1: in the caller's thread.
+        stop: True ends the run after the present rounds: until the slow ones among them have ended, it begins quick ones.
+        stays: go on looking for what becomes due until `stop` says so.
     """
-    if workers == 1:
-        return _work(stop)
-    with ThreadPoolExecutor(workers) as pool:
-        parts = [each.result() for each in [pool.submit(_work_in_thread, stop) for _ in range(workers)]]
-    total = Summary()
-    for part in parts:
-        total.add(part)
-    return total
-
-
-def _work_in_thread(stop: Callable[[], bool]) -> Summary:
-    try:
-        return _work(stop)
-    finally:
-        connections.close_all()
-
-
-def _work(stop: Callable[[], bool]) -> Summary:
-    summary = Summary()
     # By itself, so that no round waits for the row of another worker's first one.
     with connection.cursor() as cursor:
         cursor.execute(MAKE_TURNS)
-    before = -1
-    while summary.attempts > before and not stop():
-        before = summary.attempts
-        share(fetch_rows(int, DUE), lambda webhook: _whole_round(webhook, summary), retries=0, stop=stop)
-    return summary
+    if workers == 1:
+        return _Rounds(_Here(), 1, stop, stays=stays).run()
+    with ThreadPoolExecutor(workers, "sends-signals") as pool:
+        try:
+            return _Rounds(pool, workers, stop, stays=stays).run()
+        finally:
+            # Each of the threads meets the others, so each closes its own connection.
+            everyone = threading.Barrier(workers)
+            wait([pool.submit(_close_connections, everyone) for _ in range(workers)])
 
 
-def _whole_round(webhook_id: int, summary: Summary) -> Turn | None:
+def _close_connections(everyone: threading.Barrier) -> None:
+    everyone.wait()
+    connections.close_all()
+
+
+class _Here(Executor):
+    """Does the work at once, in the caller's thread."""
+
+    def submit(self, act: Callable[..., Any], /, *arguments: Any, **options: Any) -> "Future[Any]":
+        done: Future[Any] = Future()
+        done.set_result(act(*arguments, **options))
+        return done
+
+
+class Candidate(NamedTuple):
+    """A webhook with signals that are due, and for how many milliseconds its last round lasted."""
+
+    webhook_id: int
+    round_ms: int
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether a round is expected to hold its session for long."""
+        return self.round_ms > SLOW_MS
+
+
+class _Rounds:
+    """Begins rounds in a number of sessions; see Note [Paced by seconds]."""
+
+    def __init__(self, sessions: Executor, number: int, stop: Callable[[], bool], *, stays: bool) -> None:
+        self._sessions = sessions
+        self._number = number
+        self._stop = stop
+        self._stays = stays
+        self._running: dict[Future[_Round], Candidate] = {}
+        self._leaves_alone: dict[int, float] = {}
+        """Webhooks of which another worker has the turn, or whose round failed here: until when they are left to others."""
+        self._summary = Summary()
+
+    def run(self) -> Summary:
+        while True:
+            is_stopping = self._stop()
+            self._begin(is_stopping=is_stopping)
+            if not self._running:
+                if is_stopping or not self._stays:
+                    return self._summary
+                time.sleep(LOOK_EVERY_S)
+            for done in wait(self._running, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED).done:
+                self._end(self._running.pop(done), done.result())
+
+    def _begin(self, *, is_stopping: bool) -> None:
+        free = self._number - len(self._running)
+        slow = sum(each.is_slow for each in self._running.values())
+        if not free or (is_stopping and not slow):
+            return
+        at_work = {each.webhook_id for each in self._running.values()}
+        now = time.monotonic()
+        due = [
+            each
+            for each in fetch_rows(Candidate, DUE)
+            if each.webhook_id not in at_work and now >= self._leaves_alone.get(each.webhook_id, 0.0)
+        ]
+        room_for_slow = 0 if is_stopping else slow_rounds_at_once(self._number) - slow
+        for candidate in chosen(due, free=free, room_for_slow=room_for_slow):
+            self._running[self._sessions.submit(_round_in_session, candidate.webhook_id)] = candidate
+
+    def _end(self, candidate: Candidate, done: "_Round") -> None:
+        self._summary.add(done.summary)
+        if done.turn is Turn.BUSY or done.summary.broken:
+            pause_s = BUSY_PAUSE_S if self._stays else float("inf")
+            self._leaves_alone[candidate.webhook_id] = time.monotonic() + pause_s
+
+
+def slow_rounds_at_once(sessions: int) -> int:
+    """Return in how many sessions slow receivers may be served at the same time: a third, at least one, is kept free of them."""
+    return sessions if sessions == 1 else sessions - max(1, sessions // 3)
+
+
+def chosen(due: Sequence[Candidate], *, free: int, room_for_slow: int) -> list[Candidate]:
+    """Return the webhooks whose rounds begin now: the first ones that have room, in their order."""
+    begun: list[Candidate] = []
+    for candidate in due:
+        if len(begun) >= free:
+            break
+        if candidate.is_slow:
+            if room_for_slow <= 0:
+                continue
+            room_for_slow -= 1
+        begun.append(candidate)
+    return begun
+
+
+class _Round(NamedTuple):
+    """What came of a round: BUSY if another worker has the webhook."""
+
+    summary: Summary
+    turn: Turn | None = None
+
+
+def _round_in_session(webhook_id: int) -> _Round:
     """Do one round; what goes wrong here keeps no other webhook from its turn."""
-    made = Summary()
+    summary = Summary()
     try:
-        turn = _round(webhook_id, made)
+        return _Round(summary, _round(webhook_id, summary))
     except Misuse:
         raise
     except Exception:
         log.exception("A round of webhook %s failed; what it sent is sent again.", webhook_id)
-        # Its attempts do not count, because a run goes on for as long as there are attempts.
-        summary.broken += 1
-        return None
-    summary.add(made)
-    return turn
+        return _Round(Summary(broken=1))
+    finally:
+        if threading.current_thread() is not threading.main_thread():
+            close_old_connections()
 
 
 def _round(webhook_id: int, summary: Summary) -> Turn | None:
@@ -223,8 +324,11 @@ def _round(webhook_id: int, summary: Summary) -> Turn | None:
         # After a round that failed whole, one stream tells whether the receiver is back.
         streams = fetch_rows(str, STREAMS, [webhook_id, 1 if found[0].failed_rounds else STREAMS_AT_ONCE])
         waiting = {stream: _pending(webhook_id, stream, found[0]) for stream in streams}
+        began = time.monotonic()
         sent = asyncio.run(_send_all(found[0], waiting))
         _record(webhook_id, found[0], sent, summary)
+        with connection.cursor() as cursor:
+            cursor.execute(PACE, {"webhook": webhook_id, "ms": round((time.monotonic() - began) * 1000)})
     return None
 
 

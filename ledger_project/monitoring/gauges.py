@@ -33,7 +33,7 @@ from ledger.totals.counting import entries_by_kind
 from ledger_project.monitoring import VERSION
 from ledger_project.monitoring.node_checks import node_states
 from ledger_project.monitoring.work_checks import newest_anchor
-from ledger_project.work.timetable import TIMETABLE
+from ledger_project.work.timetable import TIMETABLE, Lane
 
 log = logging.getLogger(__name__)
 
@@ -317,6 +317,17 @@ def _tasks() -> Families:
     yield from (interval, begun, succeeded, code, executions, seconds)
 
 
+def _lanes() -> Families:
+    text = "How late the latest task of the lane is, beyond the time of a turn; 0: none is late."
+    late = GaugeMetricFamily("ledger_lane_late_seconds", text, labels=["lane"])
+    due = dict(ScheduledTask.objects.values_list("name", "due_at"))
+    now = datetime.now(UTC)
+    for lane in Lane:
+        tasks = [task for task in TIMETABLE if task.lane is lane and task.name in due]
+        late.add_metric([lane], max([0.0, *(task.late_s(due[task.name], now) for task in tasks)]))
+    yield late
+
+
 def _entries() -> Families:
     counts, until = entries_by_kind()
     by_kind = CounterMetricFamily(
@@ -390,6 +401,7 @@ READS: tuple[Callable[[], Families], ...] = (
     _recurring_grants,
     _runs,
     _tasks,
+    _lanes,
     _entries,
     _partitions,
     overdue_expirations(),

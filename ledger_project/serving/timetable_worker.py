@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from ledger_project.serving.web import BASE_DIR, SERVED_BY, end_with
+from ledger_project.processes import end_with
+from ledger_project.serving.web import BASE_DIR, SERVED_BY
 
 NICENESS = 10
 """Web processes and the database have priority."""

@@ -10,7 +10,6 @@ the servers and they their workers, so none of them need: that saves a second of
 """
 
 import atexit
-import ctypes
 import fcntl
 import gc
 import multiprocessing
@@ -26,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from ledger_project.processes import end_with
 from ledger_project.serving import pages_server
 
 BASE_DIR = Path(__file__).resolve().parents[2]
@@ -44,8 +44,6 @@ COLLECT_EVERY = 10_000
 """The number of new objects after which the garbage collector of a worker looks for cycles among them."""
 GRANIAN_LOG_CONFIG = Path(__file__).with_name("granian_log.json")
 """Sends the server's own log lines to the root logger; see `ledger_project.logs`."""
-
-PR_SET_PDEATHSIG = 1
 
 SERVED_BY = "LEDGER_SERVED_BY"
 """In the environment: the number of the process that started this one and with which it ends."""
@@ -121,14 +119,6 @@ def held_back_until_prepared(file: Path) -> Iterator[IO[str]]:
         fcntl.flock(gate, fcntl.LOCK_EX)
         os.environ[PREPARED_WHEN_FREE] = str(file)
         yield gate
-
-
-def end_with(parent: int) -> None:
-    """In a child, ask the kernel for SIGTERM when the parent ends, even by SIGKILL (Linux only); exit if it has ended already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        sys.exit("The process that started this one has ended.")
 
 
 def main() -> None:

@@ -239,3 +239,64 @@ def test_control_without_the_lock_of_a_webhook_signals_are_sent_twice(
     for thread in threads:
         thread.join()
     assert Counter(receiver.sequences()) == {1: 2}
+
+
+# Slow receivers --------------------------------------------------------------------------------------
+
+SESSIONS = 3
+
+
+class SlowPath:
+    """Holds each request to a path that ends with /slow until it may answer, and counts those that it holds."""
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Event()
+        self.held = threading.Semaphore(0)
+
+    def __call__(self, handler: Handler) -> None:
+        if handler.path.endswith("/slow"):
+            self.held.release()
+            self.may_answer.wait(HANGS_S)
+        answer(204)(handler)
+
+
+def came_to(receiver: Receiver) -> set[str]:
+    """Whose signals it got."""
+    return {each.content["data"]["holder_id"] for each in list(receiver.received)}
+
+
+@pytest.mark.parametrize("is_protected", [True, False], ids=["as it is", "control: slow ones take every session"])
+def test_receivers_that_are_slow_leave_a_session_to_the_others(
+    committed_db: None, receiver: Receiver, new_holder: Callable[[], str], monkeypatch: pytest.MonkeyPatch, is_protected: bool
+) -> None:
+    holders = [new_holder() for _ in range(SESSIONS + 1)]
+    urls = [f"{receiver.url}/slow"] * SESSIONS + [receiver.url]
+    webhooks = [
+        create_webhook(WebhookRequest(url=url, types=["entry.recorded"], holder_id=holder)).body["id"]
+        for url, holder in zip(urls, holders, strict=True)
+    ]
+    with connection.cursor() as cursor:
+        for slow in webhooks[:SESSIONS]:
+            cursor.execute(delivery.PACE, {"webhook": slow, "ms": 9_000})
+    if not is_protected:
+        monkeypatch.setattr(delivery, "slow_rounds_at_once", lambda sessions: sessions)
+    receiver.always = slow_path = SlowPath()
+    for holder in holders[:SESSIONS]:
+        grant(holder)
+    feed()
+    sending = threading.Thread(target=lambda: (deliver(workers=SESSIONS), connection.close()))
+    sending.start()
+    try:
+        for _ in range(SESSIONS - is_protected):
+            assert slow_path.held.acquire(timeout=HANGS_S)
+        grant(holders[-1])
+        feed()
+        while is_protected and holders[-1] not in came_to(receiver):
+            assert sending.is_alive()
+        assert not slow_path.held.acquire(blocking=False), "no further one begins beside them"
+        assert (holders[-1] in came_to(receiver)) is is_protected
+    finally:
+        slow_path.may_answer.set()
+        sending.join()
+    states = fetch_rows(str, "SELECT DISTINCT state FROM ledger_delivery WHERE webhook_id = ANY(%s)", [webhooks])
+    assert states == ["delivered"], "once the slow ones have answered, everybody has everything"

@@ -125,7 +125,10 @@ def test_no_help_shows_its_examples_twice() -> None:
 
 def test_the_timetable_and_the_partitions_are_printed_as_json(db: None) -> None:
     tasks = json.loads(printed_by("work", "--list", "--format", "json"))
-    audit = {"task": "audit_ledger", "every_seconds": 86_400, "by": "one worker", "what": "Check every law of the ledger"}
+    audit = {
+        "task": "audit_ledger", "lane": "upkeep", "every_seconds": 86_400, "by": "one worker",
+        "what": "Check every law of the ledger",
+    }  # fmt: skip
     assert audit in tasks
     assert "audit_ledger                 every day     one worker" in printed_by("work", "--list")
     found = json.loads(printed_by("usage_partitions", "--list", "--format", "json"))

@@ -100,7 +100,7 @@ class PaymentIntentAdmin(ReadOnlyAdmin):
             row.found = found[row.pk]
 
     def details(self, request: HttpRequest, row: Any) -> dict[str, Any]:
-        """The intent in sentences, with its refunds and events. The provider is asked first how an open one stands."""
+        """The intent in sentences, with its refunds and events. Workers ask how an open one stands."""
         refresh(row.pk)
         row.refresh_from_db()
         self.prepare([row])

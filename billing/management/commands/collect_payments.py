@@ -6,24 +6,27 @@ from argparse import ArgumentParser
 from dataclasses import asdict
 from typing import Any
 
+from django.core.management.base import CommandError
+
 from billing.payments.collecting.due import advance_due
-from billing.payments.topups.checking import top_up_due
+from billing.payments.providers.configured import load_packages
 from ledger.management.end_signals import SIGNALLED, collect_end_signals
 from ledger.management.examples import CommandWithExamples
 
-DONE, SOME_FAILED = 0, 3
+DONE, BAD_ARGUMENTS, SOME_FAILED = 0, 2, 3
 
 
 class Command(CommandWithExamples):
     """Any number of these commands may run at the same time; they share what is due."""
 
     help = (
-        "Top accounts up that have run low, ask the providers of payments about payment intents that are due, send refunds, and "
-        "handle events that are still to be handled. Exit codes: 0 done, 3 some failed and are tried again later, 130 or 143 a "
-        "signal ended the command after its current step."
+        "Ask the providers of payments about payment intents that are due, send refunds, and handle events that are still to be "
+        "handled; record what the providers say. Exit codes: 0 done, 2 bad arguments, 3 some failed and are tried again later, "
+        "130 or 143 a signal ended the command after its current steps."
     )
     examples = (
         ("collect_payments", "take all further that is due"),
+        ("collect_payments --stay --workers 4", "and what becomes due, until a signal ends the command"),
         ("collect_payments --dry-run", "count it and ask nobody"),
         ("collect_payments --format json", "the summary for programs"),
     )
@@ -31,21 +34,30 @@ class Command(CommandWithExamples):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """See `help`."""
         parser.add_argument("--dry-run", action="store_true", help="count what is due, and ask nobody")
+        parser.add_argument("--stay", action="store_true", help="go on looking for what becomes due, until a signal comes")
+        parser.add_argument(
+            "--workers", type=int, default=1, metavar="N",
+            help="at most how many answers of providers to wait for at the same time, 1 to 32 (default: %(default)s)",
+        )  # fmt: skip
         parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
-    def handle(self, *, dry_run: bool, **options: Any) -> None:
+    def load(self) -> None:
+        load_packages()
+
+    def handle(self, *, dry_run: bool, stay: bool, workers: int, **options: Any) -> None:
         """Take all further, print the summary, and exit with the code that `help` explains."""
+        if not 1 <= workers <= 32:
+            raise CommandError("--workers must be 1 .. 32", returncode=BAD_ARGUMENTS)
+        if stay and dry_run:
+            raise CommandError("--stay and --dry-run exclude each other", returncode=BAD_ARGUMENTS)
         with collect_end_signals() as received:
-            topped_up = top_up_due(dry_run=dry_run, stop=lambda: bool(received))
-            found = advance_due(dry_run=dry_run, stop=lambda: bool(received))
-        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed or topped_up.failed else DONE
+            found = advance_due(dry_run=dry_run, stop=lambda: bool(received), workers=workers, stays=stay)
+        code = SIGNALLED + received[0] if received else SOME_FAILED if found.failed else DONE
         if options["format"] == "json":
-            self.stdout.write(
-                json.dumps({"dry_run": dry_run} | asdict(found) | {"top_ups": asdict(topped_up), "exit_code": code}, indent=2)
-            )
+            self.stdout.write(json.dumps({"dry_run": dry_run} | asdict(found) | {"exit_code": code}, indent=2))
         else:
             counts = f"{found.events:,} events, {found.intents:,} payments and {found.refunds:,} refunds due"
             end = "Nobody was asked (dry run)." if dry_run else f"{found.failed:,} failed; they are tried again later."
-            self.stdout.write(f"{topped_up.low:,} accounts may be low, {topped_up.started:,} topped up. {counts}. {end}")
+            self.stdout.write(f"{counts}. {end}")
         if code != DONE:
             sys.exit(code)

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.db import Error, transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 
 from billing.documents.invoice_payments.recording import record_payment
@@ -33,7 +33,7 @@ from billing.models import (
     PurchaseReturn,
 )
 from billing.models.payments import OPEN_INTENT
-from billing.payments.providers.configured import able, provider
+from billing.payments.providers.configured import able, is_local, provider
 from billing.payments.providers.interface import (
     CANCELED,
     FAILED,
@@ -51,7 +51,7 @@ from billing.payments.purchases.recording import record_purchase, record_return
 from billing.payments.purchases.settling import failure_text, wait_after
 from ledger.database.lock_names import PAYMENT_INTENT, PURCHASE_PAYMENT
 from ledger.database.locks import Lock
-from ledger.database.transactions import locked_transaction
+from ledger.database.transactions import after_commit, locked_transaction
 from ledger.errors import LedgerError, Misuse
 
 log = logging.getLogger(__name__)
@@ -79,10 +79,29 @@ def advance(intent_id: int, *, now: bool = False) -> bool:
 
 
 def refresh(intent_id: int) -> None:
-    """Ask about an open intent for a reader, unless the last answer is fresh."""
-    fresh = timezone.now() - timedelta(seconds=FRESH_S)
-    if PaymentIntent.objects.filter(pk=intent_id, state__in=OPEN_INTENT).exclude(asked_at__gt=fresh).exists():
+    """Have an open intent asked about soon, because somebody reads it; not if the last answer is fresh, or is just waited for.
+
+    The reader does not wait: a provider that does not answer holds workers up, and nobody else.
+    """
+    now = timezone.now()
+    stale = PaymentIntent.objects.filter(pk=intent_id, state__in=OPEN_INTENT).exclude(
+        asked_at__gt=now - timedelta(seconds=FRESH_S)
+    )
+    name = stale.values_list("provider", flat=True).first()
+    if name is not None and is_local(name):
         advance(intent_id, now=True)
+    elif name is not None:
+        is_leased = Q(due_at=F("asked_at") + timedelta(seconds=LEASE_S))
+        stale.filter(due_at__gt=now).exclude(is_leased).update(due_at=now)
+
+
+def advance_soon(intent: PaymentIntent) -> None:
+    """Have an intent that is due asked about as soon as the open transaction has committed.
+
+    Workers do that for providers on other machines: `collect_payments` looks twice a second.
+    """
+    if is_local(intent.provider):
+        after_commit(advance, intent.pk)
 
 
 def _advance(intent: PaymentIntent) -> None:

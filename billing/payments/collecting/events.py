@@ -13,14 +13,14 @@ from billing.models import PaymentIntent, ProviderEvent
 from billing.payments.collecting.advancing import LEASE_S, advance
 from billing.payments.providers.configured import able
 from billing.payments.providers.interface import SendsEvents
-from ledger.database.transactions import after_commit, own_or_joined
+from ledger.database.transactions import own_or_joined
 from ledger.errors import LedgerError
 
 RETRY_S: Final = 60
 
 
 def take_in(provider_name: str, body: bytes, headers: Mapping[str, str]) -> bool:
-    """Record an event and return True, or False if it was recorded before; then ask about its intent.
+    """Record an event and return True, or False if it was recorded before; a worker then asks about its intent.
 
     Raises:
         Invalid: this deployment has no such provider.
@@ -28,12 +28,11 @@ def take_in(provider_name: str, body: bytes, headers: Mapping[str, str]) -> bool
     """
     event = able(provider_name, SendsEvents).read_event(body, headers)
     with own_or_joined():
-        row, is_new = ProviderEvent.objects.get_or_create(
+        _, is_new = ProviderEvent.objects.get_or_create(
             provider=provider_name,
             event=event.id,
             defaults={"type": event.type, "key": event.key, "checkout": event.checkout, "payment": event.payment},
         )
-        after_commit(handle, row.pk)
     return is_new
 
 

@@ -1,10 +1,36 @@
-"""Saved methods of customers: the providers keep them, and nothing of them is stored here."""
+"""Saved methods of customers: the providers keep them, and nothing of them is stored here.
 
-from billing.errors import NotFound
+So a reader waits for a provider, alone of all reads: few at a time, so that a provider that does not answer leaves the threads
+of a process to the others.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from billing.errors import NotFound, ProviderUnavailable
 from billing.models import ProviderCustomer
 from billing.orders.customers import customer_of
 from billing.payments.providers.configured import able, is_configured
 from billing.payments.providers.interface import KeepsMethods, Method
+
+AT_ONCE: Final = 2
+"""How many calls of a process wait for providers at the same time."""
+WAIT_S: Final = 1.0
+"""How long another one waits for its turn."""
+
+_free: Final = threading.BoundedSemaphore(AT_ONCE)
+
+
+@contextmanager
+def _one_of_few() -> Iterator[None]:
+    if not _free.acquire(timeout=WAIT_S):
+        raise ProviderUnavailable(why="other calls wait for the provider already")
+    try:
+        yield
+    finally:
+        _free.release()
 
 
 def methods_of(ref: str) -> list[Method]:
@@ -12,8 +38,14 @@ def methods_of(ref: str) -> list[Method]:
 
     Raises:
         NotFound: the customer does not exist.
-        ProviderUnavailable, ProviderRefused: a provider does not answer, or refuses.
+        ProviderUnavailable, ProviderRefused: a provider does not answer, or refuses; or AT_ONCE calls wait for one already.
     """
+    customer_of(ref)
+    with _one_of_few():
+        return _methods_of(ref)
+
+
+def _methods_of(ref: str) -> list[Method]:
     known = ProviderCustomer.objects.filter(customer_id=customer_of(ref).pk).order_by("pk")
     return [
         method
@@ -30,10 +62,12 @@ def forget_method(ref: str, method: str, *, dry_run: bool = False) -> list[Metho
         NotFound: the customer does not exist, or has no such method.
         ProviderUnavailable, ProviderRefused: as `methods_of`.
     """
-    methods = methods_of(ref)
-    for each in methods:
-        if each.id == method:
-            if not dry_run:
-                able(each.provider, KeepsMethods).forget_method(method)
-            return [other for other in methods if other is not each]
+    customer_of(ref)
+    with _one_of_few():
+        methods = _methods_of(ref)
+        for each in methods:
+            if each.id == method:
+                if not dry_run:
+                    able(each.provider, KeepsMethods).forget_method(method)
+                return [other for other in methods if other is not each]
     raise NotFound(resource="payment method", ref=method)

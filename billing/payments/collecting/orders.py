@@ -12,14 +12,14 @@ from billing.models import Customer, Invoice, PaymentIntent, ProviderRefund
 from billing.models.columns import first_of
 from billing.models.payments import OPEN_INTENT
 from billing.orders.erasure import is_erased
-from billing.payments.collecting.advancing import advance, purchase_of, returned_minor_of, send_refund
+from billing.payments.collecting.advancing import advance_soon, purchase_of, returned_minor_of
 from billing.payments.packs import MAX_PACKS, MAX_VERSION, ensure_quantity, pack_on_sale
 from billing.payments.providers.configured import able, provider
 from billing.payments.providers.interface import FAILED, STRIPE, SUCCEEDED, KeepsMethods, SendsMoneyBack
 from billing.rating.limits import MAX_MINOR
 from billing.rating.values import Ref
 from ledger.database.lock_names import PAYMENT_INTENT
-from ledger.database.transactions import after_commit, locked_transaction, own_or_joined
+from ledger.database.transactions import locked_transaction, own_or_joined
 from ledger.errors import Invalid
 from ledger.records import Record, UseCase
 from ledger.values import (
@@ -100,14 +100,7 @@ class NewProviderRefund(Record):
 
 
 def _record(request: NewPaymentIntent) -> PaymentIntent:
-    """Record the intent, which is due at once, or raise and write nothing.
-
-    Raises:
-        Invalid: the pack, version, customer or provider does not exist.
-        NotFound: the invoice does not exist.
-        NotPayable: the invoice is not open, or nothing is due.
-        InvoiceInCollection: an intent for the invoice is open.
-    """
+    """Record the intent, which is due at once. Raises: as `order_payment`."""
     _ensure_possible(request)
     fields = _of_invoice(request) if request.invoice is not None else _of_pack(request)
     key = uuid.uuid4().hex
@@ -134,17 +127,20 @@ def _record(request: NewPaymentIntent) -> PaymentIntent:
 
 
 def _order(request: NewPaymentIntent) -> PaymentIntent:
-    """Record the intent, or raise and write nothing. When it is committed, the provider is asked.
+    """Record the intent, or raise and write nothing. When it is committed, a worker asks the provider.
 
-    Raises: as `record_intent`.
+    Raises:
+        Invalid: the pack, version, customer or provider does not exist.
+        NotFound: the invoice does not exist.
+        NotPayable: the invoice is not open, or nothing is due.
+        InvoiceInCollection: an intent for the invoice is open.
     """
     with own_or_joined():
         made = _record(request)
-        after_commit(advance, made.pk)
+        advance_soon(made)
     return made
 
 
-record_intent = UseCase(NewPaymentIntent, _record)
 order_payment = UseCase(NewPaymentIntent, _order)
 
 
@@ -211,7 +207,7 @@ def intent_of(intent_id: int) -> PaymentIntent:
 
 
 def _cancel(request: NewCancellation) -> PaymentIntent:
-    """Record that an open intent is given up, or raise and write nothing. When it is committed, the provider is asked.
+    """Record that an open intent is given up, or raise and write nothing. When it is committed, a worker asks the provider.
 
     If the customer has paid in the meantime, the intent succeeds all the same.
 
@@ -226,7 +222,7 @@ def _cancel(request: NewCancellation) -> PaymentIntent:
             raise PaymentIntentClosed(payment_intent=intent.pk, state=intent.state)
         intent.is_canceled, intent.due_at = True, timezone.now()
         intent.save(update_fields=["is_canceled", "due_at"])
-        after_commit(advance, intent.pk)
+        advance_soon(intent)
     return intent
 
 
@@ -234,7 +230,7 @@ cancel_intent = UseCase(NewCancellation, _cancel)
 
 
 def _refund(request: NewProviderRefund) -> ProviderRefund:
-    """Record the refund, or raise and write nothing. When it is committed, the provider is asked to send the money.
+    """Record the refund, or raise and write nothing. When it is committed, a worker asks the provider to send the money.
 
     Raises:
         NotFound: the intent does not exist.
@@ -253,7 +249,6 @@ def _refund(request: NewProviderRefund) -> ProviderRefund:
             due_at=timezone.now(),
         )  # fmt: skip
         made.refresh_from_db()
-        after_commit(send_refund, made.pk)
     return made
 
 

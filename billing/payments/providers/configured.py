@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar, cast
 
@@ -61,6 +62,11 @@ def is_configured(name: str, ability: type = Provider) -> bool:
     return (name == MANUAL or (name in given() and not _complaints(name))) and isinstance(_made(name), ability)
 
 
+def is_local(name: str) -> bool:
+    """Return whether the answers of a provider are read from this database, so that nobody waits for them."""
+    return is_configured(name) and not _made(name).is_remote
+
+
 @cache
 def _made(name: str) -> Provider:
     if name == MANUAL:
@@ -69,6 +75,13 @@ def _made(name: str) -> Provider:
     from billing.payments.providers.stripe_payments import StripeProvider
 
     return StripeProvider(**given()[name])
+
+
+def load_packages() -> None:
+    """Import the packages of the configured providers, for a process that forks others; connect to nobody."""
+    for name in given():
+        if not _complaints(name):
+            import_module(KNOWN[name][0])
 
 
 def given() -> dict[str, Any]:

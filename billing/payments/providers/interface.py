@@ -109,6 +109,8 @@ class Provider(ABC):
     name: ClassVar[str]
     has_page: ClassVar[bool] = True
     """The customer pays or confirms on a page of the provider, and comes back to `return_url`."""
+    is_remote: ClassVar[bool] = True
+    """Another machine answers, perhaps late or never: only workers ask it. False: its answers are read from this database."""
 
     @abstractmethod
     def start(self, order: Order) -> Found:

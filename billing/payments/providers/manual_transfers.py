@@ -21,6 +21,7 @@ class ManualProvider(Provider):
 
     name: ClassVar[str] = MANUAL
     has_page: ClassVar[bool] = False
+    is_remote: ClassVar[bool] = False
 
     def start(self, order: Order) -> Found:
         intent_id = PaymentIntent.objects.values_list("pk", flat=True).get(key=order.key)

@@ -91,14 +91,13 @@ def _candidates() -> Iterator[int]:
         last = page[-1]
 
 
-def top_up(top_up_id: int, *, wait: bool = True, order: Callable[..., PaymentIntent] = order_payment) -> PaymentIntent | None:
+def top_up(top_up_id: int, *, wait: bool = True) -> PaymentIntent | None:
     """Start a payment if the account is low and nothing speaks against it; return it. See Note [Payments, then the balance].
 
     After the number of declines in the terms, pause the top-up instead.
 
     Args:
         wait: False: raise LockBusy if another process checks the account.
-        order: records the payment.
 
     Raises:
         LedgerError: nothing was written; the next run tries again.
@@ -122,7 +121,7 @@ def top_up(top_up_id: int, *, wait: bool = True, order: Callable[..., PaymentInt
         pack, packs = packs_due(row, available, now)
         if not packs:
             return None
-        return order(
+        return order_payment(
             pack=pack.code, version=pack.version, quantity=packs, holder_id=holder_id,
             customer=Customer.objects.get(pk=row.customer_id).ref, provider=row.provider, method=row.method, top_up=row.pk,
             actor=ACTOR,

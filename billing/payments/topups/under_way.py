@@ -1,13 +1,11 @@
 """What a refused spend is told of the top-up of its account, and the payment that it starts.
 
-Note [Asked at once, but not by the request]
-    A request that lacks credits records the payment, which is due at once, and ends. A thread of the process then asks the
-    provider, as workers do: the first of them leases the row. If the process ends before, a worker asks.
+A request that lacks credits records the payment, which is due at once. It asks no provider: a worker that looks for what is due
+does, within a second (`collect_payments --stay`).
 """
 
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from django.db import connection
@@ -15,13 +13,10 @@ from django.utils import timezone
 
 from billing.models import Pack, PaymentIntent, TopUp
 from billing.models.payments import OPEN_INTENT
-from billing.payments.collecting.advancing import advance
-from billing.payments.collecting.orders import record_intent
 from billing.payments.topups.checking import attempts_of, coming_purchases, packs_due, top_up
-from ledger.database.load.queues import threads
 from ledger.database.statements import wait_at_most
-from ledger.database.transactions import after_commit, own_or_joined
-from ledger.errors import HolderBusy, Invalid, LockBusy, ServerBusy
+from ledger.database.transactions import own_or_joined
+from ledger.errors import HolderBusy, Invalid, LockBusy
 from ledger.services import Lack, UnderWay
 
 SOON_S: Final = 5
@@ -29,8 +24,6 @@ SOON_S: Final = 5
 LOCK_WAIT_MS: Final = 100
 STATEMENT_MS: Final = 1000
 """How long one statement may take: what a refusal is told is not worth more."""
-ASKING: Final = threads("billing-asking", 1, limit=64)
-"""The thread that asks providers; what finds no room here is due for the workers."""
 
 
 def top_up_under_way(lack: Lack) -> UnderWay | None:
@@ -60,11 +53,10 @@ def _of_row(row: TopUp, lack: Lack) -> UnderWay | None:
         return _named(row, "granting", sum(one.credits + one.bonus for one in coming), SOON_S)
     if lack.starts:
         try:
-            intent = top_up(row.pk, wait=False, order=record_intent)
+            intent = top_up(row.pk, wait=False)
         except (LockBusy, HolderBusy):
             return _of_due(row, lack.available)
         if intent is not None:
-            after_commit(ask, intent.pk)
             return _of_intent(row, intent)
         if TopUp.objects.filter(pk=row.pk, paused_at__isnull=False).exists():
             return _named(row, "paused", 0, None)
@@ -91,19 +83,3 @@ def _of_due(row: TopUp, available: int) -> UnderWay | None:
 
 def _named(row: TopUp, state: str, credits: int, retry_after_seconds: int | None) -> UnderWay:  # noqa: A002 - the field's name
     return UnderWay({"id": row.pk, "state": state, "credits": credits}, retry_after_seconds)
-
-
-# After the request: see the note ---------------------------------------------------------------------
-
-
-def ask(intent_id: int) -> None:
-    """Have the provider asked about an intent by the thread for that. When the money is in, its credits are added."""
-    with suppress(ServerBusy):
-        ASKING.submit(partial(_ask, intent_id), lambda done: None)
-
-
-def _ask(intent_id: int) -> None:
-    try:
-        advance(intent_id)
-    finally:
-        connection.close()  # payments are rare

@@ -10,7 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchase
-from billing.payments.collecting.advancing import advance, send_refund
+from billing.payments.collecting.advancing import LEASE_S, advance
+from billing.payments.collecting.due import advance_due
 from billing.payments.collecting.orders import order_payment
 from billing.payments.providers.configured import check_providers
 from billing.testing import CustomerFactory, PackFactory
@@ -42,10 +43,14 @@ def test_a_checkout_over_rest_is_recorded_once_and_read_with_its_address(api: Ap
     assert (made.json()["state"], made.json()["url"], made.json()["actor"]) == ("requested", None, "key:shop")
     again = api.post(INTENTS, body, key="one")
     assert (again.content, again["Idempotency-Replayed"]) == (made.content, "true")
+    assert (api.get(made["Location"]).json()["state"], stripe.asked.total()) == ("requested", 0), "a worker asks, not the call"
+    advance_due()
     read = api.get(made["Location"]).json()
     assert (read["state"], read["url"].startswith("https://checkout.example/")) == ("waiting", True)
     stripe.pay(read["checkout"])
     aged()
+    assert api.get(made["Location"]).json()["state"] == "waiting"
+    advance_due()
     paid = api.get(made["Location"]).json()
     assert (paid["state"], paid["url"], paid["next_try_at"], paid["error"]) == ("succeeded", None, None, None)
     assert api.get(f"/v1/purchases/{paid['purchase']}").json()["state"] == "granted"
@@ -102,13 +107,15 @@ def test_a_dry_run_asks_nobody(api: ApiClient, stripe: StripeDouble) -> None:
 def test_cancel_and_refund_over_rest(api: ApiClient, stripe: StripeDouble, aged: Any) -> None:
     waiting, paid = checkout(), charge(OK)
     assert api.post(f"{INTENTS}/{waiting.pk}/cancel", {}).status_code == 200
-    aged()
+    assert (api.get(f"{INTENTS}/{waiting.pk}").json()["state"], stripe.rows[waiting.checkout]["status"]) == ("waiting", "open")
+    advance_due()
     assert api.get(f"{INTENTS}/{waiting.pk}").json()["state"] == "canceled"
     closed = api.post(f"{INTENTS}/{paid.pk}/cancel", {})
     assert (closed.status_code, closed.json()["state"]) == (409, "succeeded")
     made = api.post(f"{INTENTS}/{paid.pk}/refunds", {"amount_minor": 500, "reason": "Half"})
     assert (made.status_code, made.json()["state"]) == (201, "requested")
-    send_refund(made.json()["id"])
+    assert stripe.asked["POST refunds"] == 0
+    advance_due()
     read = api.get(f"{INTENTS}/{paid.pk}").json()
     assert (read["returned_minor"], read["refunds"][0]["state"]) == (500, "succeeded")
     too_much = api.post(f"{INTENTS}/{paid.pk}/refunds", {"amount_minor": 1501})
@@ -132,6 +139,38 @@ def test_saved_methods_are_listed_and_forgotten(api: ApiClient, stripe: StripeDo
     assert api.get("/v1/customers/none/payment-methods").status_code == 404
     stripe.fault = {"GET /v1/payment_methods": "down"}
     assert (api.get(url).status_code, api.get(url).json()["outcome"]) == (503, "not_executed")
+
+
+def test_while_a_provider_is_silent_polls_are_answered_from_the_table_and_nobody_is_asked(
+    api: ApiClient, stripe: StripeDouble, aged: Any
+) -> None:
+    payment = checkout()
+    asked = stripe.asked.total()
+    for _ in range(24):
+        assert api.get(f"{INTENTS}/{payment.pk}").json()["state"] == "waiting"
+    aged()
+    due_at = PaymentIntent.objects.get().due_at
+    assert api.get(f"{INTENTS}/{payment.pk}").status_code == 200
+    woken = PaymentIntent.objects.get().due_at
+    assert (woken < due_at, stripe.asked.total()) == (True, asked)
+    # A worker waits for the answer: nobody else is to ask.
+    leased_at = timezone.now() - timedelta(seconds=LEASE_S / 2)
+    PaymentIntent.objects.update(asked_at=leased_at, due_at=leased_at + timedelta(seconds=LEASE_S))
+    api.get(f"{INTENTS}/{payment.pk}")
+    assert PaymentIntent.objects.get().due_at == leased_at + timedelta(seconds=LEASE_S)
+
+
+def test_an_event_is_on_record_when_it_is_answered_and_a_worker_asks(stripe: StripeDouble) -> None:
+    payment = checkout()
+    stripe.pay(payment.checkout)
+    asked = stripe.asked.total()
+    body, signature = stripe.event("checkout.session.completed", payment.checkout)
+    headers = {"Stripe-Signature": signature}
+    answer = Client().post("/v1/providers/stripe/events", body, content_type="application/json", headers=headers)
+    assert (answer.status_code, stripe.asked.total(), ProviderEvent.objects.get().handled_at) == (200, asked, None)
+    assert advance_due().events == 1
+    payment.refresh_from_db()
+    assert payment.state == "succeeded"
 
 
 def test_an_event_needs_a_signature_and_no_key(stripe: StripeDouble) -> None:
@@ -180,7 +219,7 @@ def test_the_pages_show_an_intent_and_refund_or_cancel_it(client: Any, stripe: S
     paid, waiting, failed = charge(OK), checkout("bob"), charge(DECLINED, "eve")
     values = {"amount": "5.00", "reason": "Half"}
     assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", values).status_code == 302
-    send_refund(ProviderRefund.objects.get().pk)
+    assert advance_due().refunds == 1
     shown = text_of_response(client.get(f"{PAGES}/{paid.pk}/change/"))
     for sentence in ("20.00 EUR is in.", "5.00 EUR went back.", "It made purchase", "Half"):
         assert sentence in shown

@@ -393,19 +393,18 @@ def test_a_saved_method_of_an_erased_customer_is_not_charged(stripe: StripeDoubl
     assert (refused.value.facts["rule"], PaymentIntent.objects.count()) == ("erased", 0)
 
 
-def test_a_reader_asks_about_an_open_intent_unless_the_answer_is_fresh(stripe: StripeDouble) -> None:
+def test_a_reader_has_an_open_intent_asked_about_unless_the_answer_is_fresh(stripe: StripeDouble) -> None:
     payment = checkout()
     stripe.pay(payment.checkout)
     refresh(payment.pk)
-    payment.refresh_from_db()
-    assert payment.state == "waiting"
+    assert advance_due().intents == 0
     PaymentIntent.objects.update(asked_at=timezone.now() - timedelta(seconds=6))
     refresh(payment.pk)
+    assert advance_due().intents == 1
     payment.refresh_from_db()
     assert payment.state == "succeeded"
-    asked = stripe.asked.total()
     refresh(payment.pk)
-    assert stripe.asked.total() == asked
+    assert PaymentIntent.objects.get(pk=payment.pk).due_at is None
 
 
 def test_secrets_are_in_no_log_and_no_row(stripe: StripeDouble, caplog: pytest.LogCaptureFixture, settings: Any) -> None:

@@ -346,9 +346,9 @@ def test_a_recurring_grant_that_is_overdue_is_named() -> None:
 @pytest.mark.django_db
 def test_the_timetable_is_held_to_what_is_on_record() -> None:
     assert work_checks.timetable(connection).text.startswith(
-        "make_recurring_grants never ran; settle_purchases never ran; collect_payments never ran; move_subscriptions never ran; "
-        "expire_subscriptions never ran; send_reminders never ran; check_vat_ids never ran; deliver_mails never ran; "
-        "expire_credits never ran; deliver_signals never ran; generate_invoices never ran; "
+        "top_up_accounts never ran; settle_purchases never ran; make_recurring_grants never ran; expire_credits never ran; "
+        "move_subscriptions never ran; expire_subscriptions never ran; generate_invoices never ran; send_reminders never ran; "
+        "collect_payments never ran; deliver_signals never ran; deliver_mails never ran; check_vat_ids never ran; "
     )
     for task in TIMETABLE:
         record_task(task.name, hours_ago=0.1, exit_code=0)

@@ -278,6 +278,23 @@ def test_the_page_has_the_gauges_of_the_alerts(client: ApiClient) -> None:
     assert value_of(found, "ledger_server_max_connections") >= value_of(found, "ledger_database_connections") >= 1
 
 
+def test_the_lateness_of_a_lane_is_that_of_its_latest_task_beyond_the_time_of_a_turn(client: ApiClient) -> None:
+    now = datetime.now(UTC)
+
+    def due(name: str, *, seconds_ago: float) -> None:
+        at = now - timedelta(seconds=seconds_ago)
+        ScheduledTask.objects.create(name=name, due_at=at, started_at=at, finished_at=at, exit_code=0)
+
+    due("top_up_accounts", seconds_ago=4)  # within its 5 s
+    due("generate_invoices", seconds_ago=90)  # beyond its 60 s
+    due("settle_purchases", seconds_ago=-50)
+    due("deliver_signals", seconds_ago=15 + 3_600)
+    found = scrape()
+    assert value_of(found, "ledger_lane_late_seconds", lane="money") == pytest.approx(30, abs=5)
+    assert value_of(found, "ledger_lane_late_seconds", lane="outbound") == pytest.approx(3_600, abs=5)
+    assert value_of(found, "ledger_lane_late_seconds", lane="upkeep") == 0
+
+
 def test_entries_of_commands_and_workers_are_counted_with_those_of_the_web_servers(
     client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

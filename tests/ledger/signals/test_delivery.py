@@ -14,7 +14,7 @@ from ledger import services
 from ledger.database.statements import fetch_rows
 from ledger.errors import InsufficientCredits
 from ledger.signals import delivery, reads
-from ledger.signals.delivery import Summary, deliver
+from ledger.signals.delivery import DUE, PACE, SLOW_MS, Candidate, Summary, chosen, deliver, slow_rounds_at_once
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import (
     PingRequest,
@@ -294,7 +294,7 @@ def test_an_error_of_ours_keeps_no_other_webhook_from_its_turn(
         one_round(webhook_id, summary)
 
     monkeypatch.setattr(delivery, "_round", breaking)
-    assert deliver() == Summary(attempts=1, delivered=1, broken=2)
+    assert deliver() == Summary(attempts=1, delivered=1, broken=1)
     assert "what it sends is sent again" not in caplog.text
     assert f"A round of webhook {broken['id']} failed" in caplog.text
 
@@ -306,3 +306,45 @@ def test_the_schedule_is_longer_each_time_and_takes_days() -> None:
     assert delivery.wait_after(99) < timedelta(hours=27)
     assert delivery.wait_after(1, timedelta(minutes=3)) == timedelta(minutes=3)
     assert delivery.wait_after(1, timedelta(days=3)) == delivery.MOST_ASKED_FOR
+
+
+# Whose turn it is ------------------------------------------------------------------------------------
+
+
+def named(*round_ms: int) -> list[Candidate]:
+    """Webhooks in the order in which they are due, by the milliseconds of their last rounds."""
+    return [Candidate(number, ms) for number, ms in enumerate(round_ms, 1)]
+
+
+@pytest.mark.parametrize(
+    ("due", "free", "room_for_slow", "begun"),
+    [
+        (named(10, 10, 10), 2, 2, [1, 2]),
+        (named(9_000, 9_000, 10, 9_000, 10), 3, 1, [1, 3, 5]),
+        (named(9_000, 9_000), 6, 0, []),
+        (named(SLOW_MS, SLOW_MS + 1), 6, 0, [1]),
+        (named(), 6, 4, []),
+    ],
+)
+def test_slow_receivers_get_sessions_only_while_there_is_room_for_them(
+    due: list[Candidate], free: int, room_for_slow: int, begun: list[int]
+) -> None:
+    assert [each.webhook_id for each in chosen(due, free=free, room_for_slow=room_for_slow)] == begun
+
+
+def test_a_third_of_the_sessions_is_kept_free_of_slow_receivers() -> None:
+    assert [slow_rounds_at_once(sessions) for sessions in (1, 2, 3, 6, 32)] == [1, 1, 2, 4, 22]
+
+
+@pytest.mark.django_db
+def test_a_webhook_rests_behind_others_as_long_as_its_round_lasted(webhook: Any, receiver: Receiver) -> None:
+    slow, quick = webhook()["id"], webhook()["id"]
+    services.grant(holder_id="ada", amount=5, idempotency_key="g")
+    feed()
+    assert [each.webhook_id for each in fetch_rows(Candidate, DUE)] == [slow, quick]
+    with connection.cursor() as cursor:
+        cursor.execute(PACE, {"webhook": slow, "ms": 9_000})
+        cursor.execute(PACE, {"webhook": quick, "ms": 40})
+    assert fetch_rows(Candidate, DUE) == [Candidate(quick, 40), Candidate(slow, 9_000)]
+    assert deliver() == Summary(attempts=2, delivered=2), "nobody waits for nothing"
+    assert max(fetch_rows(int, "SELECT round_ms FROM ledger_webhook_pace")) < SLOW_MS

@@ -46,8 +46,8 @@ class PaymentIntents(WriteEndpoint):
     @operation(
         "createPaymentIntent", "Ask a provider for money",
         "For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent "
-        "is on record from then on, and the provider is asked right after that; the response shows the intent as recorded. "
-        "Read it for the `url` and the state. With the provider `manual` the customer transfers the money, as `transfer` says. "
+        "is on record from then on, and a worker asks the provider within a second; the response shows the intent as recorded. "
+        "Read it until it has the `url`. With the provider `manual` the customer transfers the money, as `transfer` says. "
         "When the money is in, the pack's purchase or the invoice's payment is recorded.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
@@ -70,7 +70,8 @@ class OnePaymentIntent(BillingEndpoint):
 
     @operation(
         "readPaymentIntent", "Read a payment intent",
-        "If it is open, the provider is asked first how it stands, at most every five seconds.",
+        "As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider again "
+        "how it stands, at most every five seconds; the next read shows it.",
         tag=PAYMENTS, scope=BILLING_READ, parameters=[INTENT_PATH],
         responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.WAITING_INTENT, "The intent.")},
         problems=[NO_INTENT],
@@ -136,7 +137,7 @@ class PaymentIntentRefunds(WriteEndpoint):
 
     @operation(
         "refundPaymentIntent", "Send money back",
-        "The refund is on record from then on, and the provider is asked to send the money right after that. When it is sent, "
+        "The refund is on record from then on, and a worker asks the provider to send the money. When it is sent, "
         "the return of the purchase is recorded, and its unspent credits are revoked.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INTENT_PATH],
         takes=RequestBody(schemas.PROVIDER_REFUND_BODY, {"a part": schemas.PROVIDER_REFUND_EXAMPLE_BODY}),

@@ -8,6 +8,8 @@ from django.utils import timezone
 
 from billing.models import PaymentIntent, Purchase, PurchaseGrant
 from billing.payments.collecting.advancing import advance
+from billing.payments.collecting.due import advance_due
+from billing.payments.purchases.due import settle_due
 from billing.payments.topups import under_way
 from billing.payments.topups.declaring import end_top_up
 from ledger import services
@@ -181,23 +183,13 @@ def test_over_rest_with_retry_after_and_the_same_bytes_again(make_api: Any, stri
     assert api.post("/v1/holders/ada/spends", {"amount": 50}, key="4").status_code == 201
 
 
-def test_a_thread_asks_the_provider_after_the_request(
-    stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(under_way, "advance", asked.append)
+def test_the_payment_that_a_refusal_starts_is_due_for_a_worker_at_once(stripe: StripeDouble) -> None:
     declared()
-    with django_capture_on_commit_callbacks(execute=True):
-        refused()
-        assert asked == []
-    under_way.ASKING.close()
-    assert asked == [PaymentIntent.objects.get().pk]
-
-
-def test_if_too_many_wait_for_that_thread_the_workers_ask(stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_way.ASKING, "_limit", 0)
-    under_way.ask(1)
-    assert not under_way.ASKING.is_at_work
+    refused()
+    assert stripe.asked.total() == 0
+    assert advance_due().intents == 1
+    settle_due()
+    assert services.spend(holder_id="ada", amount=50, idempotency_key="later").amount == -50
 
 
 def test_without_a_thread_to_ask_in_the_refusal_is_plain(
