@@ -57,12 +57,15 @@ def plain_numbers_in(text: str, prefixes: Iterable[str]) -> set[str]:
 
 
 def standing_in(text: str, numbers: Mapping[int, str]) -> list[int]:
-    """Return the keys of the numbers that stand in a text: not inside a longer number, and not before another digit. Pure."""
+    """Return the keys of the numbers that stand in a text as whole words: no letter or digit touches them. Pure.
+
+    A number inside a longer one, such as INV-000012 in PROINV-000012, is not meant.
+    """
     capitals = text.upper()
     spans: dict[int, list[tuple[int, int]]] = {}
     for key, number in numbers.items():
         signs = BETWEEN.join(re.sub("[^A-Z0-9]", "", number.upper()))
-        spans[key] = [found.span() for found in re.finditer(f"{signs}(?![0-9])", capitals)]
+        spans[key] = [found.span() for found in re.finditer(f"(?<![^\\W_]){signs}(?![^\\W_])", capitals)]
     every = [span for found in spans.values() for span in found]
     return [key for key, found in spans.items() if any(not _is_inside_another(span, every) for span in found)]
 
