@@ -80,6 +80,7 @@ class BillingConfig(AppConfig):
         register_check(_check_providers, "billing", conf.CHECKS)
         register_check(_check_lookups, "billing", conf.CHECKS)
         register_check(_check_tax_provider, "billing", conf.CHECKS)
+        register_check(_check_bank_formats, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
         register_ties(PAYMENT_TIES)
         register_ties(USAGE_TIES)
@@ -130,6 +131,13 @@ def _check_lookups(app_configs: Any, **options: Any) -> list[CheckMessage]:
         return []
     hint = 'pip install "credit-ledger[vies]" installs it.'
     return [Error("LEDGER_VIES_URL needs the package 'httpx'.", hint=hint, id="billing.E004")]
+
+
+def _check_bank_formats(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Check the readers of bank files: see there."""
+    from billing.payments.bank_files.formats import check_bank_formats
+
+    return check_bank_formats(app_configs)
 
 
 def _check_tax_provider(app_configs: Any, **options: Any) -> list[CheckMessage]:

@@ -7,6 +7,7 @@ from django.db import models
 from billing.models import (
     Activation,
     Amendment,
+    BankReceipt,
     Charge,
     CreditNote,
     CreditNoteLine,
@@ -90,6 +91,10 @@ def _bought(purchase: str) -> str:
 _OF_PURCHASE: Final = {"customer": f"EXISTS (SELECT FROM billing_purchase AS p WHERE p.id = e.purchase_id AND {_bought('p')})"}
 _OF_INTENT: Final = {
     "customer": "e.intent_id IN (SELECT id FROM billing_paymentintent WHERE " + _CUSTOMER.format("customer_id") + ")"
+}
+_OF_RECEIPT: Final = {
+    "customer": f"""(e.invoice_id IN (SELECT id FROM billing_invoice WHERE {_CUSTOMER.format("customer_id")})
+        OR e.payment_intent_id IN (SELECT id FROM billing_paymentintent WHERE {_CUSTOMER.format("customer_id")}))"""
 }
 _OF_PAYMENT: Final = {
     "customer": "EXISTS (SELECT FROM billing_invoicepayment AS p WHERE p.id = e.invoice_payment_id AND "
@@ -217,6 +222,10 @@ EXPORTS: Final = (
     _export(
         "payments", "money that came in for an invoice", InvoicePayment, {"customer": _THEIRS["customer"]}, order="e.id",
         dated="paid_at",
+    ),
+    _export(
+        "bank-receipts", "money that a bank's statement says came in", BankReceipt,
+        _OF_RECEIPT, order="e.id", dated="recorded_at",
     ),
     _export(
         "payment-returns", "money of an invoice's payment that went back", PaymentReturn, _OF_PAYMENT, order="e.id",

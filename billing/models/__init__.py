@@ -27,6 +27,7 @@ from billing.models.invoices import (
     Transition,
 )
 from billing.models.payments import (
+    BankReceipt,
     DuePurchase,
     InvoicePayment,
     Pack,

@@ -87,6 +87,9 @@ PACK: Final = LockName("pack", "pack/{code}", "writing a version of a pack")
 CUSTOMER: Final = LockName("customer", "customer/{customer}", "writing a customer")
 VAT_CHECKS: Final = LockName("vat_checks", "database/vat_checks", "taking the next VAT id that is looked up again")
 TOP_UP: Final = LockName("top_up", "topup/{holder}", "declaring top-ups of a holder, and topping the holder's accounts up")
+BANK_RECEIPTS: Final = LockName(
+    "bank_receipts", "database/bank_receipts", "booking a receipt of a bank statement, one at a time, so that each is booked once"
+)
 PAYMENT_INTENT: Final = LockName(
     "payment_intent", "payment_intent/{intent}", "applying how a payment stands with its provider, and refunding it"
 )

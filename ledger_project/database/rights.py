@@ -92,6 +92,10 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "billing_returnsettlement": APPEND,
     "billing_invoicepayment": APPEND,
     "billing_paymentreturn": APPEND,
+    "billing_bankreceipt": (
+        *APPEND,
+        columns("state", "why", "waits_for_person", "invoice_id", "payment_intent_id", "settled_by", "settled_at", "note"),
+    ),
     "billing_reminder": APPEND,
     "billing_reminderhold": (*APPEND, columns("released_at", "released_by", "release_reason")),
     "billing_duepurchase": CHANGE_AND_DELETE,

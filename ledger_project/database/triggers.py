@@ -59,6 +59,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "billing_returnsettlement": "append_only registered told",
         "billing_invoicepayment": "append_only registered told",
         "billing_paymentreturn": "append_only registered told",
+        "billing_bankreceipt": "registered",
         "billing_reminder": "append_only registered told",
         "billing_reminderhold": "registered",
         "billing_plan": "frozen registered",

@@ -1,129 +1,254 @@
-"""Books the entries of a bank's file: money that came in pays the one invoice, or buys the one pack order, that its text names.
+"""Books the receipts of bank statements: money that came in pays the one invoice, or buys the one pack order, that it names.
 
-Each entry is one transaction, named for good, so a file may be booked again, and a process may end anywhere.
+Each receipt is one transaction and becomes a row: booked, or left for a person with the reason. So a file may be booked again,
+files may overlap, and a process may end anywhere: what came in is booked or left, and nothing counts twice.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
-from typing import Any
+from typing import Any, Final
 
+from django.db import transaction
 from django.utils import timezone
 
 from billing.documents.invoice_payments.matching import invoices_named_in
 from billing.documents.invoice_payments.recording import record_payment
 from billing.errors import PaymentIntentClosed, TransferTooSmall
-from billing.models import Invoice, InvoicePayment, PaymentIntent, Purchase
-from billing.payments.bank_files.reading import BankEntry
-from billing.payments.collecting.transfers import book_transfer, ensure_buys
+from billing.models import BankReceipt, Invoice, InvoicePayment, PaymentIntent, Purchase
+from billing.payments.bank_files.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name
+from billing.payments.bank_files.statements import Statement, check_statements
+from billing.payments.collecting.transfers import book_transfer
 from billing.payments.providers.manual_transfers import intents_in
 from billing.rating.limits import EARLIEST, MAX_MINOR
 from billing.rating.values import MANUAL
+from ledger.database.lock_names import BANK_RECEIPTS
+from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Retryable
+from ledger.operators.approvals import Stake, needs_second
 from ledger.values import MAX_REFERENCE_CHARACTERS
 
+FAR_ABOVE: Final = 2
+"""How many times what is due a receipt may be, before a person has to look at it."""
+MAX_WHY: Final = 500
+
 
 @dataclass(frozen=True, slots=True)
-class Unbooked:
-    """An entry that a person has to look at, and why."""
+class Left:
+    """Why a receipt is left for a person.
 
-    entry: BankEntry
+    Args:
+        waits_for_person: no later file books it; otherwise it is tried again when its file is booked again.
+    """
+
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Booked:
-    """An entry that was booked, or would be: for an invoice, or for the pack of a payment intent, by their ids."""
-
-    entry: BankEntry
-    invoice: int | None
-    payment_intent: int | None
+    waits_for_person: bool = False
 
 
 @dataclass(slots=True)
 class BookedFile:
     """What became of the entries of a file."""
 
-    booked: list[Booked] = field(default_factory=list)
+    booked: list[BankReceipt] = field(default_factory=list)
     known: int = 0
+    """Receipts that were settled before: booked, put aside, or recorded as a payment by hand."""
     outgoing: int = 0
     """Entries by which money left the account; they are booked by hand if they return a payment."""
-    left: list[Unbooked] = field(default_factory=list)
+    pending: int = 0
+    """Entries that the bank has not booked: they come again when it has."""
+    left: list[BankReceipt] = field(default_factory=list)
 
 
-def book(entries: Iterable[BankEntry], *, actor: str, dry_run: bool = False) -> BookedFile:
-    """Book each entry that names one invoice or one order of a pack, once; name all others with the reason.
+def book(statements: Sequence[Statement], content: bytes, *, actor: str, dry_run: bool = False) -> BookedFile:
+    """Book each receipt that names one invoice or one order of a pack, once; leave all others with the reason.
 
     Args:
+        content: the file that the statements were read from.
         dry_run: only say what would become of them.
+
+    Raises:
+        BankFileInvalid: the sums of the file do not agree; nothing of it was booked.
     """
-    found = BookedFile()
-    for entry in entries:
-        if entry.amount_minor < 1:
-            found.outgoing += 1
-        elif any(model.objects.filter(provider=MANUAL, payment=entry.name).exists() for model in (InvoicePayment, Purchase)):
-            found.known += 1
-        else:
-            _book(entry, found, actor, dry_run)
-    return found
+    check_statements(statements)
+    file = hashlib.sha256(content).hexdigest()
+    entries = name_entries(statements)
+    outcome = BookedFile(pending=sum(len(statement.entries) for statement in statements) - len(entries))
+    for named in entries:
+        if named.entry.amount < 0:
+            outcome.outgoing += 1
+        elif named.entry.amount > 0:
+            _settle(named, file, outcome, actor=actor, dry_run=dry_run)
+    return outcome
 
 
-def _book(entry: BankEntry, found: BookedFile, actor: str, dry_run: bool) -> None:
-    named: list[Invoice | PaymentIntent] = [*invoices_named_in(entry.text)]
-    for intent in PaymentIntent.objects.filter(pk__in=intents_in(entry.text), provider=MANUAL).order_by("pk"):
+def _settle(named: NamedEntry, file: str, outcome: BookedFile, *, actor: str, dry_run: bool) -> None:
+    with locked_transaction(BANK_RECEIPTS()), transaction.atomic():
+        receipt = _receipt_of(named, file, actor)
+        is_open = receipt.state == BankReceipt.State.LEFT and not _is_recorded(receipt)
+        if is_open and not receipt.waits_for_person:
+            _try_to_book(receipt, actor=actor)
+        transaction.set_rollback(dry_run)
+    if not is_open:
+        outcome.known += 1
+    elif receipt.state == BankReceipt.State.BOOKED:
+        outcome.booked.append(receipt)
+    else:
+        outcome.left.append(receipt)
+
+
+def _is_recorded(receipt: BankReceipt) -> bool:
+    """Return whether somebody has recorded the receipt as a payment by its name."""
+    return any(model.objects.filter(provider=MANUAL, payment=receipt.name).exists() for model in (InvoicePayment, Purchase))
+
+
+def _receipt_of(named: NamedEntry, file: str, actor: str) -> BankReceipt:
+    """Return the row of an entry, which is written if the entry is new."""
+    known = BankReceipt.objects.filter(name=named.name).first()
+    if known is None:
+        return _record(named, named.name, file, actor, why=_why_like_another(named, file))
+    is_equal = (known.amount_minor, known.currency) == (named.entry.amount_minor, named.entry.currency)
+    if is_equal and (named.entry.bank_reference or _are_alike(known, named)):
+        return known
+    name = other_name(named)
+    if (other := BankReceipt.objects.filter(name=name).first()) is not None:
+        return other
+    repeated = f"{known} has the same reference, but is another one" if named.entry.bank_reference else ""
+    return _record(named, name, file, actor, why=repeated or _why_like_another(named, file))
+
+
+def _are_alike(known: BankReceipt, named: NamedEntry) -> bool:
+    """Return whether a receipt and an entry of equal amounts may be one: by their words, or by the invoice or order they name."""
+    text, other = known.text, named.entry.words
+    if are_texts_alike(text, other) or set(intents_in(text)) & set(intents_in(other)):
+        return True
+    return bool({each.pk for each in invoices_named_in(text)} & {each.pk for each in invoices_named_in(other)})
+
+
+def _record(named: NamedEntry, name: str, file: str, actor: str, *, why: str) -> BankReceipt:
+    entry = named.entry
+    return BankReceipt.objects.create(
+        name=name, account=named.account[:64], bank_reference=entry.bank_reference[:200],
+        end_to_end_reference=entry.end_to_end_reference[:200], booked_on=entry.booked_on, value_on=entry.value_on,
+        currency=entry.currency, amount_minor=entry.amount_minor, text=entry.words, party=entry.party[:500], file=file,
+        actor=actor, why=why[:MAX_WHY] or "it is new", waits_for_person=bool(why),
+    )  # fmt: skip
+
+
+def _why_like_another(named: NamedEntry, file: str) -> str:
+    """Return why an entry may be one that is recorded already, from another file and in another form; empty if there is none.
+
+    Two entries with references of the bank that differ are two; equal entries within one file are two as well.
+    """
+    entry = named.entry
+    days = (entry.booked_on - NEAR_DAYS, entry.booked_on + NEAR_DAYS)
+    equal = BankReceipt.objects.filter(amount_minor=entry.amount_minor, currency=entry.currency, booked_on__range=days)
+    # A file without an account may be of any.
+    near = equal.filter(account__in=("", named.account)) if named.account else equal
+    for other in near.exclude(file=file).order_by("-pk")[:100]:
+        has_two_references = entry.bank_reference and other.bank_reference
+        if not has_two_references and _are_alike(other, named):
+            return f"it may be {other} of {other.booked_on} in another form"
+    return ""
+
+
+def _try_to_book(receipt: BankReceipt, *, actor: str) -> None:
+    """Book the receipt for what its text names, or write why it is left."""
+    target = find_target(receipt)
+    if isinstance(target, Left):
+        left = target
+    else:
+        try:
+            with transaction.atomic():
+                book_receipt(receipt, target, actor=actor)
+            return
+        except PaymentIntentClosed as error:
+            left = Left(f"{target} is {error.facts['state']}", waits_for_person=True)
+        except TransferTooSmall:
+            left = Left(f"it is less than the pack of {target} costs", waits_for_person=True)
+        except (Retryable, Invalid) as error:
+            left = Left(f"{error.title}: book the file again")
+    receipt.refresh_from_db()
+    receipt.why, receipt.waits_for_person = left.why[:MAX_WHY], left.waits_for_person
+    receipt.save(update_fields=["why", "waits_for_person"])
+
+
+def find_target(receipt: BankReceipt) -> Invoice | PaymentIntent | Left:
+    """Return the one invoice or order that a receipt is to be booked for without a person, or why there is none."""
+    named: list[Invoice | PaymentIntent] = [*invoices_named_in(receipt.text)]
+    for intent in PaymentIntent.objects.filter(pk__in=intents_in(receipt.text), provider=MANUAL).order_by("pk"):
         invoice = Invoice.objects.filter(pk=intent.invoice_id or 0).first()
         if invoice is None or invoice not in named:
             named.append(invoice or intent)
-    why = _why_not(entry, named)
-    if not why:
-        try:
-            if not dry_run:
-                _write(entry, named[0], actor)
-            elif isinstance(named[0], PaymentIntent):
-                ensure_buys(named[0], entry.amount_minor)
-        except PaymentIntentClosed as error:
-            why = f"{named[0]} is {error.facts['state']}"
-        except TransferTooSmall:
-            why = f"it is less than the pack of {named[0]} costs"
-        except (Retryable, Invalid) as error:
-            why = f"{error.title}: book the file again"
-    if why:
-        found.left.append(Unbooked(entry, why))
-    elif isinstance(named[0], Invoice):
-        found.booked.append(Booked(entry, named[0].pk, None))
-    else:
-        found.booked.append(Booked(entry, None, named[0].pk))
-
-
-def _why_not(entry: BankEntry, named: Sequence[Invoice | PaymentIntent]) -> str:
-    """Return why an entry is left for a person; empty if it is to be booked for the one that it names."""
-    paid_at = _paid_at(entry)
     if len(named) != 1:
-        names = ", ".join(map(_name, named))
-        if all(isinstance(each, Invoice) for each in named):
-            return f"it names several invoices: {names}" if named else "it names no invoice"
-        return f"it names several: {names}"
-    if named[0].currency != entry.currency:
-        return f"{_name(named[0], 'invoice ')} is in {named[0].currency}"
-    if paid_at > timezone.now():
-        return "its day has not begun in UTC: book the file again tomorrow"
-    return "its day or amount is beyond what billing records" if paid_at < EARLIEST or entry.amount_minor > MAX_MINOR else ""
+        return Left(_why_not_one(named))
+    [target] = named
+    if target.currency != receipt.currency:
+        return Left(f"{_name(target, 'invoice ')} is in {target.currency}")
+    if _paid_at(receipt) > timezone.now():
+        return Left("its day has not begun in UTC: book the file again tomorrow")
+    if _paid_at(receipt) < EARLIEST or receipt.amount_minor > MAX_MINOR:
+        return Left("its day or amount is beyond what billing records", waits_for_person=True)
+    return _why_too_much(receipt, target) or target
+
+
+def _why_not_one(named: Sequence[Invoice | PaymentIntent]) -> str:
+    names = ", ".join(map(_name, named))
+    if all(isinstance(each, Invoice) for each in named):
+        return f"it names several invoices: {names}" if named else "it names no invoice"
+    return f"it names several: {names}"
+
+
+def _why_too_much(receipt: BankReceipt, target: Invoice | PaymentIntent) -> Left | None:
+    due_minor = target.amount_remaining_minor if isinstance(target, Invoice) else target.amount_minor
+    if receipt.amount_minor > FAR_ABOVE * due_minor:
+        what = (
+            f"{_name(target, 'invoice ')} is paid"
+            if due_minor == 0
+            else f"it is far above what is due of {_name(target, 'invoice ')}"
+        )
+        return Left(what, waits_for_person=True)
+    if needs_second(Stake(receipt.currency, receipt.amount_minor)):
+        return Left("it is above the amount from which a second operator is needed", waits_for_person=True)
+    return None
 
 
 def _name(named: Invoice | PaymentIntent, word: str = "") -> str:
     return f"{word}{named.number}" if isinstance(named, Invoice) else str(named)
 
 
-def _paid_at(entry: BankEntry) -> datetime:
-    return datetime.combine(entry.day, time(), UTC)
+def _paid_at(receipt: BankReceipt) -> datetime:
+    return datetime.combine(receipt.booked_on, time(), UTC)
 
 
-def _write(entry: BankEntry, named: Invoice | PaymentIntent, actor: str) -> None:
+def book_receipt(receipt: BankReceipt, target: Invoice | PaymentIntent, *, actor: str) -> None:
+    """Record the receipt as a payment of the invoice, or as the transfer of the order; or raise and write nothing.
+
+    Raises: what `record_payment` and `book_transfer` raise.
+    """
     fields: dict[str, Any] = {
-        "payment": entry.name, "amount_minor": entry.amount_minor, "currency": entry.currency, "paid_at": _paid_at(entry),
-        "reference": entry.text[:MAX_REFERENCE_CHARACTERS], "actor": actor,
+        "payment": receipt.name, "amount_minor": receipt.amount_minor, "currency": receipt.currency,
+        "paid_at": min(_paid_at(receipt), timezone.now()), "reference": receipt.text[:MAX_REFERENCE_CHARACTERS], "actor": actor,
     }  # fmt: skip
-    if isinstance(named, Invoice):
-        record_payment(invoice=named.pk, provider=MANUAL, **fields)
+    if isinstance(target, Invoice):
+        record_payment(invoice=target.pk, provider=MANUAL, **fields)
     else:
-        book_transfer(intent=named.pk, **fields)
+        book_transfer(intent=target.pk, **fields)
+    receipt.state = BankReceipt.State.BOOKED
+    receipt.invoice_id = target.pk if isinstance(target, Invoice) else None
+    receipt.payment_intent_id = None if isinstance(target, Invoice) else target.pk
+    settle_receipt(receipt, actor=actor)
+
+
+def settle_receipt(receipt: BankReceipt, *, actor: str, note: str = "") -> None:
+    """Write that a receipt is booked or put aside, and who did it."""
+    receipt.why, receipt.settled_by, receipt.settled_at, receipt.note = "", actor, timezone.now(), note
+    receipt.save(update_fields=BankReceipt.CHANGES)
+
+
+def sums_of(receipts: Iterable[BankReceipt]) -> dict[str, int]:
+    """Return the sums of receipts in minor units, by currency."""
+    sums: dict[str, int] = {}
+    for receipt in receipts:
+        sums[receipt.currency] = sums.get(receipt.currency, 0) + receipt.amount_minor
+    return sums

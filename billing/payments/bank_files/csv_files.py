@@ -19,11 +19,11 @@ from billing.payments.bank_files.statements import MAX_ENTRIES, BankFileInvalid,
 
 PROFILES: Final = Path(__file__).parent / "profiles"
 COLUMNS: Final = (
-    "booked_on", "value_on", "amount", "credit", "debit", "currency", "text", "party", "bank_reference", "end_to_end_reference",
+    "date", "value_date", "amount", "credit", "debit", "currency", "text", "payer", "id", "end_to_end_id",
     "account", "state", "direction", "balance",
 )  # fmt: skip
 """What a column may mean."""
-SEVERAL: Final = frozenset({"text", "party"})
+SEVERAL: Final = frozenset({"text", "payer"})
 """What may be written over several columns."""
 MAX_LINES_BEFORE: Final = 60
 """Where the headings are looked for."""
@@ -71,7 +71,7 @@ class Profile:
 
     Args:
         title: the bank, as people call it.
-        columns: the heading of each meaning of COLUMNS, or its number from 1 in files without headings; several of a text are joined.
+        columns: the heading of each meaning of COLUMNS, or its number from 1; several of a text are joined.
         dates: the form of days, as `datetime.strptime` has it.
         delimiter: between cells; empty: `;`, a tab or `,`, by the headings.
         decimal: what stands before the decimals; empty: as the amounts say.
@@ -141,8 +141,8 @@ def _check_profile(profile: Profile) -> None:
     columns, name = profile.columns, profile.name or profile.title
     if unknown := sorted(set(columns) - set(COLUMNS)):
         raise BankFileInvalid(f"profile {name}: unknown column {', '.join(unknown)}; there are {', '.join(COLUMNS)}")
-    if "booked_on" not in columns:
-        raise BankFileInvalid(f"profile {name}: name the column booked_on")
+    if "date" not in columns:
+        raise BankFileInvalid(f"profile {name}: name the column date")
     if "amount" not in columns and not {"credit", "debit"} <= set(columns):
         raise BankFileInvalid(f"profile {name}: name the column amount, or the columns credit and debit")
     if "text" not in columns:
@@ -326,17 +326,17 @@ def _one_amount(cell: str, line: int, profile: Profile) -> WrittenAmount:
 
 def _entry(row: _Row, decimal_sign: str, profile: Profile) -> StatementEntry:
     cells = row.cells
-    booked_on = _day(cells["booked_on"], row.line, profile)
+    booked_on = _day(cells["date"], row.line, profile)
     return StatementEntry(
         line=row.line,
         booked_on=booked_on,
-        value_on=_day(cells["value_on"], row.line, profile) if cells.get("value_on") else booked_on,
+        value_on=_day(cells["value_date"], row.line, profile) if cells.get("value_date") else booked_on,
         amount=_direction(row, profile) * read_amount(row.credit or _debit(row), decimal_sign),
         currency=cells.get("currency", "").upper() or profile.currency.upper(),
         text=cells["text"],
-        party=cells.get("party", ""),
-        bank_reference=cells.get("bank_reference", ""),
-        end_to_end_reference=cells.get("end_to_end_reference", ""),
+        party=cells.get("payer", ""),
+        bank_reference=cells.get("id", ""),
+        end_to_end_reference=cells.get("end_to_end_id", ""),
         state=_state(row, profile),
         balance=read_amount(row.balance, decimal_sign) if row.balance else None,
     )
@@ -380,3 +380,12 @@ def _day(cell: str, line: int, profile: Profile) -> date:
         return datetime.strptime(cell, profile.dates).date()  # noqa: DTZ007 – a day
     except ValueError as error:
         raise BankFileInvalid(f"line {line}: {cell!r} is no day of the form {profile.dates}") from error
+
+
+def read_by_headings(content: bytes) -> list[Statement]:
+    """Return the statements of a CSV file, by the one profile that has its headings.
+
+    Raises:
+        BankFileInvalid: none or several profiles fit, or as `read`.
+    """
+    return read(content, find_profile(content))

@@ -50,6 +50,7 @@ DEFAULT_NAMES = {
     "customer": "customer/{customer}",
     "vat_checks": "database/vat_checks",
     "top_up": "topup/{holder}",
+    "bank_receipts": "database/bank_receipts",
     "payment_intent": "payment_intent/{intent}",
     "purchase_payment": "purchase_payment/{provider}/{key}",
     "purchase": "purchase/{purchase}",

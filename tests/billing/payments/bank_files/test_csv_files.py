@@ -15,7 +15,7 @@ from billing.payments.bank_files.statements import BankFileInvalid, EntryState, 
 
 PLAIN: dict[str, Any] = {
     "title": "A bank", "dates": "%Y-%m-%d", "currency": "EUR",
-    "columns": {"booked_on": "Tag", "amount": "Betrag", "text": "Zweck"},
+    "columns": {"date": "Tag", "amount": "Betrag", "text": "Zweck"},
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def test_a_file_whose_column_of_the_direction_is_not_read_is_refused() -> None:
 
 
 def test_debits_and_credits_stand_in_columns_of_their_own() -> None:
-    by = make_profile(PLAIN | {"columns": {"booked_on": "Tag", "text": "Zweck", "credit": "Haben", "debit": "Soll"}}, name="test")
+    by = make_profile(PLAIN | {"columns": {"date": "Tag", "text": "Zweck", "credit": "Haben", "debit": "Soll"}}, name="test")
     assert amounts("Tag;Zweck;Soll;Haben\n2026-11-20;x;10,00;\n2026-11-20;x;-3,00;0,00\n2026-11-20;x;;42,00\n", by) == [
         Decimal(-10), Decimal(-3), Decimal(42),
     ]  # fmt: skip
@@ -79,7 +79,7 @@ def test_debits_and_credits_stand_in_columns_of_their_own() -> None:
 
 
 def test_an_empty_cell_of_a_column_of_credits_is_no_receipt() -> None:
-    by = make_profile(PLAIN | {"columns": {"booked_on": "Tag", "text": "Zweck", "amount": "Credit"}}, name="test")
+    by = make_profile(PLAIN | {"columns": {"date": "Tag", "text": "Zweck", "amount": "Credit"}}, name="test")
     assert amounts("Tag;Zweck;Debit;Credit\n2026-11-20;x;10,00;\n2026-11-20;x;;42,00\n", by) == [Decimal(0), Decimal(42)]
     with pytest.raises(BankFileInvalid, match="line 2: '' is no amount"):
         amounts("Tag;Betrag;Zweck\n2026-11-20;;x\n")
@@ -103,7 +103,7 @@ def test_each_account_of_a_file_has_its_balances() -> None:
 
 
 def test_columns_of_a_file_without_headings_have_numbers() -> None:
-    by = make_profile(PLAIN | {"columns": {"booked_on": 1, "amount": 2, "text": [3, 4]}, "lines_before": 1}, name="test")
+    by = make_profile(PLAIN | {"columns": {"date": 1, "amount": 2, "text": [3, 4]}, "lines_before": 1}, name="test")
     assert [(each.text, each.line) for each in entries("stand;x\n2026-11-20;1,00;a;b\n", by)] == [("a b", 2)]
 
 
@@ -133,12 +133,12 @@ def test_a_file_with_too_many_entries_is_refused(monkeypatch: pytest.MonkeyPatch
     ("declared", "message"),
     [
         ({"colour": "red"}, "unknown key colour"),
-        ({"columns": {"amount": "B", "text": "Z"}}, "name the column booked_on"),
-        ({"columns": {"booked_on": "T", "text": "Z"}}, "name the column amount"),
-        ({"columns": {"booked_on": "T", "amount": "B"}}, "name the column text"),
-        ({"columns": {"booked_on": "T", "amount": ["B", "C"], "text": "Z"}}, "amount takes one column"),
-        ({"columns": {"booked_on": "T", "amount": "B", "text": "Z", "odd": "O"}}, "unknown column odd"),
-        ({"columns": {"booked_on": "T", "amount": "B", "text": "Z", "state": "S"}}, "state needs a column and its words"),
+        ({"columns": {"amount": "B", "text": "Z"}}, "name the column date"),
+        ({"columns": {"date": "T", "text": "Z"}}, "name the column amount"),
+        ({"columns": {"date": "T", "amount": "B"}}, "name the column text"),
+        ({"columns": {"date": "T", "amount": ["B", "C"], "text": "Z"}}, "amount takes one column"),
+        ({"columns": {"date": "T", "amount": "B", "text": "Z", "odd": "O"}}, "unknown column odd"),
+        ({"columns": {"date": "T", "amount": "B", "text": "Z", "state": "S"}}, "state needs a column and its words"),
     ],
 )
 def test_a_wrong_profile_is_refused_with_its_key(declared: dict[str, Any], message: str) -> None:
