@@ -8,11 +8,12 @@ from django.db.models import Count, Max
 from django.urls import reverse
 from django.utils import timezone
 
-from billing.admin.cells import list_url
+from billing.admin.cells import list_url, money_text
 from billing.documents.mailing.outcomes import STOPPED
 from billing.generator.run.outcomes import Outcome
 from billing.metering.partitions import month_after, months_ahead
 from billing.models import (
+    BankReceipt,
     Customer,
     DuePurchase,
     Invoice,
@@ -29,6 +30,7 @@ from billing.models import (
 )
 from billing.models.runs import AUDIT, AUDIT_LATE_AFTER
 from billing.permissions import (
+    VIEW_BANKRECEIPT,
     VIEW_INVOICE,
     VIEW_MAIL,
     VIEW_PAYMENTINTENT,
@@ -67,6 +69,8 @@ def items(request: Any) -> list[Attention]:
         found += _mails()
     if may(VIEW_PURCHASE):
         found += _purchases()
+    if may(VIEW_BANKRECEIPT):
+        found += _bank_receipts()
     if may(VIEW_PAYMENTINTENT):
         found += _payment_intents()
     if may(VIEW_RUN):
@@ -101,6 +105,18 @@ def _purchases() -> list[Attention]:
     noun = "purchase is" if many == "1" else "purchases are"
     text = f"{many} {noun} paid, and the credits could not be added or revoked yet, such as of purchase {first.purchase_id}."
     url = row_url(Purchase, first.purchase_id) if many == "1" else list_url(Purchase, waiting="yes")
+    return [Attention(tone="warning", text=text, url=url)]
+
+
+def _bank_receipts() -> list[Attention]:
+    """Receipts of bank statements that are left for a person."""
+    many, first = _count(BankReceipt.objects.filter(state=BankReceipt.State.LEFT).order_by("-pk"))
+    if first is None:
+        return []
+    noun = "receipt of a bank statement is" if many == "1" else "receipts of bank statements are"
+    amount = money_text(first.amount_minor, first.currency)
+    text = f"{many} {noun} not booked, such as {amount} of {first.booked_on}: {first.why}."
+    url = row_url(BankReceipt, first.pk) if many == "1" else list_url(BankReceipt, state="left")
     return [Attention(tone="warning", text=text, url=url)]
 
 

@@ -1115,7 +1115,6 @@ class Migration(migrations.Migration):
                     ('note', models.CharField(blank=True, db_comment='why it was put aside', default='', max_length=500)),
                 ],
                 options={
-                    'default_permissions': (),
                     'indexes': [models.Index(condition=models.Q(('state', 'left')), fields=['-id'], name='billing_bankreceipt_left'), models.Index(fields=['amount_minor', 'currency', 'booked_on'], name='billing_bankreceipt_equal')],
                     'constraints': [models.CheckConstraint(condition=models.Q(('amount_minor__gte', 1)), name='billing_bankreceipt_amount'), models.CheckConstraint(condition=models.Q(models.Q(('invoice_id__isnull', True), ('payment_intent_id__isnull', True), ('settled_at__isnull', True), ('state', 'left'), models.Q(('why', ''), _negated=True)), models.Q(('invoice_id__isnull', False), ('payment_intent_id__isnull', True), ('settled_at__isnull', False), ('state', 'booked')), models.Q(('invoice_id__isnull', True), ('payment_intent_id__isnull', False), ('settled_at__isnull', False), ('state', 'booked')), models.Q(('invoice_id__isnull', True), ('payment_intent_id__isnull', True), ('settled_at__isnull', False), ('state', 'put_aside')), _connector='OR'), name='billing_bankreceipt_state')],
                 },

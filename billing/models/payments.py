@@ -350,7 +350,6 @@ class BankReceipt(models.Model):
     note = models.CharField(max_length=500, blank=True, default="", db_comment="why it was put aside")
 
     class Meta:
-        default_permissions = ()
         constraints = [
             models.CheckConstraint(name="billing_bankreceipt_amount", condition=models.Q(amount_minor__gte=1)),
             models.CheckConstraint(

@@ -60,6 +60,7 @@ NAVIGATION: Final[list[dict[str, Any]]] = [
             _list("Invoices", "description", "billing.invoice"),
             _list("Credit notes", "undo", "billing.creditnote"),
             _list("Invoice payments", "payments", "billing.invoicepayment"),
+            _list("Bank receipts", "account_balance", "billing.bankreceipt"),
             _list("Mails", "mail", "billing.mail"),
             _list("Plans", "sell", "billing.plan"),
             _list("Meters", "speed", "billing.meter"),

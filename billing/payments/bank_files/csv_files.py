@@ -291,16 +291,22 @@ def _row(line: int, cells: Sequence[str], table: _Table, profile: Profile) -> _R
     values = {meaning: _cell(cells, table, headings) for meaning, headings in profile.columns.items()}
     if profile.skip and {values.get("state", ""), values.get("text", "")} & set(profile.skip):
         return None
-    if "amount" in profile.columns:
-        credit, debit = _one_amount(values["amount"], line, profile), None
-    else:
-        credit, debit = (read_written(values[name], line) if values[name] else None for name in ("credit", "debit"))
-        if credit and debit and _is_zero(credit) != _is_zero(debit):
-            credit, debit = (None, debit) if _is_zero(credit) else (credit, None)
-        if (credit is None) == (debit is None):
-            raise BankFileInvalid(f"line {line}: one of credit and debit must have an amount")
+    credit, debit = _amounts(values, line, profile)
     balance = read_written(values["balance"], line) if values.get("balance") else None
     return _Row(line, values, credit, debit, balance)
+
+
+def _amounts(values: Mapping[str, str], line: int, profile: Profile) -> tuple[WrittenAmount | None, WrittenAmount | None]:
+    """Return what stands in the column of the amount, or the one of credit and debit that has an amount."""
+    if "amount" in profile.columns:
+        return _one_amount(values["amount"], line, profile), None
+    credit = read_written(values["credit"], line) if values["credit"] else None
+    debit = read_written(values["debit"], line) if values["debit"] else None
+    if credit and debit and _is_zero(credit) != _is_zero(debit):
+        return (None, debit) if _is_zero(credit) else (credit, None)
+    if (credit is None) == (debit is None):
+        raise BankFileInvalid(f"line {line}: one of credit and debit must have an amount")
+    return credit, debit
 
 
 def _is_zero(amount: WrittenAmount) -> bool:

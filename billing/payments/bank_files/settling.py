@@ -1,0 +1,88 @@
+"""What a person does with a receipt that is left: book it for an invoice or an order, or put it aside."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from billing.documents.invoice_payments.matching import invoices_named_in
+from billing.errors import InvalidTransition
+from billing.models import BankReceipt, Invoice, PaymentIntent
+from billing.models.columns import first_of
+from billing.payments.bank_files.booking import book_receipt, settle_receipt
+from billing.payments.providers.manual_transfers import intents_in
+from billing.rating.values import MANUAL
+from ledger.database.lock_names import BANK_RECEIPTS
+from ledger.database.transactions import locked_transaction
+from ledger.errors import Invalid
+from ledger.records import Record, UseCase
+from ledger.values import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS, EntryNumber, Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptBooking(Record):
+    """A receipt that a person books for an invoice or for an order of a pack."""
+
+    receipt: Annotated[int, EntryNumber("The receipt, by its id.")]
+    target: Annotated[str, Text("The number of the invoice, or the reference of the payment intent.", least=1, most=200)]
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptSetAside(Record):
+    """A receipt that is not for an invoice or an order."""
+
+    receipt: Annotated[int, EntryNumber("The receipt, by its id.")]
+    reason: Annotated[str, Text("What the money is, for later questions.", least=1, most=MAX_REASON_CHARACTERS)]
+    actor: Annotated[str, Text(most=MAX_ACTOR_CHARACTERS)] = ""
+
+
+def _book(request: ReceiptBooking) -> BankReceipt:
+    """Book a receipt that is left for what a person names, or raise and write nothing. It pays once, as by a file.
+
+    Raises:
+        NotFound: the receipt does not exist.
+        InvalidTransition: it is booked or put aside.
+        Invalid: the name is of no invoice or order, or of several; or its currency is another one.
+        PaymentIntentClosed, TransferTooSmall: as `book_transfer` raises them.
+    """
+    with locked_transaction(BANK_RECEIPTS()):
+        receipt = _left_receipt(request.receipt, "booked")
+        target = _named_target(request.target)
+        if target.currency != receipt.currency:
+            raise Invalid(pointer="/target", rule="other-currency", detail=f"{request.target} is in {target.currency}")
+        book_receipt(receipt, target, actor=request.actor)
+        return receipt
+
+
+def _set_aside(request: ReceiptSetAside) -> BankReceipt:
+    """Put a receipt that is left aside, or raise and write nothing. No file books it any more.
+
+    Raises:
+        NotFound: the receipt does not exist.
+        InvalidTransition: it is booked or put aside.
+    """
+    with locked_transaction(BANK_RECEIPTS()):
+        receipt = _left_receipt(request.receipt, "put aside")
+        receipt.state = BankReceipt.State.PUT_ASIDE
+        settle_receipt(receipt, actor=request.actor, note=request.reason)
+        return receipt
+
+
+book_left_receipt = UseCase(ReceiptBooking, _book)
+set_receipt_aside = UseCase(ReceiptSetAside, _set_aside)
+
+
+def _left_receipt(receipt_id: int, wanted: str) -> BankReceipt:
+    receipt = first_of(BankReceipt.objects.filter(pk=receipt_id), "bank receipt", receipt_id)
+    if receipt.state != BankReceipt.State.LEFT:
+        raise InvalidTransition(invoice=receipt.pk, state=receipt.state, wanted=wanted)
+    return receipt
+
+
+def _named_target(text: str) -> Invoice | PaymentIntent:
+    named: list[Invoice | PaymentIntent] = [*invoices_named_in(text)]
+    named += PaymentIntent.objects.filter(pk__in=intents_in(text), provider=MANUAL)
+    if len(named) != 1:
+        nothing = f"no invoice has the number {text!r}, and no payment intent this reference"
+        detail = "it names several; give one number or reference" if named else nothing
+        raise Invalid(pointer="/target", rule="names-one", detail=detail)
+    return named[0]
