@@ -28,14 +28,12 @@ help:  ## Show this list
 run: $(VENV)/.installed  ## Start everything: calls on 127.0.0.1:$PORT (8000), pages on the next port; Ctrl-C stops it
 	@exec $(BIN)/python manage.py serve
 
-test: $(VENV)/.installed-dev  ## Run the whole test suite on a separate PostgreSQL
+test: $(VENV)/.installed-dev  ## Run the tests on a separate PostgreSQL: all but those of `make check` and `make prove`, see docs/reference/tests.md
 	$(PYTEST) -m "not slow" $(ARGS)
 
-# In one process: some tests stop a node, which others would need.
 test-cluster: $(VENV)/.installed-dev  ## Run the tests that a Citus cluster can run: CITUS=FOLDER that deploy/citus/build.sh made, or the cluster's URL
 	@test -n "$(CITUS)" || { echo "CITUS must name a cluster: docs/how-to/operations/cluster.md, How do I test it on a cluster?" >&2; exit 1; }
-	LEDGER_TEST_CITUS=$(CITUS) $(BIN)/python -m pytest -m "not slow" \
-		tests/ledger tests/schema tests/concurrency tests/billing tests/distributed $(ARGS)
+	$(BIN)/python -m tests.prove --part distributed $(ARGS)
 
 replay: $(VENV)/.installed-dev  ## Replay a recorded trace as spends over HTTP, then audit and invoice: TRACE=FILE ARGS="--speed 10"
 	@exec $(BIN)/python -m tests.benchmarks.replay $(TRACE) $(ARGS)
@@ -43,10 +41,11 @@ replay: $(VENV)/.installed-dev  ## Replay a recorded trace as spends over HTTP, 
 bench: $(VENV)/.installed-dev  ## Measure ratios on a separate PostgreSQL; ROWS=service,http measures only these
 	@exec $(BIN)/python -m tests.benchmarks $(if $(ROWS),--rows $(ROWS))
 
-prove: $(VENV)/.installed-dev  ## Run the long tests: all that are marked slow, and each property with 1,000 examples
-	$(PYTEST) -m "slow or hypothesis" --hypothesis-profile prove $(ARGS)
+prove: $(VENV)/.installed-dev  ## Run the long tests, all parts or one: PART=races ARGS="--times 20 --loops 2"; docs/reference/tests.md
+	@$(BIN)/python -m tests.prove --jobs $(JOBS) $(if $(PART),--part $(PART)) $(ARGS)
 
-check: lint types layers migrations docs test  ## Run everything that CI runs: the static checks, then the tests
+check: lint types layers migrations docs  ## Run what CI runs: the static checks, the tests of `make test`, and the quickest of the long ones
+	$(PYTEST) -m "not slow or check" $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## Check for mistakes and formatting with ruff
 	$(BIN)/ruff check
@@ -63,7 +62,7 @@ migrations: $(VENV)/.installed-dev  ## Check that no migration is missing, and r
 	$(BIN)/python -W "ignore:Got an error checking a consistent migration history:RuntimeWarning" manage.py makemigrations --check --dry-run
 	$(BIN)/python manage.py check --fail-level WARNING
 
-docs: $(VENV)/.installed-dev  ## Build the docs as a site into dist/docs, served at /docs/; a broken link is an error
+docs: $(VENV)/.installed-docs  ## Build the docs as a site into dist/docs, served at /docs/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 client-types: $(VENV)/.installed-dev $(NODE_MODULES)  ## Generate the clients' code from the OpenAPI document; needs node 20 and npm
@@ -113,6 +112,12 @@ $(VENV)/.installed-dev: requirements-dev.txt requirements.txt
 	@$(MAKE) --no-print-directory $(VENV)/bin/pip
 	@echo "Installing requirements-dev.txt ..."
 	@$(call INSTALL,requirements-dev.txt)
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-docs
+
+$(VENV)/.installed-docs: requirements-docs.txt
+	@$(MAKE) --no-print-directory $(VENV)/bin/pip
+	@echo "Installing requirements-docs.txt ..."
+	@$(call INSTALL,requirements-docs.txt)
 	@touch $@ $(VENV)/.installed
 
 $(NODE_MODULES): clients/typescript/package-lock.json

@@ -25,6 +25,7 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import connection, connections
+from django.template.base import Template
 from django.test.utils import setup_databases, teardown_databases
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -42,6 +43,7 @@ from ledger_project.serving.static_files import StaticFiles
 from ledger_project.serving.web import command
 from tests import asgi_client, nodes
 from tests.distributed.cluster import RunningCluster, StartedCluster
+from tests.parts import PARTS, mark_parts
 from tests.ports import free_port
 from tests.settings import CITUS, CITUS_IS_RUNNING, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
@@ -65,8 +67,10 @@ _lock: Any = None
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server, in pytest-xdist's controller only, before anything connects."""
+    """Declare the marks of the parts, and start the server, in pytest-xdist's controller only, before anything connects."""
     global _server, _lock
+    for part in PARTS:
+        config.addinivalue_line("markers", f"{part}: what `make prove PART={part}` runs; docs/reference/tests.md")
     is_worker = hasattr(config, "workerinput")
     if config.option.collectonly or config.option.help:
         return
@@ -150,11 +154,13 @@ LONGEST_FIRST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, skip what a cluster cannot have, and refuse what would TRUNCATE between tests.
+    """Mark parts, put the longest files first, skip what a cluster cannot have, refuse what would TRUNCATE between tests.
 
     The ledger's tables do not allow a TRUNCATE.
     """
+    mark_parts(items)
     ranks = {str(Path(__file__).parent / name): rank for rank, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: ranks.get(str(item.path), len(ranks)))
     for item in items:
@@ -166,10 +172,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.nodeid}: append-only tables cannot be flushed; use the fixture `committed_db`")
 
 
+RENDER = Template._render  # type: ignore[attr-defined]
+"""How templates are rendered before Django's test environment is set up."""
+MOST_NEW_OBJECTS = 100_000
+"""After so many new objects Python looks for garbage: 700, its default, cost a tenth of the run, of pages a fifth."""
+
+
 def pytest_collection_finish() -> None:
-    """Leave what was collected, half a million objects, out of all later collections of garbage."""
+    """Leave what was collected, half a million objects, out of all later collections of garbage, and have fewer of these."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(MOST_NEW_OBJECTS, 50, 100)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def templates_without_signals(django_test_environment: None) -> None:
+    """Render templates as the product does. Django's tests copy every context for `response.context`, which few read."""
+    Template._render = RENDER  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -196,6 +196,7 @@ def without_new(body: Any) -> Any:
     return [without_new(item) for item in body] if isinstance(body, list) else body
 
 
+@pytest.mark.products(most=10)
 @pytest.mark.parametrize("number", range(16))
 def test_a_dry_run_of_billing_shows_the_response_and_writes_nothing(api: ApiClient, billed: Any, number: int) -> None:
     method, path, body = tries(api, billed)[number]

@@ -71,6 +71,7 @@ def test_every_call_with_a_body_is_tried():
     assert len(CALLS) > 30
 
 
+@pytest.mark.products(most=24)
 @pytest.mark.django_db
 @pytest.mark.parametrize(("method", "path", "shape"), CALLS, ids=[f"{method} {path}" for method, path, _ in CALLS])
 def test_a_mistake_in_a_declared_field_is_a_400_and_nothing_is_written(method, path, shape):

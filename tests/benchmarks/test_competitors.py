@@ -132,6 +132,7 @@ def test_a_spend_waits_for_each_kind_of_lock_and_not_without_a_lock(
     first.rollback()
 
 
+@pytest.mark.slow
 def test_every_measured_path_spends_over_http(owner: psycopg.Connection[Any], new_holder, server_processes) -> None:
     prefix = new_holder()
     holder = f"{prefix}0"

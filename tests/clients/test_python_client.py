@@ -46,6 +46,7 @@ def losing(losing_proxy: LosingProxy, running_server: RunningServer) -> Iterator
         yield client
 
 
+@pytest.mark.slow
 def test_a_balance_beyond_what_every_reader_of_json_takes(client: Client, new_holder: Callable[[], str]) -> None:
     jane = new_holder()
     client.grant(jane, amount=2**53 - 1)
@@ -142,6 +143,8 @@ def test_entries_are_found_and_read_by_id_and_balances_together(client: Client, 
     assert [each["balance"] for each in client.balances(accounts=f"{team},{jane},{jane}/sms")["results"]] == [0, 6, 0]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_feed_has_every_entry_once_through_lost_answers(
     losing: Client, losing_proxy: LosingProxy, client: Client, new_holder: Callable[[], str]
 ) -> None:
@@ -210,6 +213,7 @@ def test_a_dry_run_writes_nothing(client: Client, new_holder: Callable[[], str])
 # Lost answers ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("plan", "attempts"),
     [
@@ -265,6 +269,7 @@ def test_a_refusal_after_a_lost_answer_is_the_first_one(
     assert len(list(client.refusals(holder))) == 1
 
 
+@pytest.mark.slow
 def test_the_outcome_is_unknown_when_the_time_is_over_and_the_key_settles_it(
     losing_proxy: LosingProxy, running_server: RunningServer, client: Client, new_holder: Callable[[], str]
 ) -> None:
@@ -361,6 +366,7 @@ def test_a_hold_that_is_done_again_with_its_key_is_the_same_hold(client: Client,
     assert client.balance(holder)["balance"] == 90
 
 
+@pytest.mark.slow
 def test_a_hold_without_its_process_ends_by_itself(client: Client, new_holder: Callable[[], str]) -> None:
     holder = new_holder()
     client.grant(holder, amount=100)
@@ -389,6 +395,8 @@ def test_a_hold_survives_lost_answers(
 # The client for an event loop ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_async_client_keeps_the_same_promises(
     losing_proxy: LosingProxy, running_server: RunningServer, client: Client, new_holder: Callable[[], str]
 ) -> None:

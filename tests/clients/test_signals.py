@@ -77,6 +77,7 @@ def test_the_receiver_takes_signed_signals_once_and_refuses_all_else() -> None:
         assert [signal.id for signal in islice(receiver.signals(), 2)] == ["one", "two"]
 
 
+@pytest.mark.slow
 def test_listen_makes_a_webhook_prints_its_signals_and_removes_it(
     running_server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Package:
     return package
 
 
+@pytest.mark.slow
 def test_the_client_verifies_signals(package: Package) -> None:
     """As the Python client does: tests/clients/test_signals.py."""
     assert package.test("signals.test.mjs") == 10

@@ -103,6 +103,7 @@ def test_control_without_the_lock_of_the_feed_both_report_it(holder: str, monkey
     assert signals(holder) == ["balance.low", "balance.low"]
 
 
+@pytest.mark.slow
 @pytest.mark.one_node("a process of the application's role connects to the coordinator")
 def test_a_worker_killed_between_decision_and_commit_neither_loses_nor_doubles_the_crossing(
     holder: str, raw_connection: Callable[..., Any]

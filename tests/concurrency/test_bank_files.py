@@ -93,6 +93,7 @@ def test_two_workers_that_book_one_file_book_it_once(committed_db: None, run_thr
     assert BankReceipt.objects.filter(payment_intent_id=made.pk, state="booked").count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["between the lines", "before the commit of the second line"])
 def test_a_process_that_is_killed_has_booked_the_lines_before_and_the_next_books_the_rest(committed_db: None, where: str) -> None:
     orders = [waiting_for_a_transfer(), waiting_for_a_transfer()]

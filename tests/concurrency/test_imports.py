@@ -70,6 +70,7 @@ def two_holders(tmp_path: Path, new_holder: Callable[[], str]) -> tuple[str, str
     return first, second, file
 
 
+@pytest.mark.slow
 def test_an_import_that_was_killed_continues_in_two_processes_at_once(
     committed_db: None, raw_connection: Callable[..., "psycopg.Connection[Any]"], two_holders: tuple[str, str, Path]
 ) -> None:
@@ -89,6 +90,7 @@ def test_an_import_that_was_killed_continues_in_two_processes_at_once(
         assert Entry.objects.filter(holder_id=holder).latest("sequence").balance == 5_000 - 3 * (ROWS_AT_ONCE - 1)
 
 
+@pytest.mark.slow
 def test_control_without_the_ids_of_rows_two_at_once_import_everything_twice(
     committed_db: None, two_holders: tuple[str, str, Path]
 ) -> None:

@@ -113,6 +113,8 @@ def assert_each_billed_once(plan: str, count: int, first: int) -> None:
     assert last_number() == first + count - 1
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("workers", "count"),
     [(WORKERS, 120), *(pytest.param(workers, 3_000, marks=pytest.mark.slow) for workers in (1, 2, 4, 8))],
@@ -202,6 +204,7 @@ def wait_for_invoices(plan: str, wanted: int, process: subprocess.Popen[str]) ->
         assert process.poll() is None, process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "count"), [(4, 300), pytest.param(WORKERS, 3_000, marks=pytest.mark.slow)])
 def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
     committed_db: None, raw_connection: Connect, workers: int, count: int
@@ -267,6 +270,7 @@ def test_a_worker_killed_while_it_counts_the_limit_does_not_stop_the_others(comm
     stop_flag.close()
 
 
+@pytest.mark.slow
 def test_a_command_killed_with_all_its_workers_is_taken_up_by_the_next(committed_db: None) -> None:
     count, before_the_kill = 200, 20
     plan, first = due_subscriptions(count), last_number() + 1
@@ -329,6 +333,7 @@ def walked(plan: str, as_of: datetime) -> tuple[int, int]:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_the_list_of_what_is_due_takes_no_more_memory_for_more_subscriptions(db: None) -> None:
     few, many = due_subscriptions(1_000), due_subscriptions(5_000)
     walked(few, FEB_1)
@@ -359,6 +364,7 @@ def test_a_run_over_3000_subscriptions_keeps_only_counts_in_memory(committed_db:
     assert peak_bytes < 2_000_000
 
 
+@pytest.mark.slow
 def test_a_missing_subscription_in_the_list_of_many_is_named_and_nothing_is_billed(committed_db: None) -> None:
     """The control for the counts above: what is not there is not silently left out."""
     customer = CustomerFactory().ref

@@ -320,6 +320,7 @@ def start_generate_invoices(*arguments: str, **more: str) -> subprocess.Popen[st
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_two_commands_of_two_workers_share_80_subscriptions(committed_db: None, raw_connection: Connect) -> None:
     plan = PlanFactory(prices=[recurring(timing="arrears"), metered()]).code
     customer = CustomerFactory().ref
@@ -342,6 +343,7 @@ def test_two_commands_of_two_workers_share_80_subscriptions(committed_db: None, 
     assert numbers_are_gapless(raw_connection(autocommit=True))
 
 
+@pytest.mark.slow
 def test_a_generator_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
     committed_db: None, raw_connection: Connect
 ) -> None:
@@ -393,6 +395,8 @@ def test_the_command_skips_busy_subscriptions_and_reports_them(committed_db: Non
     assert invoice_count(subscription.ref) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_suspended_subscription_does_not_stop_the_others(committed_db: None) -> None:
     subscription, suspended = SubscriptionFactory(), SubscriptionFactory()
     suspension.suspend(ref=suspended.ref, reason="looks-odd")

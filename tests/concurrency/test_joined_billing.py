@@ -114,6 +114,7 @@ WRITES: dict[str, Callable[[Subscription, str], Write]] = {
 EACH = pytest.mark.parametrize("prepare", WRITES.values(), ids=WRITES)
 
 
+@pytest.mark.products(most=8)
 @pytest.mark.parametrize("is_joined", [True, False], ids=["joined", "control: in a transaction of its own"])
 @EACH
 def test_each_call_takes_effect_with_the_callers_transaction(other, subscription, prepare, is_joined):
@@ -143,6 +144,7 @@ def test_a_refusal_that_is_caught_is_answered_again_and_one_that_is_let_through_
     assert again.value.replayed
 
 
+@pytest.mark.products(most=8)
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 @EACH
 def test_a_transaction_with_an_older_snapshot_is_refused_before_anything_is_read(other, subscription, prepare, level):

@@ -114,6 +114,7 @@ def smtp() -> Iterator[tuple[Server, int]]:
         controller.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "taken", "state"),
     [

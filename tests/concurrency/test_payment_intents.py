@@ -123,6 +123,7 @@ def test_one_event_that_comes_twice_at_the_same_time_is_on_record_once(
     assert grants(made.holder_id or "") == [1000]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     [

@@ -245,6 +245,7 @@ def spends_beside_a_dry_run(subscriptions: int, run_threads: Callable[..., list[
     return sum(results), time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_no_spend_is_refused_beside_a_dry_run_of_many_subscriptions(run_threads: Callable[..., list[Any]]) -> None:
     spends, _ = spends_beside_a_dry_run(30, run_threads)
     assert spends >= 2
@@ -350,6 +351,8 @@ def test_two_previews_of_orders_do_not_wait_for_each_other(committed_db: None) -
     assert [one["invoice"]["subscription"] for one in shown["invoices"]] == [calls_of_previews.NOT_ORDERED]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_with_one_name_for_all_they_would_wait(committed_db: None) -> None:
     """The control."""
     customer, body = new_order()

@@ -128,6 +128,8 @@ def test_two_refunds_at_the_same_time_return_no_more_than_was_paid(
 # Kill -9 ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("where", ["before the second step", "after the grant", "before the commit of the second step"])
 def test_a_process_killed_after_the_money_was_recorded_leaves_the_credits_to_a_worker(committed_db: None, where: str) -> None:
     pack, payment = PackFactory(bonus=0).code, unique("payment")

@@ -20,6 +20,7 @@ Connect = Callable[..., psycopg.Connection[Any]]
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "workers", "count"),
     [(signal.SIGINT, 130, 1, 3), (signal.SIGTERM, 143, 1, 3), (signal.SIGINT, 130, 2, 100)],

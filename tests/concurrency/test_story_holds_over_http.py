@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from ledger import services
 from tests.concurrency.test_story_spends_over_http import Clients, Story, clients, pool, story, two_servers
 
@@ -13,6 +15,8 @@ def hold_url(told: Story, sequence: int, call: str) -> str:
     return f"/v1/holders/{told.holder}/holds/{sequence}/{call}"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:

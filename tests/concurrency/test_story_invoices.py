@@ -113,6 +113,8 @@ def invoice_figures(subscription: Subscription) -> list[tuple[str, str, int]]:
     return [(each.lines.get().price_key, each.state, each.total_minor) for each in invoices]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
     subscription: Subscription, billing_client: HttpClient, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:
@@ -151,6 +153,7 @@ def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
     assert (again.status, again.json) == (200, {"invoices": []}), "all is billed, and nothing twice"
 
 
+@pytest.mark.slow
 def test_a_busy_response_is_not_stored_so_the_same_key_gets_the_invoice_later(
     subscription: Subscription, billing_client: HttpClient
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_busy_response_is_not_stored_so_the_same_key_gets_the_invoice_later(
     assert invoice_figures(subscription) == [("calls", "open", 200), ("base", "open", 3000)]
 
 
+@pytest.mark.slow
 def test_after_kill_9_of_machine_a_machine_b_bills_everything(
     subscription: Subscription, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:

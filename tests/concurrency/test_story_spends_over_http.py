@@ -129,6 +129,8 @@ Clients = tuple[HttpClient, HttpClient]
 # Double click ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_double_click_at_two_servers_is_one_spend(story: Story, clients: Clients, pool: ThreadPoolExecutor) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
     body = {"amount": 30, "reason": "flyer to 30 schools", "reference": "order 7"}
@@ -289,6 +291,8 @@ def test_a_client_that_gives_up_and_retries_elsewhere_while_the_first_still_runs
     assert story.entries() == [(1, "grant", 100, 100), (2, "spend", -30, 70)]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_request_beyond_the_lock_timeout_gets_a_503_with_retry_after_and_writes_nothing(story: Story, clients: Clients) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
 
@@ -308,6 +312,7 @@ def test_a_request_beyond_the_lock_timeout_gets_a_503_with_retry_after_and_write
 # A server that dies ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_kill_9_of_a_server_in_the_middle_loses_nothing_and_doubles_nothing(
     story: Story, clients: Clients, two_servers: Callable[..., list[WebProcess]], pool: ThreadPoolExecutor
 ) -> None:
@@ -361,6 +366,7 @@ class Shop:
         return [purchase for purchase in self.purchases if purchase not in self.confirmed]
 
 
+@pytest.mark.slow
 def test_a_purchase_whose_credits_could_not_be_added_is_settled_later_and_once(
     story: Story, clients: Clients, two_servers: Callable[..., list[WebProcess]], pool: ThreadPoolExecutor
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_tax_that_two_answers_have_is_recorded_once(run_threads: Any, monkeypa
     assert len(set(ids)) == Tax.objects.filter(code=code).count() == (1 if is_locked else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["POST", pytest.param("GET", marks=pytest.mark.slow)])
 def test_a_run_that_is_killed_while_it_asks_leaves_nothing_and_the_next_run_asks_again(
     stripe: StripeTaxDouble, where: str

@@ -119,6 +119,7 @@ def test_another_session_sees_both_sides_of_a_transfer_or_neither(
 CLIENTS, PAYMENTS = 16, 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waiting", [front.WAITING_PER_HOLDER, 0], ids=["calls wait for a thread", "control: none waits"])
 def test_sixteen_clients_pay_out_of_one_pool_and_none_is_refused(
     run_threads: RunThreads, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, waiting: int

@@ -69,6 +69,7 @@ def in_first_order(sequences: list[int]) -> list[int]:
     return list(dict.fromkeys(sequences))
 
 
+@pytest.mark.slow
 @pytest.mark.one_node("a process of the application's role connects to the coordinator")
 def test_a_worker_killed_in_the_middle_of_a_request_loses_nothing_and_keeps_the_order(
     of_this_test: Callable[..., int], receiver: Receiver, new_holder: Callable[[], str]

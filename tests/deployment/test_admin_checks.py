@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = """
 import django
@@ -29,9 +31,13 @@ def checks_in_new_process(*, broken: bool) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_sound_pages_pass() -> None:
     assert checks_in_new_process(broken=False) == "[] True\n"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_wrong_column_is_found() -> None:
     assert checks_in_new_process(broken=True) == "['admin.E108'] True\n"

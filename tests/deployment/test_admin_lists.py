@@ -23,6 +23,7 @@ def registered_models() -> list[type[Model]]:
     return sorted(admin.site._registry, key=lambda model: model._meta.label)
 
 
+@pytest.mark.products(most=6)
 @pytest.mark.parametrize("model", registered_models(), ids=lambda model: model._meta.label)
 def test_no_list_counts_its_rows_by_filter(model: type[Model]) -> None:
     client, opts = operator(), model._meta
@@ -51,6 +52,7 @@ def test_control_django_counts_where_nobody_forbids_it(monkeypatch: pytest.Monke
     assert [query["sql"] for query in asked if "FILTER (WHERE" in query["sql"]]
 
 
+@pytest.mark.products(most=6)
 @pytest.mark.parametrize("model", registered_models(), ids=lambda model: model._meta.label)
 def test_a_value_that_the_database_cannot_hold_is_no_error_of_the_server(model: type[Model]) -> None:
     client, opts = operator(), model._meta

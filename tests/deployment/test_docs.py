@@ -56,6 +56,7 @@ def test_every_named_file_exists(page: Path) -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.products(most=20)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_module_named_without_its_folder_exists_somewhere(page: Path) -> None:
     folders = ("ledger", "billing", "ledger_project", "tests")

@@ -52,6 +52,8 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("committed_db")
 def test_odd_requests_get_a_problem_body(server_processes: Callable[..., list[WebProcess]]) -> None:
     (web,) = server_processes(1)
@@ -99,6 +101,7 @@ def test_the_pages_work_under_the_policy_without_a_complaint_of_the_browser(
         assert chromium.visit(web.url + path, complaints) == [], path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [False, True])
 def test_the_settings_of_compose_leave_djangos_deployment_check_nothing_to_warn_of(broken: bool) -> None:
     """The control: without HTTPS the same check warns."""
@@ -124,6 +127,7 @@ def test_the_settings_of_compose_leave_djangos_deployment_check_nothing_to_warn_
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_behind_the_proxy_pages_are_served_over_https_only_with_secure_cookies() -> None:
     script = (
         "import django; django.setup()\n"

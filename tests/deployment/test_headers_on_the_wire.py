@@ -43,6 +43,8 @@ def send(committed_db: None, shared_server: WebProcess) -> Send:
     return exchange
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_only_one_line_of_just_that_name_is_the_idempotency_key(send: Send, new_holder: Callable[[], str]) -> None:
     holder = new_holder()
     _, key = services.create_api_key(name=holder, scopes=["ledger:grant"])

@@ -48,12 +48,14 @@ def test_the_demo_is_billed_and_every_law_holds(server: Server) -> None:
     assert "Clean: no violations found." in manage(server, "audit_ledger")
 
 
+@pytest.mark.slow
 def test_doctor_finds_nothing_wrong(server: Server) -> None:
     manage(server, "usage_partitions")
     found = json.loads(manage(server, "doctor", "--format", "json", codes=(0, 1)))
     assert {each["check"] for each in found["checks"] if each["state"] != "OK"} <= ON_RECORD
 
 
+@pytest.mark.slow
 def test_credits_are_spent_over_http(server: Server, tmp_path: Path) -> None:
     with web_servers(tmp_path) as start:
         (web,) = start(1, dsn=server.application_url)
@@ -103,6 +105,7 @@ import ledger_project.{entry_point}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry_point", ["asgi", "wsgi"])
 def test_a_web_process_does_not_start_on_it(committed_db: None, entry_point: str) -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": database_url("application")}

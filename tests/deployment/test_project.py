@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LONGEST_FIRST
+from tests.parts import PARTS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -31,11 +32,21 @@ def test_the_files_that_are_tested_first_exist() -> None:
     assert [name for name in LONGEST_FIRST if not (ROOT / "tests" / name).is_file()] == []
 
 
-def test_ci_runs_make_check_which_ends_with_make_test() -> None:
+def test_ci_runs_make_check_which_runs_the_tests_of_make_test_among_its_own() -> None:
     assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("\nmake check")
-    checks = re.search(r"^check: ([a-z ]+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    makefile = (ROOT / "Makefile").read_text()
+    checks = re.search(r"^check: ([a-z ]+?)  ##.*\n\t(.+)", makefile, re.MULTILINE)
     assert checks is not None
-    assert checks[1].split() == ["lint", "types", "layers", "migrations", "docs", "test"]
+    assert checks[1].split() == ["lint", "types", "layers", "migrations", "docs"]
+    assert '-m "not slow or check"' in checks[2]
+    tests = re.search(r"^test: .*\n\t(.+)", makefile, re.MULTILINE)
+    assert tests is not None
+    assert tests[1] == checks[2].replace(" or check", "")
+
+
+def test_the_docs_name_every_part_of_make_prove() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| [a-z]", (ROOT / "docs/reference/tests.md").read_text(), re.MULTILINE)
+    assert tuple(rows[: len(PARTS)]) == PARTS
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-docs.txt"])
@@ -45,6 +56,16 @@ def test_requirements_are_pinned_by_hash_from_no_particular_index(name: str) -> 
     named = re.findall(r"^[a-z0-9]\S*", text, re.MULTILINE)
     assert len(pinned) == len(named) > 20
     assert "://" not in text
+
+
+def test_the_docs_are_built_with_their_own_requirements_alone() -> None:
+    """The site lists the product's settings, commands and problems, so that it loads the product."""
+
+    def pinned(name: str) -> set[str]:
+        return set(re.findall(r"^([a-z0-9._-]+)(?:\[[a-z,-]+\])?==", (ROOT / name).read_text(), re.MULTILINE))
+
+    assert pinned("requirements.txt") | {"mkdocs-material"} <= pinned("requirements-docs.txt") <= pinned("requirements-dev.txt")
+    assert re.search(r"^docs: \$\(VENV\)/\.installed-docs ", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_the_runtime_requirements_have_the_versions_that_are_tested() -> None:

@@ -113,6 +113,7 @@ def dribbling(server: Server, count: int) -> Iterator[list[socket.socket]]:
             thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clients", [150, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_slow_bodies_cost_the_others_nothing(server: Server, rich_holder: Callable[[], str], clients: int) -> None:
     holder = rich_holder()
@@ -133,6 +134,7 @@ def test_a_body_that_takes_too_long_gets_a_408_and_its_connection_ends(server: S
             assert wire.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waiters", [WAITING_PER_HOLDER + 40, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_are_refused_at_once(
     server: Server, rich_holder: Callable[[], str], raw_connection: Connect, waiters: int
@@ -158,6 +160,8 @@ def test_a_stuck_holder_costs_the_others_nothing_and_beyond_a_bound_its_callers_
     assert server.spend(stuck)[0] == 201
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_server_that_gets_sigterm_finishes_what_it_has_taken_in(
     server_processes: Start, rich_holder: Callable[[], str], raw_connection: Connect
 ) -> None:
@@ -241,6 +245,7 @@ def proxy() -> Iterator[Proxy]:
     made.close()
 
 
+@pytest.mark.slow
 def test_while_the_database_stands_still_the_health_check_gets_its_response(
     server_processes: Start, rich_holder: Callable[[], str], proxy: Proxy
 ) -> None:

@@ -141,6 +141,7 @@ def opened(project: Project) -> list[str]:
     return pages.split()
 
 
+@pytest.mark.slow
 def test_only_the_ledger_migrates_grants_spends_and_audits(new_project: Callable[..., Project]) -> None:
     """Another database of the project may be anything."""
     project = new_project("ledger")
@@ -174,6 +175,7 @@ def test_with_half_of_unfold_the_check_names_the_other_half(new_project: Callabl
     assert "(ledger.W001) The pages for operators are not registered: INSTALLED_APPS lacks 'unfold.contrib.filters'." in said
 
 
+@pytest.mark.slow
 def test_unfold_behind_the_admin_is_reported(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", extras=("admin",))
     project.add(f"INSTALLED_APPS += {list(PAGES)!r}")
@@ -197,6 +199,8 @@ def test_with_unfold_every_page_of_the_ledger_opens(new_project: Callable[..., P
     assert "/admin/ledger/entrylisting/jane_2Fcredits_2F1/revoke/" in pages
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_project: Callable[..., Project]) -> None:
     project = new_project(*PAGES, "ledger", "billing", extras=("admin", "billing"))
     project.manage("migrate")
@@ -212,6 +216,7 @@ def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_projec
     assert {"/admin/billing/invoice/", "/admin/billing/invoice/1/change/", "/admin/billing/subscription/1/pause/"} <= set(pages)
 
 
+@pytest.mark.slow
 def test_the_calls_of_both_applications_are_views(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", "billing", extras=("api", "billing"))
     project.add_urls(example('include("billing.api.urls")').replace("    ...,\n", "    *urlpatterns,\n"))
@@ -220,17 +225,20 @@ def test_the_calls_of_both_applications_are_views(new_project: Callable[..., Pro
     assert project.shell(SERVE_CALLS).splitlines()[:2] == ["(201, 100) (201, 90)", "402 403"]
 
 
+@pytest.mark.slow
 def test_billing_without_the_ledger_is_refused_by_name(new_project: Callable[..., Project]) -> None:
     said = new_project("billing", extras=("billing",)).manage("check", succeeds=False)
     assert 'ImproperlyConfigured: "billing" needs "ledger" in INSTALLED_APPS' in said
 
 
+@pytest.mark.slow
 def test_another_database_than_postgresql_is_refused_by_name(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger")
     project.add("DATABASES['default'] = {'ENGINE': 'django.db.backends.sqlite3', 'NAME': BASE_DIR / 'new.sqlite3'}")
     assert "SQLite: the ledger needs PostgreSQL 15 or newer" in project.manage("migrate", succeeds=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "message"),
     [("LEDGER = {}", "no issues"), ("LEDGER = {'SHARD': 1}", "(ledger.E004) settings.LEDGER has no 'SHARD'; known are: ")],

@@ -132,6 +132,7 @@ def together(calls: list[Callable[[], tuple[int, str]]]) -> list[tuple[int, str]
         return list(pool.map(lambda call: call(), calls))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_two_processes_sell_what_there_is_and_no_more(shop: Shop, way: Way) -> None:
     team = shop.team(45)
@@ -161,6 +162,8 @@ def test_two_processes_sell_what_there_is_and_no_more(shop: Shop, way: Way) -> N
     assert "Clean: no violations found." in shop.manage("audit_ledger")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_control_without_the_lock_two_processes_sell_the_last_credit_twice(shop: Shop) -> None:
     team = shop.team(1)
     unprotected = replace(shop, environment={**shop.environment, "SHOP_URLS": "project.without_lock"})
@@ -201,6 +204,8 @@ credits.batch([GrantRequest(**grant) for grant in grants], mode="each", idempote
 """A team whose account has as many lots as it can have: the ledger refuses another grant, until a lot is spent."""
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_payment_stays_where_its_credits_fail_and_they_are_added_once(shop: Shop) -> None:
     team = shop.shell(FILL_UP)
     with shop.served(SHOPS_WSGI) as addresses:
@@ -215,6 +220,7 @@ def test_a_payment_stays_where_its_credits_fail_and_they_are_added_once(shop: Sh
     assert shop.state(team)["payments"] == [True]
 
 
+@pytest.mark.slow
 def test_the_teams_page_shows_its_balance_and_orders(shop: Shop) -> None:
     team = shop.team(10)
     page = f"""
@@ -230,6 +236,7 @@ found = Client().get("/teams/{team}/").text
     assert "Your credits" in shop.shell(credits_page)
 
 
+@pytest.mark.slow
 def test_the_shop_has_its_migrations_and_no_warnings(shop: Shop) -> None:
     assert "No changes detected" in shop.manage("makemigrations", "--check", "--dry-run")
     assert "no issues" in shop.manage("check")

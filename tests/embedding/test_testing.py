@@ -54,6 +54,8 @@ class Committed(TransactionTestCase):
 """
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_projects_tests_are_rolled_back(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", extras=("testing",))
     (project.folder / "tests.py").write_text(ROLLED_BACK)

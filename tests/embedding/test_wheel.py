@@ -97,6 +97,7 @@ def test_the_pinned_requirements_are_those_of_the_server_within_their_ranges() -
         assert declared[name].specifier.contains(version), (name, version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extras", "apps", "packages", "without", "has"),
     [
@@ -120,6 +121,8 @@ def test_each_part_is_imported_with_its_extra_alone(
     assert len(modules) > 20
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("apps", "package", "missing"),
     [
@@ -136,6 +139,7 @@ def test_without_its_extra_a_part_is_not_imported(
     assert re.search(f"No module named '{missing}'", load(python_with(), apps, package, succeeds=False))
 
 
+@pytest.mark.slow
 def test_pdfs_are_set_with_their_extra_alone_and_are_no_calls_without_it(python_with: Callable[..., Path]) -> None:
     code = """
 import datetime, django

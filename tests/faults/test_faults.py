@@ -98,6 +98,8 @@ def play(requests: int, log_dir: Path, *, seed: int) -> tuple[Clients, FaultProx
     return clients, proxy
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.one_node("the proxy is before one server")
 @pytest.mark.parametrize("requests", [400, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_what_clients_are_told_while_connections_break_is_true(fresh_database: None, tmp_path: Path, requests: int) -> None:

@@ -72,6 +72,7 @@ def hashes_of_entries(connection: Connection[Any], holder: str) -> list[tuple[An
     ).fetchall()
 
 
+@pytest.mark.products(most=14)
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_role_can_change_a_written_entry(holder, raw_connection: Connect, role, change):

@@ -105,6 +105,8 @@ def models_of(app: str) -> tuple[list[type[Model]], list[type[Model]]]:
     return [m for m in models if m not in by_file], by_file
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_migrated_database_equals_one_made_from_the_models_and_the_file(
     migrated: BaseDatabaseWrapper, make_database: Callable[[], BaseDatabaseWrapper], app: str
 ) -> None:
@@ -117,6 +119,8 @@ def test_a_migrated_database_equals_one_made_from_the_models_and_the_file(
     assert schema(migrated) == schema(declared)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_control_the_comparison_notices_a_difference_of_every_kind(migrated: BaseDatabaseWrapper, app: str) -> None:
     before = schema(migrated)
     for statement in DIFFERENCES[app]:

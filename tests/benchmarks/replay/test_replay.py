@@ -152,6 +152,8 @@ def outcome_by_hand(uses: list[Use], granted: Counter[int]) -> tuple[list[Use], 
     return accepted, len(uses) - len(accepted)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_played_by_one_client_every_response_is_as_computed_by_hand_and_every_balance_and_invoice_too(
     target: Target, trace: Path
 ) -> None:
@@ -219,6 +221,7 @@ def test_control_usage_that_is_billed_wrongly_is_found(target: Target, trace: Pa
         usage_billing.invoice_usage(target, uses)
 
 
+@pytest.mark.slow
 def test_against_a_running_ledger_it_makes_a_key_for_the_run_and_leaves_out_what_it_cannot_reach(
     target: Target, trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

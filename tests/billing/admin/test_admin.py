@@ -72,6 +72,8 @@ def addresses_of_all_pages(subscription):
     return [f"{BILLING}/{name}/" for name in (*rows, "coupon")], [f"{BILLING}/{name}/{pk}/" for name, pk in rows.items()]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_superuser_can_look_at_everything_and_change_nothing(client, billed):
     lists, rows = addresses_of_all_pages(billed)
     before = {model: list(model.objects.order_by("pk").values()) for model in (Customer, Plan, Subscription, Invoice, Run)}
@@ -327,6 +329,7 @@ def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(
     assert Invoice.objects.get(pk=invoice.pk).state == "paid"
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize("name", ["finalize", "pay", "void", "mark-uncollectible"])
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 501])
 def test_without_a_reason_no_document_changes_its_state(client, billed, name, reason):

@@ -318,6 +318,8 @@ WRONG_PLANS = [
 ]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_an_invalid_plan_is_refused_at_its_fields_and_not_written(client):
     for changed, field, said in WRONG_PLANS:
         assert said in field_errors(client, f"{BILLING}/plan/add/", PLAN | changed).get(field, ""), changed
@@ -375,6 +377,7 @@ def test_negotiated_prices_of_a_subscription_are_not_those_of_the_next_version_o
     assert (form.initial["price_count"], form.initial["price_0_unit_amount"]) == (1, "10")
 
 
+@pytest.mark.slow
 def test_a_plan_of_as_many_prices_as_there_can_be_has_a_next_version(client):
     plan = PlanFactory(code="wide", prices=[recurring(f"p{number}", "1.00") for number in range(MAX_PRICES)])
     url = f"{BILLING}/plan/{plan.pk}/new-version/"
@@ -383,6 +386,8 @@ def test_a_plan_of_as_many_prices_as_there_can_be_has_a_next_version(client):
     assert send_first_step(client, url, values).status_code == 200
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_values_in_the_address_that_no_field_can_have_are_no_error(client):
     for name in ("price_0_tiers", "price_0_buckets", "price_0_example", "price_0_free_events", "price_count", "names", "grants"):
         for value in ("abc", "NaN", "[1]", "{}"):
@@ -516,6 +521,7 @@ def subscription():
     return SubscriptionFactory(plan=plan.code, started_at=at(1, 1), ends_at=at(3, 1))
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize(
     ("way", "values", "shown", "change"),
     [
@@ -715,6 +721,8 @@ PERMISSIONS = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_each_form_asks_for_its_permission_and_a_viewer_sees_no_button():
     subscription = SubscriptionFactory(started_at=at(1, 1))
     rows = {"subscription": subscription.pk, "customer": subscription.customer_id, "plan": Plan.objects.get().pk}

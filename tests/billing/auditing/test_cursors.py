@@ -51,6 +51,7 @@ PUSHED = {
 }
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize("name", PUSHED)
 def test_a_cursor_that_is_too_late_is_found(subscription, name):
     values, finding = PUSHED[name]

@@ -104,6 +104,8 @@ def without_events(found: Usage) -> Usage:
     return replace(found, events=0, parts=tuple(map(without_events, found.parts)), groups=groups)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events)
 def test_sql_and_reference_agree(drawn: list[tuple[Decimal, int, dict[str, Any]]]) -> None:
@@ -180,6 +182,7 @@ ODD_NUMBERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.products(most=8)
 @pytest.mark.parametrize("odd", ODD_NUMBERS, ids=lambda odd: repr(odd)[:12])
 def test_a_number_in_a_property_is_the_same_for_billing_and_the_ratings_call(odd: Any) -> None:
     subscription = SubscriptionFactory()

@@ -121,6 +121,8 @@ def test_the_age_of_an_invoice_is_counted_on_the_last_day_of_the_month(month, fi
     assert [age for age in ages if amount_of(row, age, month)] == [figure]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_every_number_is_the_sum_of_its_rows_and_months_tie(made):
     assert sum(ensure_summed_by_rows(month).figures for month in (BEFORE, LAST, NOW)) > 300
     before, found = month_figures(BEFORE), month_figures(LAST)
@@ -141,6 +143,8 @@ def test_every_number_is_the_sum_of_its_rows_and_months_tie(made):
             month_figures(month)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_rows_of_sellers_yearly_plans_debts_and_late_entries_add_up_too(at_noon_of):
     write_more(at_noon_of)
     write_months(at_noon_of)
@@ -210,6 +214,8 @@ def test_what_is_paid_in_parts_and_sent_back_is_unpaid_for_the_rest():
 PAGE = "/admin/ledger/account/month-end/"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
     client = operator()
     page = client.get(f"{PAGE}?month={LAST:%Y-%m}").content.decode()
@@ -246,6 +252,7 @@ def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
         assert "There is no journal of" in page.content.decode()
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     "query",
     [
@@ -329,6 +336,7 @@ def test_the_call_lists_the_rows_of_a_figure_by_the_page(made, api):
     assert (of_zero["total"], of_zero["results"]) == ("0", [])
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("query", "status"),
     [

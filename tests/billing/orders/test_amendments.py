@@ -149,6 +149,8 @@ def test_a_back_dated_price_gives_billed_usage_back_and_rates_it_again():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_rounding_never_loses_or_makes_a_cent_over_many_changes():
     subscription = monthly(unit_amount="10.00")
     for day in range(2, 30):

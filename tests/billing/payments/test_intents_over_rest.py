@@ -60,6 +60,7 @@ def test_a_checkout_over_rest_is_recorded_once_and_read_with_its_address(api: Ap
         assert len(api.get(f"{INTENTS}?{query}").json()["results"]) == count, query
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("change", "pointer"),
     [

@@ -123,6 +123,8 @@ def charge(local: LocalStripe, number: str, **fields: Any) -> PaymentIntent:
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_localstripe_takes_the_money_of_a_saved_card_and_its_signed_event_changes_nothing(local: LocalStripe) -> None:
     payment = charge(local, GOOD)
     assert (payment.state, balance()) == ("succeeded", 1100)

@@ -92,6 +92,8 @@ def test_a_checkout_waits_for_the_customer_and_buys_the_pack_when_it_is_paid(str
     assert auditing.check() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("kinds", [("payment_intent.succeeded", "checkout.session.completed", "charge.succeeded")] * 2)
 def test_events_twice_late_and_in_any_order_buy_once(stripe: StripeDouble, kinds: tuple[str, ...]) -> None:
     payment = checkout()
@@ -135,6 +137,7 @@ def test_a_charge_that_the_bank_asks_about_waits_for_the_customer(stripe: Stripe
     assert (payment.state, balance()) == ("succeeded", 1100)
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize("how", ["lost", "slow", "down"])
 @pytest.mark.parametrize("where", ["POST /v1/payment_intents", "/confirm", "GET /v1/payment_intents", "POST /v1/customers"])
 def test_an_unknown_outcome_is_asked_again_and_takes_the_money_once(stripe: StripeDouble, where: str, how: str) -> None:
@@ -180,6 +183,7 @@ def test_no_more_is_refunded_than_is_here(stripe: StripeDouble) -> None:
     assert ProviderRefund.objects.count() == 1
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize(
     ("fields", "header"),
     [({"secret": "whsec_other"}, None), ({"at": 1_000_000}, None), ({}, ""), ({}, "t=1,v1=00"), ({}, "nonsense")],
@@ -212,6 +216,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_process_that_ends_before_or_after_any_request_leaves_one_charge_and_one_purchase(
     stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +280,8 @@ def test_what_an_invoice_does_not_need_any_more_is_a_deposit_of_the_customer(str
     assert auditing.check() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_refunds_and_disputes_of_an_invoice_let_it_be_due_again(stripe: StripeDouble) -> None:
     invoice = open_invoice()
     made = again(order_payment(invoice=invoice.pk, method=OK))
@@ -363,6 +371,7 @@ def test_another_amount_than_was_asked_for_buys_nothing_and_is_named(stripe: Str
     assert payment.error == "the provider received 1999 EUR in minor units"
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("currency", "minor", "units"),
     [("EUR", 2000, 2000), ("JPY", 1, 1), ("KWD", 2000, 2000), ("ISK", 300, 30000), ("MGA", 500, 5)],

@@ -15,6 +15,7 @@ from billing.models import Customer, Invoice, Line
 from billing.orders import coupons
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.factories import transition as moved
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -121,7 +122,7 @@ def lived(seed: int) -> Pair:
     return pair
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))])
+@pytest.mark.parametrize("seed", spread(range(1, 40), test=[2], check=[1]))
 def test_the_choice_of_documents_changes_no_line(seed: int) -> None:
     pair = lived(seed)
     assert pair.lines(0) == pair.lines(1)

@@ -8,17 +8,18 @@ import pytest
 from billing import auditing
 from tests.billing.random_subscriptions.customer_simulator import simulate
 from tests.billing.random_subscriptions.simulator import Traits
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))])
+@pytest.mark.parametrize("seed", spread(range(60), test=(), check=[0, 1]))
 def test_subscriptions_that_share_invoices(seed: int) -> None:
     simulate(seed, Traits(months=10), waits=False)
     assert auditing.check() == []
 
 
-@pytest.mark.parametrize("seed", [100, 101, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(102, 160))])
+@pytest.mark.parametrize("seed", spread(range(100, 160), test=(), check=[100, 101]))
 def test_subscriptions_that_start_when_they_are_paid(seed: int) -> None:
     simulate(seed, Traits(months=10), shares=False)
     assert auditing.check() == []

@@ -8,6 +8,7 @@ import pytest
 
 from billing import auditing
 from tests.billing.random_subscriptions.simulator import Simulator, Traits
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +25,7 @@ def simulate(seed: int, traits: Traits) -> None:
         raise
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))])
+@pytest.mark.parametrize("seed", spread(range(12), test=(), check=[0, 2, 3]))
 def test_two_years(seed: int) -> None:
     """Amendments, usage, late usage, downtime, drafts, voids, coupons, limits and credits."""
     simulate(seed, Traits())

@@ -34,6 +34,7 @@ from tests.billing.random_subscriptions.simulator import (
     lines_of_calculator,
 )
 from tests.nodes import pause
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -99,7 +100,7 @@ def test_an_allowance_covers_its_month_in_whatever_steps_it_is_billed(months_ago
     assert audit_is_clean()
 
 
-@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 100))])
+@pytest.mark.parametrize("seed", spread(range(100), test=[1, 4], check=range(10)))
 def test_any_order_of_runs_covers_what_runs_in_time_would_have(seed):
     pick = random.Random(seed)
     months, allowance = pick.randrange(1, 15), pick.choice((10, 100))
@@ -117,7 +118,7 @@ def test_any_order_of_runs_covers_what_runs_in_time_would_have(seed):
     assert audit_is_clean()
 
 
-@pytest.mark.parametrize("seed", [*range(10), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(10, 500))])
+@pytest.mark.parametrize("seed", spread(range(500), test=[3, 4], check=range(10)))
 def test_any_order_of_runs_pays_with_an_allowance_what_runs_in_time_would_have(seed):
     pick = random.Random(seed)
     months, allowance = pick.randrange(1, 15), pick.choice((100, 700, 3_000))
@@ -217,7 +218,7 @@ def as_priced(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **line["rating"].get("included_tax", {})}
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 60))])
+@pytest.mark.parametrize("seed", spread(range(60), test=[2], check=[1, 3, 4]))
 def test_any_order_of_runs_makes_the_lines_of_runs_in_time(seed):
     """All that is ordered and used is known before the first run; so is each coupon.
 
@@ -247,7 +248,7 @@ def test_any_order_of_runs_makes_the_lines_of_runs_in_time(seed):
 # Customers ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 60))])
+@pytest.mark.parametrize("seed", spread(range(60), test=(), check=[0]))
 def test_any_order_of_runs_of_any_subscriptions_makes_the_lines_of_runs_in_time(seed):
     """Subscriptions share invoices, and some were paid at last, or expired; each has its lines, on whichever invoice."""
     traits = Traits(

@@ -21,6 +21,7 @@ from ledger import reads, services
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill
+from tests.parts import spread
 
 pytestmark = pytest.mark.django_db
 
@@ -211,7 +212,7 @@ class Life:
         self.model.undo(before)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", spread(range(24), test=[11], check=[2, 9, 15, 16, 20, 21]))
 def test_months_of_usage_in_credits_agree_with_a_model_of_every_call(seed: int) -> None:
     life = Life(seed)
     for _ in range(30):

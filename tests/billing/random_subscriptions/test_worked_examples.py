@@ -107,12 +107,18 @@ def without_identity(document: dict[str, Any]) -> dict[str, Any]:
 
 
 WAYS = ("rest", "command")
+EACH_IN_TEST = 5
+"""Odd, so that both ways come in turn."""
 
 
 def example_by_way(number: int, example: Example, way: str) -> Any:
-    """Each example with one of the two ways, in turn; with the other one it is slow."""
-    in_turn = WAYS[number % len(WAYS)] == way
-    return pytest.param(example, way, id=f"{way}-{example.name}", marks=() if in_turn else pytest.mark.slow)
+    """Each example with one of the two ways, in turn, in `make check`; every fifth of these in `make test`, too."""
+    marks = []
+    if WAYS[number % len(WAYS)] != way:
+        marks = [pytest.mark.slow]
+    elif number % EACH_IN_TEST:
+        marks = [pytest.mark.slow, pytest.mark.check]
+    return pytest.param(example, way, id=f"{way}-{example.name}", marks=marks)
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def changes(table: str, columns: set[str]) -> Iterator[tuple[str, sql.Composed]]
     yield "ALTER", sql.SQL("ALTER TABLE {} DISABLE TRIGGER ALL").format(name)
 
 
+@pytest.mark.products(most=20)
 @pytest.mark.parametrize("table", RIGHTS)
 def test_the_role_is_refused_what_is_not_declared(raw_connection: RawConnection, application: Session, table: str) -> None:
     columns = names_in(raw_connection(), COLUMNS, table)

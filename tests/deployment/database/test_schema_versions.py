@@ -88,6 +88,8 @@ def run(*command: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_prepare_database_refuses_it_and_changes_nothing(of_another_version: None, raw_connection: RawConnection) -> None:
     migrations = "SELECT * FROM django_migrations ORDER BY id"
     before = raw_connection().execute(migrations).fetchall()
@@ -104,6 +106,7 @@ def test_serve_refuses_it(of_another_version: None, monkeypatch: pytest.MonkeyPa
     assert str(refusal.value) == f"serve refuses this database. {SENTENCE}."
 
 
+@pytest.mark.slow
 def test_a_web_process_does_not_start(of_another_version: None) -> None:
     done = run("-c", "import ledger_project.asgi")
     assert (done.returncode, done.stderr) == (

@@ -3,12 +3,20 @@
 from datetime import UTC, date, datetime
 
 import pytest
+from django.template.base import Template
+from django.test.utils import instrumented_test_render
 from django.utils.formats import localize
 
 from ledger import services
 from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def contexts(monkeypatch):
+    """Responses have the contexts of their templates."""
+    monkeypatch.setattr(Template, "_render", instrumented_test_render)
 
 
 def highlighted(client, address):
@@ -18,7 +26,9 @@ def highlighted(client, address):
     return [str(item["title"]) for group in response.context["sidebar_navigation"] for item in group["items"] if item["active"]]
 
 
-def test_each_page_of_the_sidebar_highlights_itself_alone():
+@pytest.mark.slow
+@pytest.mark.check
+def test_each_page_of_the_sidebar_highlights_itself_alone(contexts):
     client = operator()
     items = [item for group in client.get("/admin/").context["sidebar_navigation"] for item in group["items"]]
     assert len(items) > 20
@@ -29,7 +39,7 @@ def test_each_page_of_the_sidebar_highlights_itself_alone():
         assert title.startswith(str(item["title"]))
 
 
-def test_pages_below_a_list_highlight_the_list():
+def test_pages_below_a_list_highlight_the_list(contexts):
     client = operator()
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     for address in ("holders/ada/", "ada_2Fcredits/grant/"):

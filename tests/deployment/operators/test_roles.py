@@ -95,6 +95,8 @@ TABLES = ("ledger/operators/permissions.py", "billing/permissions.py", "ledger_p
 SPELLED = re.compile(r"(ledger|billing|auth|axes)\.[a-z]+_[a-z_]+")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_no_code_spells_a_permission_outside_the_tables():
     """Pages use the tables' names, so that none asks for a permission that no role can have."""
     root = settings.BASE_DIR
@@ -133,6 +135,8 @@ def test_each_permission_has_one_row_and_each_of_a_model_comes_from_its_row():
     assert set(ROLES) <= set(listed)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("role", ROLES)
 def test_each_role_sees_the_pages_that_the_docs_say(role):
     client = client_of_role(role)

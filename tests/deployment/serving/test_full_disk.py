@@ -103,6 +103,7 @@ def serving() -> Iterator[Serving]:
             started.kill_everything()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(120, marks=pytest.mark.slow)])
 def test_with_a_full_disk_every_request_gets_an_answer_and_no_web_process_ends(serving: Serving, seconds: int) -> None:
     assert serving.post("/v1/holders/patient/grants", {"amount": 1000}, "g-1") == 201

@@ -98,6 +98,8 @@ def kill_postmaster(server: Server) -> None:
 # What it is ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_runs_postgresql_18_durably_with_checksums_and_a_c_collation(make_server: Callable[..., Server]) -> None:
     server = make_server(is_new=True).start()
     with psycopg.connect(server.superuser_url) as superuser:
@@ -122,6 +124,7 @@ def test_runs_postgresql_18_durably_with_checksums_and_a_c_collation(make_server
     assert locale == ("b", "C.UTF-8")
 
 
+@pytest.mark.slow
 def test_the_owner_owns_the_database_and_the_application_owns_nothing(make_server: Callable[..., Server]) -> None:
     server = make_server(is_new=True).start()
     with psycopg.connect(server.superuser_url) as superuser:
@@ -135,6 +138,7 @@ def test_the_owner_owns_the_database_and_the_application_owns_nothing(make_serve
         application.execute("CREATE TABLE mine ()")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["socket", "tcp"])
 def test_nobody_gets_in_without_the_password(make_server: Callable[..., Server], by: str) -> None:
     server = make_server().start()
@@ -158,6 +162,7 @@ def test_secrets_are_readable_by_their_owner_only(make_server: Callable[..., Ser
     assert stat.S_IMODE((data_dir / "postgres").stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_reading_the_settings_starts_nothing(data_dir: Path) -> None:
     environment = {
         "PATH": os.environ["PATH"],
@@ -174,6 +179,7 @@ def test_reading_the_settings_starts_nothing(data_dir: Path) -> None:
 # Start and stop --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_start_keeps_the_data_and_the_addresses(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     write_row(server, "before")
@@ -190,6 +196,7 @@ def test_starting_twice_is_starting_once(make_server: Callable[..., Server]) -> 
     assert make_server().start().postmaster_pid() == pid
 
 
+@pytest.mark.slow
 def test_two_starters_at_once_make_one_server(make_server: Callable[..., Server]) -> None:
     servers = [make_server(is_new=True), make_server(is_new=True)]
     with ThreadPoolExecutor(2) as pool:
@@ -212,6 +219,7 @@ def test_two_starting_processes_make_one_server(make_server: Callable[..., Serve
     assert said == {f"{server.postmaster_pid()}\n"}
 
 
+@pytest.mark.slow
 def test_a_stopped_server_takes_its_sessions_with_it(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     session = psycopg.connect(server.application_url, autocommit=True)
@@ -224,6 +232,7 @@ def test_a_stopped_server_takes_its_sessions_with_it(make_server: Callable[..., 
 # After an accident -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_start_waits_while_the_server_restores_an_archive_and_accepts_reads_only(make_server: Callable[..., Server]) -> None:
     server = make_server()
     (server.cluster / "standby.signal").touch()
@@ -244,6 +253,8 @@ def test_a_start_waits_while_the_server_restores_an_archive_and_accepts_reads_on
     assert committed_rows(server) == ["after the recovery"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_kill_9_loses_nothing_that_was_committed(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     write_row(server, "committed")
@@ -254,6 +265,7 @@ def test_kill_9_loses_nothing_that_was_committed(make_server: Callable[..., Serv
     assert committed_rows(server) == ["committed"]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_it_is_stopped_is_stopped(
     make_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +286,7 @@ def test_a_server_that_is_killed_while_it_is_stopped_is_stopped(
     assert committed_rows(server) == ["after it"]
 
 
+@pytest.mark.slow
 def test_a_recycled_process_id_in_postmaster_pid_is_no_obstacle(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     pid_file = server.cluster / "postmaster.pid"
@@ -297,6 +310,7 @@ def test_a_recycled_process_id_in_postmaster_pid_is_no_obstacle(make_server: Cal
         stranger.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "garbage\n", "999999999\n/nowhere\n"])
 def test_a_broken_postmaster_pid_is_no_obstacle(make_server: Callable[..., Server], content: str) -> None:
     server = make_server().start()
@@ -317,6 +331,8 @@ def test_a_half_finished_initdb_is_done_again(make_server: Callable[..., Server]
     write_row(server, "works")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_lost_cluster_is_not_replaced_by_an_empty_one(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server()
     server.cluster.rename(data_dir / "elsewhere")
@@ -343,6 +359,7 @@ def test_an_empty_ledger_begins_where_server_json_is_removed_too(make_server: Ca
     assert server.start().is_running()
 
 
+@pytest.mark.slow
 def test_a_folder_that_an_earlier_version_made_remembers_its_cluster(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server()
     of_then = json.loads((data_dir / "server.json").read_text())
@@ -374,6 +391,7 @@ def test_roles_that_were_not_made_before_a_crash_are_made_now(make_server: Calla
         assert application.execute("SELECT current_database()").fetchone() == ("ledger",)
 
 
+@pytest.mark.slow
 def test_a_port_that_another_program_took_is_replaced(make_server: Callable[..., Server]) -> None:
     server = make_server().start()
     write_row(server, "kept")
@@ -388,6 +406,7 @@ def test_a_port_that_another_program_took_is_replaced(make_server: Callable[...,
         assert committed_rows(server) == ["kept"]
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_start_says_why(make_server: Callable[..., Server]) -> None:
     with pytest.raises(EmbeddedPostgresError, match="nonsense"):
         make_server(work_mem="nonsense").start()
@@ -426,12 +445,14 @@ def test_a_copied_data_directory_runs_beside_the_original(make_server: Callable[
     assert committed_rows(copy) == ["copy", "original"]
 
 
+@pytest.mark.slow
 def test_spaces_and_quotes_in_the_path_are_harmless(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server(data_dir / "it's a place").start()
     write_row(server, "works")
     assert committed_rows(server) == ["works"]
 
 
+@pytest.mark.slow
 @as_root_only
 def test_under_root_a_place_that_others_cannot_reach_is_linked(make_server: Callable[..., Server], data_dir: Path) -> None:
     data_dir.parent.chmod(0o700)
@@ -448,6 +469,7 @@ def test_under_root_a_place_that_others_cannot_reach_is_linked(make_server: Call
         shutil.rmtree(cluster)
 
 
+@pytest.mark.slow
 @as_root_only
 def test_under_root_the_server_is_not_root(make_server: Callable[..., Server]) -> None:
     server = make_server().start()

@@ -229,6 +229,8 @@ def serve(public_folder: Path, seeded_data: Path) -> Iterator[Callable[..., Serv
 # From nothing ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everything(public_folder: Path) -> None:
     first = Serving(public_folder / "data")
     try:
@@ -259,6 +261,7 @@ def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everythin
         first.kill_everything()
 
 
+@pytest.mark.slow
 def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="2").wait_until_ready()
     assert serving.post("/v1/holders/newcomer/grants", {"amount": 5}, "g-1") == 201
@@ -276,6 +279,8 @@ def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[
 # How it ends -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
     """As a single Ctrl-C does, with which most tests here end."""
@@ -303,6 +308,7 @@ def test_an_impatient_second_ctrl_c_leaves_nothing_behind(serve: Callable[..., S
     assert serving.pids() == set()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_it_starts_leaves_nothing_behind(serve: Callable[..., Serving]) -> None:
     serving = serve(**WHOLE)
     wait_until(lambda: Server(serving.data_dir).is_running(), "PostgreSQL started")
@@ -328,6 +334,7 @@ def test_ctrl_c_during_initdb_leaves_no_process_and_the_next_start_succeeds(publ
         again.kill_everything()
 
 
+@pytest.mark.slow
 def test_kill_9_of_everything_loses_nothing(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     assert serving.post("/v1/holders/survivor/grants", {"amount": 7}, "g-1") == 201
@@ -388,6 +395,7 @@ def test_when_the_worker_dies_it_is_started_again(serve: Callable[..., Serving])
     assert serving.pids() == set()
 
 
+@pytest.mark.slow
 def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
     before = serving.web_pids()
@@ -480,6 +488,7 @@ def test_localhost_answers_by_either_address(serve: Callable[..., Serving]) -> N
     assert serving.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[..., Serving]) -> None:
     first = serve().wait_until_ready()
     second = serve()
@@ -488,6 +497,8 @@ def test_a_second_one_on_the_same_data_directory_is_refused(serve: Callable[...,
     assert urllib.request.urlopen(f"{first.url}/readyz", timeout=60).status == 200
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -498,6 +509,7 @@ def test_a_taken_port_is_refused_before_anything_starts(serve: Callable[..., Ser
     assert not Server(serving.data_dir).is_running()
 
 
+@pytest.mark.slow
 def test_a_key_that_is_too_short_is_refused_before_anything_starts(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY="k" * 19)
     assert serving.process.wait(120) == 1
@@ -505,6 +517,7 @@ def test_a_key_that_is_too_short_is_refused_before_anything_starts(serve: Callab
     assert not Server(serving.data_dir).is_running()
 
 
+@pytest.mark.slow
 def test_prepare_database_refuses_such_a_key_before_it_connects() -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
     environment["LEDGER_BOOTSTRAP_API_KEY"] = "short"
@@ -551,6 +564,7 @@ def test_the_pages_take_the_next_port_or_any_that_is_free_but_the_one_that_is_na
     assert _free_ports() == (port, port), "the pages do everything"
 
 
+@pytest.mark.slow
 def test_pages_are_led_to_their_own_address_and_do_everything_there(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
     for path in ("/docs", "/admin"):
@@ -602,6 +616,7 @@ def test_a_port_that_is_none_is_refused_before_anything_starts(port: str, text: 
         _free_ports()
 
 
+@pytest.mark.slow
 def test_a_number_of_workers_that_is_none_is_refused_and_the_database_stopped(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_WEB_WORKERS="many")
     assert serving.process.wait(120) == 1
@@ -609,6 +624,7 @@ def test_a_number_of_workers_that_is_none_is_refused_and_the_database_stopped(se
     assert serving.pids() == set()
 
 
+@pytest.mark.slow
 def test_a_number_of_timetable_workers_that_is_neither_0_nor_1_is_refused_before_anything_starts(
     serve: Callable[..., Serving],
 ) -> None:

@@ -58,6 +58,8 @@ def threads_of(web: WebProcess) -> int:
     return sum(int(text.split("Threads:\t")[1].split("\n")[0]) for text in of_group)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_calls_that_wait_take_no_threads_and_all_of_them_get_the_entry(web: WebProcess, ask: Any, new_holder: NewHolder) -> None:
     holder = new_holder()
     after = parse_qs(urlsplit(body_of(ask("/v1/entries?after=end"))["next"]).query)["after"][0]

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -16,6 +18,7 @@ def run_loaded(*arguments: str, **environment: str) -> "subprocess.CompletedProc
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_application_is_there_before_the_server_is_and_the_collector_leaves_it_alone() -> None:
     loaded = "import sys, gc; print(*(name in sys.modules for name in names), gc.get_freeze_count() > 10_000)"
     names = "names = 'ledger.api.calls.credits', 'opentelemetry'"
@@ -45,6 +48,8 @@ print([name for name in sys.modules if name.startswith(others)])
 """Runs a command up to its first question to the database, with the checks that it does when it starts."""
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_command_loads_neither_calls_nor_pages() -> None:
     nowhere = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none", "SECRET_KEY": "only-for-tests"}
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "ledger_project.settings"} | nowhere

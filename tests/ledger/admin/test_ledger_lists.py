@@ -73,6 +73,7 @@ def test_holders_are_narrowed_by_what_expires(client, holders):
     assert holders_listed(client, f"?expires_before={now + timedelta(days=1):%Y-%m-%d}") == []
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize(
     "query",
     [
@@ -147,6 +148,7 @@ def test_entries_are_added_up_where_the_list_is_narrowed(client, holders):
     assert "together" not in text_of(client.get(ENTRIES).content.decode())
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize("since", ["0001-01-01T00:00", "0001-01-01T00:00%2B14:00", "9999-12-31", "9999-12-31T23:59-14:00"])
 @pytest.mark.parametrize("query", ["", "&q=ada", "&q=a*"])
 def test_times_at_the_ends_of_the_calendar_are_refused(client, holders, since, query):

@@ -296,6 +296,8 @@ def page_costs(client, made):
     return {name: cost_of(client, url) for name, url in urls.items()}
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.one_node("reads the plans of one server")
 def test_twenty_thousand_entries_cost_no_more_queries_than_two_hundred_and_no_page_reads_a_whole_table(client):
     few = page_costs(client, load_history(holders=30, entries=200))

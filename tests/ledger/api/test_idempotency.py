@@ -122,6 +122,8 @@ def test_a_bad_request_does_not_use_up_its_key(api: ApiClient, holder: str) -> N
     assert api.post(path, {"amount": 1}, key="k").status_code == 201
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_write_for_a_busy_holder_waits_for_lock_timeout_and_does_not_use_up_its_key(
     committed_db: None, make_api: Callable[..., ApiClient], new_holder: Callable[[], str], raw_connection: Callable[..., Any]
 ) -> None:
@@ -151,6 +153,8 @@ def test_a_key_with_the_hash_of_another_key_is_a_422_and_nothing_is_written(api:
     assert api.post(f"/v1/holders/{holder}/spends", {"amount": 1}, key=one)["Idempotency-Replayed"] == "true"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("way", [AsgiClient])
 @pytest.mark.one_node("each node has its own waiters")
 def test_holders_for_which_no_waiter_was_left_answer_again_as_soon_as_their_locks_are_free(

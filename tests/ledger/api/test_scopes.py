@@ -151,6 +151,7 @@ def scopes_let_in(secret: str) -> set[str]:
     return let_in
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize("scope", SCOPES)
 def test_a_key_of_one_scope_makes_the_calls_of_that_scope_and_no_others(db: None, scope: str) -> None:
     _, secret = services.create_api_key(name=f"only {scope}", scopes=[scope])

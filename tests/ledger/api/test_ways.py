@@ -165,6 +165,7 @@ def responses(url: str, secret: str, holder: str) -> list[tuple[int, dict[str, s
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [wsgi_command, asgi_command, runserver_command])
 def test_each_server_responds_as_the_front_does(
     committed_db: None,

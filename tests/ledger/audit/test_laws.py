@@ -28,6 +28,8 @@ from tests.ledger.rules.credit_model import DAY_US
 # A clean ledger ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.one_node("a session would read all shards, slice by slice; tests/distributed audits a cluster")
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 def test_histories_of_every_kind_of_entry_break_no_law(empty_ledger, policy):
@@ -226,6 +228,7 @@ WRONG_REFUSALS: dict[str, Callable[[Entry], Entry]] = {
 }
 
 
+@pytest.mark.products(most=6)
 @pytest.mark.parametrize("wrong", WRONG_REFUSALS)
 @pytest.mark.parametrize("first", [True, False], ids=["first entry of the account", "after two grants and a refusal"])
 def test_a_wrong_refusal_is_found_even_if_the_chain_of_digests_is_unbroken(empty_ledger, history, wrong, first):

@@ -92,6 +92,7 @@ TAMPERINGS: dict[str, tuple[Tampering, dict[str, set[int | None]]]] = {
 }
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize("name", TAMPERINGS)
 def test_a_receipt_that_does_not_share_as_it_must_is_found(empty_ledger, ledger, name):
     tamper, expected = TAMPERINGS[name]

@@ -55,6 +55,7 @@ FORGED: dict[str, tuple[str, str, int, str, str]] = {
 """By what is forged: the law that finds it; the entry, its column and the value."""
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize(("what", "slice_entries"), [*zip(FORGED, repeat(1_000)), ("budgets that are no array", 2)])
 def test_a_value_that_cannot_be_read_is_found_and_hides_nothing(empty_ledger, monkeypatch, what, slice_entries):
     law, *forged = FORGED[what]

@@ -94,6 +94,8 @@ def test_advisory_locks_that_do_nothing_are_refused(raw_connection: Callable[...
     assert error.facts["what"] == "advisory locks do nothing"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("name", ["fsync", pytest.param("full_page_writes", marks=pytest.mark.slow)])
 def test_a_server_that_may_lose_what_it_committed_is_refused(committed_db: None, name: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
@@ -150,6 +152,7 @@ asyncio.run(load())
 """As uvicorn and others do it. Django's connections refuse to be used in the thread of a running loop."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("committed_db")
 @pytest.mark.parametrize(
     ("option", "imported"),
@@ -174,6 +177,7 @@ def test_a_web_process_does_not_come_up_on_an_unsafe_database(option: str | None
         assert sentence.startswith("The web process does not start: this database is refused. ")
 
 
+@pytest.mark.slow
 def test_a_web_process_comes_up_while_the_database_is_away() -> None:
     environment = {"PATH": os.environ["PATH"], "SECRET_KEY": "x", "DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
     command = [sys.executable, "-c", "import ledger_project.asgi"]
@@ -231,6 +235,8 @@ def test_an_unreachable_database_is_another_error(monkeypatch: pytest.MonkeyPatc
         checks.verify_database(other)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_checks_need_no_database(tmp_path: Path) -> None:
     """`make check` runs them on machines where nothing has been started yet."""
     environment = {

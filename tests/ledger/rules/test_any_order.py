@@ -93,6 +93,8 @@ Credits.TestCase.settings = settings(stateful_step_count=60)
 TestCredits = Credits.TestCase
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
 def test_2000_random_steps_match_the_model_and_make_every_kind_of_entry(policy, seed):

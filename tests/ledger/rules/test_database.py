@@ -66,6 +66,8 @@ def ledger_on_database(monkeypatch, settings) -> ServicesLedger:
     return made
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
 def test_400_random_steps_match_the_model_and_every_retry_gets_the_first_outcome(ledger_on_database, policy, settings):
     settings.LEDGER = settings.LEDGER | {"REFUND_TO_EXPIRED_LOT": policy}

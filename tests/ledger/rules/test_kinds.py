@@ -59,6 +59,8 @@ def kinds_with(does: Any) -> set[str]:
 # The rows are what the rules do ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("does", "says"),
     [

@@ -115,6 +115,7 @@ def send_dust(sender: str, to: str, many: int) -> list[str]:
     return [outcome.error.code for outcome in outcomes if outcome.error is not None]
 
 
+@pytest.mark.slow
 def test_500_own_grants_find_room_whatever_strangers_have_sent():
     # A stranger's dust: each of other terms, so nothing can be shared.
     assert send_dust("stranger", "ada", 180) == ["lot-limit"] * (180 - MAX_RECEIVED_LOTS)

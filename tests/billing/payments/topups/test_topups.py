@@ -121,6 +121,7 @@ def test_an_erased_customer_is_charged_no_more(stripe: StripeDouble) -> None:
     assert (made.paused_at is not None, PaymentIntent.objects.count()) == (True, 0)
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize(
     ("fields", "pointer"),
     [

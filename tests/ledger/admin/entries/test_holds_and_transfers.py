@@ -388,6 +388,8 @@ def test_a_wrong_form_shows_what_is_wrong_and_writes_nothing(client, hold_of_30,
     assert entries_and_refusals() == (2, 0)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_each_permission_allows_only_its_own_operation(hold_of_30):
     look = ("ledger.view_entrylisting", "ledger.view_account")
     doors = {

@@ -107,6 +107,7 @@ def test_amounts_are_converted_exactly(client, typed, stored):
     assert reads.entry("ada", CENTS, 1).amount == stored
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
@@ -130,6 +131,7 @@ def test_an_amount_out_of_its_decimals_or_range_is_refused_by_name_and_rule(clie
     assert entries_and_refusals() == (0, 0)
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     "typed", ["12,50", "1,250.00", "−1", "--1", "+1", "1e3", ".5", "5.", "1 000", "NaN", "Infinity", "١٢", "1" * 61, "x"]
 )

@@ -84,6 +84,7 @@ def test_a_form_that_was_changed_after_it_was_sent_says_so(client):
     assert entries_and_refusals() == (1, 0)
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

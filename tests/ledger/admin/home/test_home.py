@@ -186,6 +186,8 @@ def test_each_operator_sees_what_the_permissions_allow():
     assert "grant-credits" not in looking
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_first_page_sends_the_same_number_of_statements_for_60_times_the_entries(client):
     load_history(holders=30, entries=100)
     few = cost_of(client, HOME)

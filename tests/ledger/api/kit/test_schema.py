@@ -124,6 +124,8 @@ def test_without_the_lock_two_first_requests_build_it_at_once(monkeypatch: pytes
     assert builds_at_once(monkeypatch, documents._build_document) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_document_is_valid_openapi_3_1_and_made_without_a_warning(document: dict[str, Any]) -> None:
     documents._build_document.cache_clear()
     openapi_document()
@@ -160,6 +162,8 @@ def example_of(document: dict[str, Any], example: dict[str, Any]) -> Any:
     return (document["components"]["examples"][name] if name else example)["value"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_every_call_has_an_example_for_each_body_that_fits_its_schema(
     document: dict[str, Any], validator: Callable[[dict[str, Any]], Draft202012Validator]
 ) -> None:

@@ -89,6 +89,7 @@ print(answer.status_code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_500_in_the_admin_leaves_its_traceback(form: str) -> None:
     environment = {
@@ -118,6 +119,8 @@ def test_what_a_client_sends_cannot_begin_a_line(lines: Callable[[], list[str]])
     assert "GET /healthz\\n2026-01-01T00:00:00.000Z INFO forged status=404 " in line
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("committed_db")
 def test_a_web_process_writes_its_log_as_json_where_that_is_set(
     server_processes: Callable[..., list[WebProcess]], new_holder: Callable[[], str]

@@ -1,0 +1,135 @@
+"""Which tests run when: what `make test` runs, what `make check` adds, and the parts of `make prove`; docs/reference/tests.md.
+
+`slow` leaves a test to the part of its folder, or to the part whose mark it bears beside it. `check` has `make check` run it.
+`products(by=FUNCTION)` or `products(most=NUMBER)` leaves cases of a list to `products`. Of a test that both ways in run, one way
+is left to `ways`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from inspect import signature
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import pytest
+
+T = TypeVar("T")
+
+TESTS: Final = Path(__file__).parent
+
+PARTS: Final = (
+    "deployment", "ways", "products", "faults", "browser", "clients", "distributed", "benchmarks", "examples", "races",
+)  # fmt: skip
+"""The parts, in the order in which they run."""
+
+FOLDERS: Final = {
+    "deployment": "deployment",
+    "embedding": "deployment",
+    "schema": "deployment",
+    "faults": "faults",
+    "browser": "browser",
+    "clients": "clients",
+    "distributed": "distributed",
+    "benchmarks": "benchmarks",
+    "tampering": "products",
+    "billing": "examples",
+    "ledger": "examples",
+}
+"""The part of the slow tests of each folder."""
+
+WAYS: Final = ("front", "django")
+"""The names of the two ways in among a test's parameters; see `way` in tests/ledger/api/conftest.py."""
+
+
+def spread(every: Iterable[T], *, test: Collection[T], check: Collection[T] = ()) -> list[Any]:
+    """Parameters, such as seeds: which of them `make test` runs, and which `make check` besides; `make prove` runs every one."""
+
+    def marks(each: T) -> list[pytest.MarkDecorator]:
+        if each in test:
+            return []
+        return [pytest.mark.slow, pytest.mark.check] if each in check else [pytest.mark.slow]
+
+    return [pytest.param(each, marks=marks(each)) for each in every]
+
+
+def mark_parts(items: list[pytest.Item]) -> None:
+    """Give each test the marks of its parts, and mark as slow what `make test` leaves to `ways` and `products`.
+
+    Raises:
+        pytest.UsageError: a test is slow, and its folder is of no part.
+    """
+    for item in items:
+        _mark_way(item)
+    for _, cases in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
+        _leave_to_products(list(cases))
+    for item in items:
+        _mark_part(item)
+
+
+def _mark_way(item: pytest.Item) -> None:
+    """Mark a test of one way in as slow if the other is chosen, by a digest of what their ids have in common."""
+    name = _way_of(item)
+    if name is None:
+        return
+    item.add_marker("ways")
+    test, _, parameters = item.nodeid.partition("[")
+    common = test + parameters.replace(name, "", 1)
+    if WAYS[crc32(common.encode()) % len(WAYS)] != name:
+        item.add_marker("slow")
+
+
+def _way_of(item: pytest.Item) -> str | None:
+    """The name of the way in by which the test is run, if it is run by both."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None or not isinstance(callspec.params.get("way"), type):
+        return None
+    return next((name for name in WAYS if name in callspec.id.split("-")), None)
+
+
+def _leave_to_products(cases: list[pytest.Item]) -> None:
+    """Mark the cases of a product as slow, but for one of each group, or for so many as its mark says."""
+    mark = cases[0].get_closest_marker("products")
+    if mark is None:
+        return
+    quick = [case for case in cases if not is_slow(case)]
+    kept = set(_one_of_each(quick, mark.kwargs["by"]) if "by" in mark.kwargs else _evenly(quick, mark.kwargs["most"]))
+    for case in quick:
+        if case not in kept:
+            case.add_marker("slow")
+
+
+def _one_of_each(cases: list[pytest.Item], by: Callable[..., Any]) -> Iterator[pytest.Item]:
+    """The first case of each group; `by` gives the group of a case from those of its parameters that it names."""
+    names = signature(by).parameters
+    seen = set()
+    for case in cases:
+        parameters = case.callspec.params  # type: ignore[attr-defined]
+        group = by(**{name: parameters[name] for name in names})
+        if group not in seen:
+            seen.add(group)
+            yield case
+
+
+def _evenly(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
+    """So many cases, at equal distances, the first among them."""
+    count = min(most, len(cases))
+    return [cases[number * len(cases) // count] for number in range(count)]
+
+
+def _mark_part(item: pytest.Item) -> None:
+    """Give a test the mark of its folder's part if it is slow or a race, and bears the mark of no part."""
+    folder = item.path.relative_to(TESTS).parts[0]
+    if any(item.get_closest_marker(part) for part in PARTS):
+        return
+    if folder == "concurrency":
+        item.add_marker("races")
+    elif is_slow(item):
+        if folder not in FOLDERS:
+            raise pytest.UsageError(f"{item.nodeid} is slow, and tests/{folder} is of no part; tests/parts.py has the parts")
+        item.add_marker(FOLDERS[folder])
+
+
+def is_slow(item: pytest.Item) -> bool:
+    """Whether `make test` leaves the test out."""
+    return item.get_closest_marker("slow") is not None
