@@ -4,6 +4,7 @@ Source: DATEV's developer portal, "DATEV-Format", header version 700 and batch o
 """
 
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Final
 
 from billing.books.journal import AccountMap, Posting, postings
@@ -13,6 +14,11 @@ from ledger.totals.months import month_after
 
 ENCODING: Final = "cp1252"
 TEXT_CHARACTERS: Final = 60
+AMOUNT_DIGITS: Final = 10
+"""Before the decimals."""
+CENT: Final = Decimal("0.01")
+DEBTORS: Final = "123456"
+"""The first digits of debtors' accounts; those of creditors begin with 7 to 9."""
 
 _PAIRS: Final = [f"Beleginfo - {what} {number}" for number in range(1, 9) for what in ("Art", "Inhalt")]
 _MORE_PAIRS: Final = [f"Zusatzinformation - {what} {number}" for number in range(1, 21) for what in ("Art", "Inhalt")]
@@ -37,7 +43,7 @@ def as_datev(book: Book, accounts: AccountMap) -> bytes:
     """Return the file in DATEV's encoding, with the same bytes each time.
 
     Raises:
-        Invalid: the month is not closed, or an account is not a number of as many digits as DATEV is told.
+        Invalid: the month is not closed, an account is not one of DATEV's, or an amount is beyond its field.
     """
     lines = [_header(book, accounts), ";".join(COLUMNS), *(_line(book, each, accounts) for each in postings(book, accounts))]
     return ("\r\n".join(lines) + "\r\n").encode(ENCODING)
@@ -61,7 +67,7 @@ def _year_begins(month: date, accounts: AccountMap) -> date:
 
 def _line(book: Book, posting: Posting, accounts: AccountMap) -> str:
     fields = [""] * len(COLUMNS)
-    fields[0] = f"{posting.amount:f}".replace(".", ",")
+    fields[0] = _amount(posting.amount)
     fields[1], fields[2] = '"S"', f'"{posting.currency}"'
     fields[6], fields[7] = (_number(account, accounts) for account in (posting.debit, posting.credit))
     fields[9], fields[10] = f"{posting.day:%d%m}", f'"CREDITS-{book.month:%Y-%m}"'
@@ -70,8 +76,20 @@ def _line(book: Book, posting: Posting, accounts: AccountMap) -> str:
     return ";".join(fields)
 
 
+def _amount(amount: Decimal) -> str:
+    """Return an amount with two decimals, also of a currency that has none."""
+    written = f"{amount:.2f}".replace(".", ",")
+    if len(written.partition(",")[0]) > AMOUNT_DIGITS or amount != amount.quantize(CENT):
+        detail = f"DATEV takes amounts of {AMOUNT_DIGITS} digits and two decimals, and {amount:f} is none"
+        raise Invalid(pointer="/month", rule="not-an-amount", detail=detail)
+    return written
+
+
 def _number(account: str, accounts: AccountMap) -> str:
-    if not account.isdecimal() or len(account) != accounts.datev_account_digits:
-        detail = f"the account {account} must be a number of {accounts.datev_account_digits} digits"
+    """Return an account as DATEV has it: of the general ledger, or of a debtor, which has one digit more (10000 to 69999)."""
+    digits = accounts.datev_account_digits
+    is_debtor = len(account) == digits + 1 and account[0] in DEBTORS
+    if not account.isdecimal() or not (len(account) == digits or is_debtor):
+        detail = f"the account {account} must be a number of {digits} digits, or of {digits + 1} for a debtor"
         raise Invalid(pointer="/accounts", rule="not-a-number", detail=detail)
     return account

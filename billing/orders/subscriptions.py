@@ -137,7 +137,9 @@ class NewSubscription(Record):
     plan: Annotated[str, Ref("The newest version of this plan.")]
     started_at: Annotated[datetime, Time("The instant from which the subscription is billed.")]
     anchor_at: Annotated[datetime | None, Time("The instant from which periods count; by default the start.", null=True)] = None
-    time_zone: Annotated[str, Zone("The zone in which days and months are counted.")] = "UTC"
+    time_zone: Annotated[
+        str | None, Zone("The zone in which days and months are counted; by default the customer's.", null=True)
+    ] = None
     quantities: Annotated[Quantities | None, MapOf(Units(), "By price key; 1 by default.", max_keys=100)] = None
     trial_end: Annotated[
         datetime | None, Time("The end of the trial; the time before it is free.", null=True, named="trial_ends_at")
@@ -214,13 +216,14 @@ def _create(request: NewSubscription) -> Subscription:
         if Subscription.objects.filter(ref=request.ref).exists():
             raise AlreadyExists(resource="subscription", ref=request.ref)
         anchor_at = request.anchor_at or request.started_at
-        phases = _timed(request.phases or (), request.started_at, version.pk, anchor_at, request.time_zone)
+        time_zone = request.time_zone or payer.time_zone
+        phases = _timed(request.phases or (), request.started_at, version.pk, anchor_at, time_zone)
         subscription = Subscription.objects.create(
             ref=request.ref,
             customer_id=payer.pk,
             started_at=request.started_at,
             anchor_at=anchor_at,
-            time_zone=request.time_zone,
+            time_zone=time_zone,
             trial_end=phases[0].ends_at if phases and phases[0].phase.trial else request.trial_end,
             hold_days=request.hold_days,
             consolidated_invoicing=request.consolidated_invoicing,

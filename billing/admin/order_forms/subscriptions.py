@@ -56,7 +56,7 @@ class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
         "plan": Shown(help="Its ref; the form takes the newest version."),
         "started_at": Shown(label="Starts at (UTC)", help="Billing starts at this time."),
         "quantities": Shown(placeholder="seats 5", help="One per line: the key of a price and its quantity. 1 by default."),
-        "time_zone": Shown(help="Days and months begin in this zone, such as Europe/Berlin."),
+        "time_zone": Shown(help="Days and months begin in this zone, such as Europe/Berlin; empty: as the customer."),
         "anchor_at": Shown(label="Periods count from (UTC)", help="Empty for the start."),
         "trial_end": Shown(label="Trial ends at (UTC)", help="Nothing is charged before; empty for no trial."),
         "ends_at": Shown(label="Ends at (UTC)", help="Empty for never."),

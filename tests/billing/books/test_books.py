@@ -3,7 +3,9 @@
 import csv
 import io
 import json
+import re
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -100,7 +102,35 @@ def test_the_batch_for_datev_has_its_header_columns_and_amounts():
     assert len(first) == 125
     assert (first[0], first[1], first[2], first[6], first[7]) == ("9900,00", '"S"', '"EUR"', "1590", "0990")
     assert (first[9], first[13]) == ("3110", '"Credits sold (credits)"')
-    assert [line.split(";")[0] for line in lines][-1] == "700"
+    assert [line.split(";")[0] for line in lines][-1] == "700,00"
+
+
+FIELD_RULES = {
+    "Umsatz (ohne Soll/Haben-Kz)": r"(?!0{1,10},00)\d{1,10},\d{2}", "Soll/Haben-Kennzeichen": '"[SH]"',
+    "WKZ Umsatz": '"[A-Z]{3}"',
+    "Konto": r"(?!0{1,9}$)\d{1,9}", "Gegenkonto (ohne BU-Schlüssel)": r"(?!0{1,9}$)\d{1,9}", "Belegdatum": r"\d{4}",
+    "Belegfeld 1": r'"[\w$%&*+/-]{0,36}"', "Buchungstext": '"[^"]{0,60}"', "Festschreibung": "[01]",
+}  # fmt: skip
+"""Of DATEV's description of the batch of postings; all other fields are empty."""
+
+
+def test_each_field_for_datev_keeps_its_rule():
+    _, _, *lines = as_datev(BOOK, NUMBERS).decode("cp1252").removesuffix("\r\n").split("\r\n")
+    for line in lines:
+        for name, value in zip(COLUMNS, line.split(";"), strict=True):
+            assert re.fullmatch(FIELD_RULES.get(name, ""), value), (name, value)
+
+
+def test_datev_takes_debtors_accounts_which_have_one_digit_more():
+    text = as_datev(BOOK, AccountMap(**{**vars(NUMBERS), "clearing": "10000"})).decode("cp1252")
+    assert text.split("\r\n")[2].split(";")[6:8] == ["10000", "0990"]
+
+
+@pytest.mark.parametrize(("currency", "minor"), [("EUR", 10**12), ("KWD", 1_005)])
+def test_an_amount_that_datev_has_no_field_for_is_refused(currency, minor):
+    section = replace(JPY, currency=currency, lines={**JPY.lines, "sold": minor})
+    with pytest.raises(Invalid, match="DATEV takes amounts of 10 digits and two decimals"):
+        as_datev(replace(BOOK, sections=(section,)), NUMBERS)
 
 
 def test_datev_takes_numbers_only():

@@ -5598,8 +5598,8 @@ export interface components {
              * @description The instant from which periods count; by default the start.
              */
             anchor_at?: string | null;
-            /** @description The zone in which days and months are counted. Default: `"UTC"`. */
-            time_zone?: string;
+            /** @description The zone in which days and months are counted; by default the customer's. */
+            time_zone?: string | null;
             /** @description By price key; 1 by default. */
             quantities?: {
                 [key: string]: string | number;
@@ -6414,8 +6414,8 @@ export interface components {
              * @description The instant from which periods count; by default the start.
              */
             anchor_at?: string | null;
-            /** @description The zone in which days and months are counted. Default: `"UTC"`. */
-            time_zone?: string;
+            /** @description The zone in which days and months are counted; by default the customer's. */
+            time_zone?: string | null;
             /** @description By price key; 1 by default. */
             quantities?: {
                 [key: string]: string | number;

@@ -1701,7 +1701,7 @@ class PreviewedSubscription(TypedDict):
     plan: str
     started_at: datetime | str
     anchor_at: NotRequired[datetime | str | None]
-    time_zone: NotRequired[str]
+    time_zone: NotRequired[str | None]
     quantities: NotRequired[Mapping[str, Decimal | str | int]]
     trial_ends_at: NotRequired[datetime | str | None]
     ends_at: NotRequired[datetime | str | None]

@@ -3234,9 +3234,9 @@ def create_payment_intent(
     """Ask a provider for money.
 
     For a pack or an open invoice: by a checkout, to whose `url` you send the customer, or from a saved method. The intent is
-    on record from then on, and the provider is asked right after that; the response shows the intent as recorded. Read it for
-    the `url` and the state. With the provider `manual` the customer transfers the money, as `transfer` says. When the money
-    is in, the pack's purchase or the invoice's payment is recorded.
+    on record from then on, and a worker asks the provider within a second; the response shows the intent as recorded. Read it
+    until it has the `url`. With the provider `manual` the customer transfers the money, as `transfer` says. When the money is
+    in, the pack's purchase or the invoice's payment is recorded.
 
     Scope: `billing:write`.
     """
@@ -3266,7 +3266,8 @@ def create_payment_intent(
 def payment_intent(intent_id: int) -> Call[PaymentIntent]:
     """Read a payment intent.
 
-    If it is open, the provider is asked first how it stands, at most every five seconds.
+    As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider again
+    how it stands, at most every five seconds; the next read shows it.
 
     Scope: `billing:read`.
     """
@@ -3337,8 +3338,8 @@ def refund_payment_intent(
 ) -> Call[ProviderRefund]:
     """Send money back.
 
-    The refund is on record from then on, and the provider is asked to send the money right after that. When it is sent, the
-    return of the purchase is recorded, and its unspent credits are revoked.
+    The refund is on record from then on, and a worker asks the provider to send the money. When it is sent, the return of the
+    purchase is recorded, and its unspent credits are revoked.
 
     Scope: `billing:write`.
     """
@@ -3642,7 +3643,7 @@ def create_subscription(
     plan: str,
     started_at: datetime | str,
     anchor_at: datetime | str | Absent | None = ABSENT,
-    time_zone: str | None = None,
+    time_zone: str | Absent | None = ABSENT,
     quantities: Mapping[str, Decimal | str | int] | None = None,
     trial_ends_at: datetime | str | Absent | None = ABSENT,
     ends_at: datetime | str | Absent | None = ABSENT,
@@ -3669,7 +3670,7 @@ def create_subscription(
             "plan": plan,
             "started_at": started_at,
             "anchor_at": anchor_at,
-            "time_zone": absent_if_none(time_zone),
+            "time_zone": time_zone,
             "quantities": absent_if_none(quantities),
             "trial_ends_at": trial_ends_at,
             "ends_at": ends_at,
