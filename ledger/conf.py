@@ -1,13 +1,14 @@
 """The ledger's settings, each with its default: `settings.LEDGER` has those that differ, and may be missing."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from django.conf import settings
 from django.core.signals import setting_changed
+from django.db import DEFAULT_DB_ALIAS
 from django.dispatch import receiver
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ class Setting(Generic[T]):
         choices: the values that it may have; empty: every value of its type.
         least: the smallest whole number.
         pattern: matches the string, or each string of a list.
+        derived: returns the value where none is given, from Django's settings; None: the default.
     """
 
     name: str
@@ -33,12 +35,16 @@ class Setting(Generic[T]):
     choices: tuple[T, ...] = ()
     least: int = 0
     pattern: str = ".*"
+    derived: Callable[[], T] | None = None
 
     @cached_property
     def value(self) -> T:
         """The value; cached, because every request needs many of them."""
-        value: T = given_settings().get(self.name, self.default)
-        return value
+        given = given_settings()
+        if self.name in given or self.derived is None:
+            value: T = given.get(self.name, self.default)
+            return value
+        return self.derived()
 
     def complaint(self, value: object) -> str:
         """Return what is wrong with the value, or an empty string."""
@@ -53,6 +59,12 @@ class Setting(Generic[T]):
         if isinstance(value, int) and value < self.least:
             return f"must be {self.least} or more, not {value}"
         return ""
+
+
+def keeps_server_sessions() -> bool:
+    """Return whether Django's settings say that a connection keeps its session of the server from one transaction to the next."""
+    database = settings.DATABASES[DEFAULT_DB_ALIAS]
+    return not (database.get("DISABLE_SERVER_SIDE_CURSORS") or database.get("OPTIONS", {}).get("prepare_threshold", 0) is None)
 
 
 NAMES_OF_TYPES: Final[dict[type, str]] = {
@@ -74,7 +86,10 @@ LOCK_NAMES: Final = Setting(
 PREPARE_STATEMENTS: Final = Setting(
     "PREPARE_STATEMENTS",
     True,
-    "Keep the most frequent statements prepared on each connection; PgBouncer supports this from 1.21 on.",
+    "Keep the most frequent statements prepared on each connection. Without this setting, they are not where DATABASES has "
+    "DISABLE_SERVER_SIDE_CURSORS or a prepare_threshold of None, as it should behind a pooler in transaction mode; PgBouncer can "
+    "keep them from 1.21 on.",
+    derived=keeps_server_sessions,
 )
 REQUESTS_PER_TRANSACTION: Final = Setting(
     "REQUESTS_PER_TRANSACTION", 32, "How many calls that arrive together share one transaction; 1 gives each its own.", least=1
@@ -155,8 +170,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(value for value in list(global
 
 @receiver(setting_changed)
 def forget_values(*, setting: str, **_: Any) -> None:
-    """Clear the cached values when a test changes `settings.LEDGER`."""
-    if setting == "LEDGER":
+    """Clear the cached values when a test changes the settings that they come from."""
+    if setting in {"LEDGER", "DATABASES"}:
         for each in SETTINGS:
             vars(each).pop("value", None)
 

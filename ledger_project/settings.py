@@ -178,13 +178,12 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # The ledger ------------------------------------------------------------------------------------------
 
-# ledger/conf.py has the meaning of each setting and its default.
+# ledger/conf.py has the meaning of each setting, and its value where none is given.
 LEDGER = {
-    setting.name: env.get_value(f"LEDGER_{setting.name}", cast=type(setting.default), default=setting.default)
+    setting.name: env.get_value(f"LEDGER_{setting.name}", cast=type(setting.default))
     for setting in conf.SETTINGS
+    if f"LEDGER_{setting.name}" in env.ENVIRON
 }
-# Before version 1.21 PgBouncer cannot keep prepared statements.
-LEDGER["PREPARE_STATEMENTS"] = env.bool("LEDGER_PREPARE_STATEMENTS", not env.bool("DATABASE_BEHIND_PGBOUNCER", False))
 # Mail, which only signals are sent by: LEDGER_SIGNAL_MAIL_FROM.
 vars().update(env.email_url("EMAIL_URL", default="smtp://localhost:25"))
 # The token for /metrics; without one there is no /metrics. `serve` makes one.

@@ -7,14 +7,15 @@ start".
 
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error
+from django.core.checks import CheckMessage, Error, Tags
+from django.core.checks import Warning as CheckWarning
 from django.core.checks import register as register_check
 from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, ProgrammingError
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, OperationalError, ProgrammingError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.migrations.executor import MigrationExecutor
@@ -61,6 +62,7 @@ _verified: set[str] = set()
 def register() -> None:
     """Register the system checks, and verify each database when this process first connects to it."""
     register_check(check_settings, "ledger", conf.CHECKS)
+    register_check(check_pooler, "ledger", Tags.database)
     connection_created.connect(_verify_once, dispatch_uid="ledger.database.checks")
 
 
@@ -81,6 +83,31 @@ def check_settings(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     except ImproperlyConfigured as error:
         found.append(Error(f"Locks cannot be taken: {error}.", id="ledger.E003"))
     return found
+
+
+def check_pooler(app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Report a pooler of which the settings do not know (ledger.W005), with `--database` or before `migrate`."""
+    if DEFAULT_DB_ALIAS not in (databases or ()) or "PREPARE_STATEMENTS" in conf.given_settings():
+        return []
+    if not conf.keeps_server_sessions() or not goes_through_pooler(connections[DEFAULT_DB_ALIAS]):
+        return []
+    what = (
+        f"The connection of {DEFAULT_DB_ALIAS!r} goes through a pooler, and its settings do not say so. In transaction mode, "
+        "statements that one client has prepared meet the session of another, and calls fail."
+    )
+    hint = (
+        f"Set DATABASES[{DEFAULT_DB_ALIAS!r}]['DISABLE_SERVER_SIDE_CURSORS'] = True; or, if the pooler is in session mode or "
+        "keeps prepared statements (PgBouncer from 1.21 on, with max_prepared_statements), LEDGER['PREPARE_STATEMENTS'] = True."
+    )
+    return [CheckWarning(what, hint=hint, id="ledger.W005")]
+
+
+def goes_through_pooler(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether somebody else than PostgreSQL answered when the connection was made: a pooler has sessions of its own."""
+    connection.ensure_connection()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return bool(cursor.fetchone() != (connection.connection.info.backend_pid,))
 
 
 # An open connection ----------------------------------------------------------------------------------

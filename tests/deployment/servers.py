@@ -6,16 +6,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ledger_project.serving.postgres import Server
+import psycopg
+
+from ledger_project.serving.postgres import Server, SystemAccount
 from ledger_project.serving.postgres.binaries import run
 from ledger_project.serving.postgres.credentials import free_port, keep
 
@@ -65,6 +68,48 @@ def folder() -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made)
+
+
+@contextmanager
+def started_pgbouncer(port: str, dbname: str, user: str, password: str) -> Iterator[int]:
+    """For the block, PgBouncer runs before a server on this machine, started as its image starts it; gives its port."""
+    account = SystemAccount.choose()
+    with folder() as data_dir:
+        os.chown(data_dir, account.uid, account.gid)
+        own = free_port()
+        environment = {
+            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+            "PGBOUNCER_DIR": str(data_dir / "run"), "PGBOUNCER_PORT": str(own), "PGBOUNCER_ADDRESS": "127.0.0.1",
+            "DB_HOST": "127.0.0.1", "DB_PORT": port, "DB_NAME": dbname, "DB_USER": user, "DB_PASSWORD": password,
+        }  # fmt: skip
+        log = data_dir / "log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [ROOT / "deploy/pgbouncer/start"],
+                cwd="/",
+                env=environment,
+                stdout=output,
+                stderr=output,
+                **account.process_options,
+            )
+        try:
+            url = psycopg.conninfo.make_conninfo(host="127.0.0.1", port=own, dbname=dbname, user=user, password=password)
+            _wait_for_pgbouncer(url, process, log)
+            yield own
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _wait_for_pgbouncer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    """Return as soon as PgBouncer answers; fail with its log when it ends first."""
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(psycopg.OperationalError), psycopg.connect(url) as client:
+            client.execute("SELECT 1")
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"PgBouncer does not answer: {log.read_text()}")
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -26,9 +25,8 @@ from django.db import connection
 
 from billing.models import ScheduledTask
 from ledger import services
-from ledger_project.serving.postgres import SystemAccount
 from tests.conftest import WebProcess, database_url
-from tests.ports import free_port
+from tests.deployment.servers import started_pgbouncer
 
 pytestmark = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="there is no pgbouncer: apt install pgbouncer")
 
@@ -37,48 +35,10 @@ ROOT = Path(settings.BASE_DIR)
 
 @pytest.fixture
 def pgbouncer(committed_db: None) -> Iterator[str]:
-    """PgBouncer before the test database, started by the script that its image runs; gives the application's URL through it."""
-    folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
-    folder.chmod(0o755)
-    account = SystemAccount.choose()
-    os.chown(folder, account.uid, account.gid)
-    port = free_port()
+    """PgBouncer before the test database; gives the application's URL through it."""
     wanted = psycopg.conninfo.conninfo_to_dict(database_url("application"))
-    environment = {
-        "PATH": f"{os.environ['PATH']}:/usr/sbin",
-        "PGBOUNCER_DIR": str(folder / "run"),
-        "PGBOUNCER_PORT": str(port),
-        "PGBOUNCER_ADDRESS": "127.0.0.1",
-        "DB_HOST": "127.0.0.1",
-        "DB_PORT": str(wanted["port"]),
-        "DB_NAME": str(wanted["dbname"]),
-        "DB_USER": str(wanted["user"]),
-        "DB_PASSWORD": str(wanted["password"]),
-    }
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [ROOT / "deploy/pgbouncer/start"], cwd="/", env=environment, stdout=output, stderr=output, **account.process_options
-        )
-    url = database_url("application", host="127.0.0.1", port=port)
-    try:
-        _wait_for_pgbouncer(url, process, log)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
-        shutil.rmtree(folder)
-
-
-def _wait_for_pgbouncer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    """Return as soon as PgBouncer answers; fail with its log when it ends first."""
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        with suppress(psycopg.OperationalError), psycopg.connect(url) as client:
-            client.execute("SELECT 1")
-            return
-        time.sleep(0.05)
-    pytest.fail(f"PgBouncer does not answer: {log.read_text()}")
+    with started_pgbouncer(**{name: str(wanted[name]) for name in ("port", "dbname", "user", "password")}) as port:
+        yield database_url("application", host="127.0.0.1", port=port)
 
 
 def post(web: WebProcess, path: str, body: dict[str, Any], key: str, idempotency_key: str) -> tuple[int, dict[str, Any]]:

@@ -48,6 +48,25 @@ def test_one_setting_leaves_the_others_at_their_defaults(settings: Settings) -> 
     assert checks.check_settings(None) == []
 
 
+@pytest.mark.parametrize(
+    ("database", "prepares"),
+    [
+        ({}, True),
+        ({"DISABLE_SERVER_SIDE_CURSORS": True}, False),
+        ({"OPTIONS": {"prepare_threshold": None}}, False),
+        ({"OPTIONS": {"prepare_threshold": 5}}, True),
+    ],
+)
+def test_statements_are_prepared_unless_the_database_is_said_to_be_behind_a_pooler(
+    database: dict[str, Any], prepares: bool, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conf.settings, "DATABASES", {"default": database})
+    settings.LEDGER = {}
+    assert conf.PREPARE_STATEMENTS.value is prepares
+    settings.LEDGER = {"PREPARE_STATEMENTS": not prepares}
+    assert conf.PREPARE_STATEMENTS.value is not prepares
+
+
 def test_each_default_is_a_value_that_the_check_accepts() -> None:
     assert {
         setting.name: setting.complaint(setting.default) for setting in conf.SETTINGS if setting.complaint(setting.default)
