@@ -68,7 +68,7 @@ from ledger.signals.webhooks import (
     rotate_secret,
 )
 from ledger.totals import close_months, count_entries
-from ledger_project.work.worker import NOTE
+from ledger_project.work.turns import NOTE
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.browser.histories import some_weeks
 

@@ -70,8 +70,8 @@ class OnePaymentIntent(BillingEndpoint):
 
     @operation(
         "readPaymentIntent", "Read a payment intent",
-        "As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider again "
-        "how it stands, at most every five seconds; the next read shows it.",
+        "As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider "
+        "again how it stands, at most every five seconds; the next read shows it.",
         tag=PAYMENTS, scope=BILLING_READ, parameters=[INTENT_PATH],
         responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.WAITING_INTENT, "The intent.")},
         problems=[NO_INTENT],
