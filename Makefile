@@ -1,6 +1,6 @@
 # `make help` lists all targets.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-cluster replay bench prove check lint types layers migrations docs lock format wheel clients client-types
+.PHONY: help run test test-cluster replay bench prove mutants check lint types layers migrations docs lock format wheel clients client-types
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 JOBS ?= 3
 # Files go to the workers in the order of tests/conftest.py, the longest first.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# The tests that are checked before anything is handed in.
+CHECKED := "not slow or check"
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --require-hashes --no-deps
 # Shows the progress of pip on one line, which disappears at the end; pip reports failures on standard error. Without a terminal it shows nothing.
 SHOW_PROGRESS = awk -v total="$$(grep -c '^[a-zA-Z0-9].*==' $(1))" -v shown="$$(test -t 2 && echo 1)" ' \
@@ -44,8 +46,11 @@ bench: $(VENV)/.installed-dev  ## Measure ratios on a separate PostgreSQL; ROWS=
 prove: $(VENV)/.installed-dev  ## Run the long tests, all parts or one: PART=races ARGS="--times 20 --loops 2"; docs/reference/tests.md
 	@$(BIN)/python -m tests.prove --jobs $(JOBS) $(if $(PART),--part $(PART)) $(ARGS)
 
+mutants: $(VENV)/.installed-dev  ## Put small faults into copies of the product, and print which of them no test notices: docs/reference/mutants.md
+	@$(BIN)/python -m tests.mutation --markers $(CHECKED) $(ARGS)
+
 check: lint types layers migrations docs  ## Run what CI runs: the static checks, the tests of `make test`, and the quickest of the long ones
-	$(PYTEST) -m "not slow or check" $(ARGS)
+	$(PYTEST) -m $(CHECKED) $(ARGS)
 
 lint: $(VENV)/.installed-dev  ## Check for mistakes and formatting with ruff
 	$(BIN)/ruff check
