@@ -27,6 +27,8 @@ ONE: Final = "C62"
 """Pieces. Source: UN/ECE Recommendation 20."""
 CATEGORIES: Final = {"S", "Z", "E", "AE", "K", "G", "O", "L", "M"}
 """The categories of EN 16931. A plan's own category is standard-rated at another rate. Source: UNTDID 5305."""
+STANDARD: Final = "S"
+ZERO: Final = "Z"
 REASONS: Final = {
     "AE": ("Reverse charge", "VATEX-EU-AE"),
     "E": ("Exempt from VAT", None),
@@ -51,10 +53,11 @@ PROPERTIES: Final = {
 
 
 def e_invoice(source: DocumentSource) -> bytes | None:
-    """Return the XML of a document, valid against the schemas of Factur-X; None if the document cannot have one.
+    """Return the XML of a document, which keeps the schemas of Factur-X and the rules of EN 16931; None if it cannot have one.
 
     A document can have one if it is issued and valid, in euro, and has all data that EN 16931 requires: the countries of both
-        sides, and the VAT ids for tax, reverse charge and intra-community supply. No line of it bears two VATs.
+        sides, and the VAT ids for tax, reverse charge and intra-community supply. No line of it bears two VATs, and what is not
+        subject to VAT does not stand beside what is.
     """
     if not is_complete(source):
         return None
@@ -72,7 +75,7 @@ def is_complete(source: DocumentSource) -> bool:
     """Return whether the document has everything that an e-invoice needs."""
     document, seller = source.document, source.seller
     buyer_country = str((source.buyer.get("address") or {}).get("country") or "")
-    categories = {_category(tax["category"]) for tax in document["taxes"]}
+    categories = _categories(document)
     return (
         source.is_valid
         and document["currency"] == EURO
@@ -82,9 +85,22 @@ def is_complete(source: DocumentSource) -> bool:
         and buyer_country.isascii()
         and buyer_country.isupper()
         and bool(source.buyer.get("name"))
-        and ("vat_id" in seller or (bool(seller.get("tax_number")) and not categories & VAT_IDS_OF_BOTH) or categories <= {"O"})
+        and _is_identified(seller, categories)
         and not (categories & VAT_IDS_OF_BOTH and not source.buyer.get("vat_id"))
+        and not (NOT_VAT in categories and len(categories) > 1)
     )
+
+
+def _is_identified(seller: Mapping[str, str], categories: set[str]) -> bool:
+    """Return whether the seller has the id that the taxes need."""
+    has_tax_number = bool(seller.get("tax_number")) and not categories & VAT_IDS_OF_BOTH
+    return "vat_id" in seller or has_tax_number or categories <= {NOT_VAT}
+
+
+def _categories(document: Mapping[str, Any]) -> set[str]:
+    """Return the categories of all lines, and of the VAT on other taxes."""
+    of_lines = {_vat_of(line)[0] for line in document["lines"]}
+    return of_lines | {_vat_on(document, tax)[0] for tax in _other_taxes(document)}
 
 
 def attachment(xml: bytes) -> AttachedFile:
@@ -103,6 +119,7 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
     charges = _other_taxes(document)
     charged_minor = sum(tax["amount_minor"] for tax in charges)
     paid_minor = 0 if is_note else document["credit_notes_minor"] + document["credits_applied_minor"]
+    has_vat = NOT_VAT not in _categories(document)
     with_tax_minor, rounding_minor = net_minor + document["tax_minor"], document["rounding_minor"]
     terms: dict[str, Any] = {
         "BT-1": document["number"],
@@ -111,8 +128,8 @@ def _terms(source: DocumentSource) -> dict[str, Any]:
         "BT-5": document["currency"],
         "BT-10": document["customer"],
         "BT-12": document["subscription"],
-        "BG-4": _seller(source.seller),
-        "BG-7": _buyer(source.buyer),
+        "BG-4": _seller(source.seller, has_vat=has_vat),
+        "BG-7": _buyer(source.buyer, has_vat=has_vat),
         "BG-23": _taxes(source, minor),
         "BT-106": minor.text(net_minor),
         "BG-21": [_charge(document, tax, minor) for tax in charges],
@@ -161,12 +178,15 @@ class _Minor:
         return f"{Decimal(amount_minor).scaleb(-digits):.{digits}f}"
 
 
-def _seller(seller: Mapping[str, str]) -> dict[str, Any]:
+def _seller(seller: Mapping[str, str], *, has_vat: bool) -> dict[str, Any]:
+    """Return the seller; without VAT its VAT id is not named as one (BR-O-02), but as what identifies it (BR-CO-26)."""
+    vat_id = seller.get("vat_id")
     contact = {"name": seller["name"], "phone": seller.get("phone"), "email": seller.get("email")}
     return {
         "name": seller["name"],
+        "identifiers": {} if has_vat else {"": vat_id or seller.get("tax_number") or seller["name"]},
         "legal_info": seller.get("register"),
-        "vat_identifier": seller.get("vat_id"),
+        "vat_identifier": vat_id if has_vat else None,
         "tax_identifier": seller.get("tax_number"),
         **_address(seller),
         **_mail(seller.get("email")),
@@ -174,10 +194,10 @@ def _seller(seller: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _buyer(buyer: Mapping[str, Any]) -> dict[str, Any]:
+def _buyer(buyer: Mapping[str, Any], *, has_vat: bool) -> dict[str, Any]:
     return {
         "name": str(buyer["name"]),
-        "vat_identifier": buyer.get("vat_id") or None,
+        "vat_identifier": (buyer.get("vat_id") or None) if has_vat else None,
         **_address(buyer["address"]),
         **_mail(buyer["address"].get("email")),
     }
@@ -217,8 +237,10 @@ def _last_day(source: DocumentSource, period: Mapping[str, str]) -> date:
     return max(start.date(), (end - MICROSECOND).date())
 
 
-def _category(category: str) -> str:
-    return category if category in CATEGORIES else "S"
+def _category(category: str, rate: str) -> str:
+    """Return the category of EN 16931: what is standard-rated at 0 % is zero-rated there (BR-S-05)."""
+    found = category if category in CATEGORIES else STANDARD
+    return ZERO if found == STANDARD and not Decimal(rate) else found
 
 
 def _declared(line: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -257,15 +279,17 @@ def _vat_on(document: Mapping[str, Any], tax: Mapping[str, Any]) -> tuple[str, s
         return NOT_VAT, "0"
     billed = next(one for one in document["taxes"] if one.get("code") == vats[0]["code"])
     nets = sum(_net_minor(line) for line in document["lines"] if any(one["code"] == billed["code"] for one in _declared(line)))
-    return (_category(billed["category"]), billed["rate"]) if billed["base_minor"] != nets else ("E", "0")
+    if billed["base_minor"] == nets:
+        return "E", "0"
+    return _category(billed["category"], billed["rate"]), billed["rate"]
 
 
 def _vat_of(line: Mapping[str, Any]) -> tuple[str, str]:
     """Return the category and rate of a line's VAT."""
     if not _declared(line):
-        return _category(line["tax_category"]), line["tax_rate"]
+        return _category(line["tax_category"], line["tax_rate"]), line["tax_rate"]
     vat = next((tax for tax in _declared(line) if not _is_other(tax)), None)
-    return (NOT_VAT, "0") if vat is None else (_category(vat["category"]), vat["rate"])
+    return (NOT_VAT, "0") if vat is None else (_category(vat["category"], vat["rate"]), vat["rate"])
 
 
 def _taxes(source: DocumentSource, minor: _Minor) -> list[dict[str, Any]]:
@@ -275,7 +299,8 @@ def _taxes(source: DocumentSource, minor: _Minor) -> list[dict[str, Any]]:
         if _is_other(tax):
             sums.setdefault(_vat_on(source.document, tax), [0, 0])[0] += tax["amount_minor"]
         else:
-            sums.setdefault((_category(tax["category"]), tax["rate"]), [0, 0])[1] += tax["amount_minor"]
+            category = _category(tax["category"], tax["rate"])
+            sums.setdefault((category, tax["rate"]), [0, 0])[1] += tax["amount_minor"]
     for line in source.document["lines"]:
         sums.setdefault(_vat_of(line), [0, 0])[0] += _net_minor(line)
     return [

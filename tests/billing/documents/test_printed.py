@@ -3,7 +3,7 @@
 import io
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,22 +14,27 @@ from facturx import get_facturx_xml_from_pdf
 from pypdf import PdfReader
 
 from billing.documents import credit_notes
+from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.pages import epc_code, invoice_page
 from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.documents.printing.texts import TAXES, TEXTS, texts_of
 from billing.errors import NotFound
 from billing.models import Invoice
 from billing.orders.customers import NewCredits
+from billing.orders.taxes.declaring import NewTax, declare
 from ledger import services
 from ledger.errors import DocumentTooLong
 from ledger.models import CreditType
 from ledger.typesetting import typeset as typesetting
 from tests.billing.documents.issued import add_seller, invoice_up_to, metered_free, subscribed, usual_invoice
 from tests.billing.documents.png import pictures, pixels
-from tests.billing.factories import recurring, transition, unique, use
+from tests.billing.documents.schematron import broken_rules
+from tests.billing.factories import CustomerFactory, recurring, transition, unique, use
 
 pytestmark = pytest.mark.django_db
 
+BERLIN = {"line1": "Weg 1", "postal_code": "10115", "city": "Berlin", "country": "DE"}
+NEW_YORK = {"line1": "1 Main Street", "city": "New York", "country": "US"}
 MADE_AT = datetime(2026, 1, 1, tzinfo=UTC)
 RAM = "{urn:un:unece:uncefact:data:standard:ReusableAggregateBusinessInformationEntity:100}"
 
@@ -51,9 +56,10 @@ def has_xml(pdf: bytes) -> bool:
 
 
 def xml_of(pdf: bytes) -> ET.Element:
-    """The e-invoice inside, which must be valid against the schemas of Factur-X."""
+    """The e-invoice inside, which must keep the schemas and the rules of EN 16931."""
     name, xml = get_facturx_xml_from_pdf(pdf, check_xsd=True, check_schematron=False)
     assert name == "factur-x.xml"
+    assert broken_rules(xml) == []
     return ET.fromstring(xml)
 
 
@@ -376,6 +382,54 @@ def test_reverse_charge_says_why_there_is_no_tax_to_both_readers():
     pdf = invoice_pdf(invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC)).pk).content
     assert "Reverse charge: VAT is owed by the recipient." in text_of(pdf)
     assert amounts(xml_of(pdf), "CategoryCode", "ExemptionReasonCode") == ["AE", "VATEX-EU-AE"]
+
+
+def one_off(*lines: tuple[str, str, str], seller: dict[str, Any] | None = None, **customer: Any) -> bytes:
+    """The PDF of an invoice with a line for each price, category and rate."""
+    add_seller(**(seller or {}))
+    payer = CustomerFactory(**{"address": BERLIN, **customer})
+    made = [
+        OneOffLine(description="x", unit_amount=Decimal(price), tax_category=kind, tax_rate=Decimal(rate))
+        for price, kind, rate in lines
+    ]
+    return invoice_pdf(issue_one_off_in(customer_ref=payer.ref, request=NewOneOffInvoice(lines=made)).pk).content
+
+
+@pytest.mark.parametrize(
+    ("lines", "customer", "categories"),
+    [
+        ([("31.00", "S", "19"), ("5.00", "S", "0")], {}, {"S": "19", "Z": "0"}),
+        ([("5.00", "S", "0")], {}, {"Z": "0"}),
+        ([("5.00", "reduced", "7"), ("9.00", "reduced", "0"), ("1.00", "Z", "0")], {}, {"S": "7", "Z": "0"}),
+        ([("5.00", "E", "0"), ("9.00", "S", "19")], {}, {"E": "0", "S": "19"}),
+        ([("9.99", "O", "0")], {"address": NEW_YORK}, {"O": None}),
+        ([("9.99", "O", "0"), ("5.00", "O", "0")], {"vat_id": "BE0123456749"}, {"O": None}),
+        ([("9.99", "G", "0")], {"address": NEW_YORK}, {"G": "0"}),
+    ],
+)
+def test_each_category_keeps_the_rules_of_en_16931(lines, customer, categories):
+    taxes = xml_of(one_off(*lines, **customer)).findall(f".//{RAM}ApplicableHeaderTradeSettlement/{RAM}ApplicableTradeTax")
+    found = {tax.findtext(f"{RAM}CategoryCode"): tax.findtext(f"{RAM}RateApplicablePercent") for tax in taxes}
+    assert found == categories
+
+
+def test_a_seller_that_consumers_outside_the_eu_owe_no_tax_is_identified_without_a_vat_id():
+    declare(NewTax(code="de", name="MwSt", rate=Decimal(19), country="DE", valid_from=date(2020, 1, 1)), actor="test")
+    xml = xml_of(one_off(("9.99", "S", "0"), seller={"tax_rules": "eu_oss"}, address=NEW_YORK))
+    seller = xml.find(f".//{RAM}SellerTradeParty")
+    assert seller is not None
+    assert [each.get("schemeID") for each in seller.iterfind(f".//{RAM}SpecifiedTaxRegistration/{RAM}ID")] in ([], ["FC"])
+    assert seller.findtext(f"{RAM}ID") == "DE987654328"
+
+
+def test_what_is_not_subject_to_vat_beside_what_is_has_no_e_invoice():
+    assert not has_xml(one_off(("9.99", "O", "0"), ("5.00", "S", "19")))
+
+
+def test_the_check_of_the_rules_finds_what_breaks_them():
+    _, xml = get_facturx_xml_from_pdf(one_off(("31.00", "S", "19")), check_xsd=False, check_schematron=False)
+    broken = xml.replace(b"<ram:CategoryCode>S<", b"<ram:CategoryCode>Z<")
+    assert any(rule.startswith("[BR-Z-") for rule in broken_rules(broken))
 
 
 def test_the_code_of_a_transfer_is_that_of_the_european_payments_council():
