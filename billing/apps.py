@@ -56,13 +56,15 @@ class BillingConfig(AppConfig):
         """Register billing's parts: chains for the audit and its anchor, sections of pages, a letterhead.
 
         Raises:
-            ImproperlyConfigured: the ledger, on which billing builds, is not installed.
+            ImproperlyConfigured: the ledger, on which billing builds, is not installed, or a column of a table about people does
+                not say whether it is personal.
         """
         if not apps.is_installed("ledger"):
             raise ImproperlyConfigured('"billing" needs "ledger" in INSTALLED_APPS')
         from billing.documents.chain import DOCUMENTS, REGISTERED, TRANSITIONS
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
+        from billing.models.personal import ensure_declared, tables_about_people
         from billing.permissions import VIEW_INVOICE
         from billing.reads.months.month_end import PAYMENT_TIES, USAGE_TIES
         from ledger import conf
@@ -76,6 +78,7 @@ class BillingConfig(AppConfig):
         from ledger.totals.figures import SectionSource, register_sections
         from ledger.totals.ties import register_ties
 
+        ensure_declared(tables_about_people())
         register_check(_check_limits, "billing", conf.CHECKS)
         register_check(_check_providers, "billing", conf.CHECKS)
         register_check(_check_lookups, "billing", conf.CHECKS)

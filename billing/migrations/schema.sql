@@ -650,19 +650,31 @@ $$;
 
 -- Stored responses -------------------------------------------------------------------------------------
 
+-- Returns the columns of a table that its model declares as personal; their comments begin with the word. See Note [Personal columns] in
+-- billing/models/personal.py.
+CREATE FUNCTION billing_personal_columns(of_table text) RETURNS text[]
+LANGUAGE sql STABLE
+RETURN (
+    SELECT coalesce(array_agg(c.attname::text ORDER BY c.attnum), '{}')
+    FROM pg_attribute AS c
+    WHERE c.attrelid = of_table::regclass AND c.attnum > 0 AND NOT c.attisdropped
+        AND col_description(c.attrelid, c.attnum) ~ '^personal\y'
+);
+
 -- Stored responses are for replays. The personal data of a customer can be erased from them; no other change is possible.
 CREATE FUNCTION billing_keep_response() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    personal CONSTANT text[] := ARRAY['name', 'address', 'vat_id', 'email'];
+    personal CONSTANT text[] := billing_personal_columns('billing_customer');
 BEGIN
     IF TG_OP = 'UPDATE' AND OLD.collection = 'customers'
         AND to_jsonb(NEW) - 'body' = to_jsonb(OLD) - 'body'
         AND NEW.body - personal = OLD.body - personal
         AND NEW.body ->> 'name' ~ '^Erased on [0-9]{4}-[0-9]{2}-[0-9]{2}$'
-        AND NEW.body -> 'address' = '{}'
-        AND NEW.body ->> 'vat_id' = ''
-        AND NEW.body ->> 'email' = ''
+        AND NOT EXISTS (
+            SELECT FROM unnest(personal) AS member
+            WHERE member <> 'name' AND coalesce(NEW.body -> member, 'true') NOT IN ('""', '{}', 'null')
+        )
     THEN
         RETURN NEW;
     END IF;
@@ -670,14 +682,17 @@ BEGIN
 END;
 $$;
 
--- What VIES said is evidence. Once it names nobody, it stays so; no other change is possible.
+-- What VIES said is evidence. Once it names nobody, it stays so; no other change is possible. The VAT id stays where documents rely on it.
 CREATE FUNCTION billing_keep_vatlookup() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    personal CONSTANT text[] := ARRAY['name', 'address', 'buyer', 'vat_id'];
+    personal CONSTANT text[] := billing_personal_columns('billing_vatlookup');
 BEGIN
     IF TG_OP = 'UPDATE' AND to_jsonb(NEW) - personal = to_jsonb(OLD) - personal
-        AND NEW.name = '' AND NEW.address = '' AND NEW.buyer = '{}' AND NEW.vat_id IN ('', OLD.vat_id)
+        AND NOT EXISTS (
+            SELECT FROM unnest(personal) AS member
+            WHERE to_jsonb(NEW) -> member NOT IN ('""', '{}', 'null') AND NOT (member = 'vat_id' AND NEW.vat_id = OLD.vat_id)
+        )
     THEN
         RETURN NEW;
     END IF;
@@ -1078,8 +1093,9 @@ CREATE TRIGGER told AFTER INSERT ON billing_vatlookup FOR EACH ROW EXECUTE FUNCT
 
 -- What a customer ordered, and who the customer is.
 CALL ledger_have_registered('billing_customer', '{id}',
-    '{name,language,address,email,vat_id,vat_status,terms_days,grace_days,hold_days,consolidated_invoicing,seller}');
-CALL ledger_have_registered('billing_vatlookup', '{id}', '{vat_id,buyer,name,address}');
+    billing_personal_columns('billing_customer')
+        || '{language,vat_status,terms_days,grace_days,hold_days,consolidated_invoicing,seller}'::text[]);
+CALL ledger_have_registered('billing_vatlookup', '{id}', billing_personal_columns('billing_vatlookup'));
 CALL ledger_have_registered('billing_subscription', '{id}', '{trial_end,hold_days,consolidated_invoicing}');
 CALL ledger_have_registered('billing_item', '{id}');
 CALL ledger_have_registered('billing_itemversion', '{id}', '{superseded_at}');

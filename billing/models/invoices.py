@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from billing.models.columns import MONEY, digest_column, reference, years
+from billing.models.personal import AboutPeople, impersonal, personal
 from billing.permissions import PERMISSIONS
 from ledger.operators.permissions import added_to
 
@@ -260,7 +261,7 @@ class ReminderHold(models.Model):
         return f"hold {self.pk} of reminders"
 
 
-class Mail(models.Model):
+class Mail(AboutPeople):
     """A document that is mailed to its customer, once. Work in progress, and its outcome."""
 
     class State(models.TextChoices):
@@ -271,18 +272,18 @@ class Mail(models.Model):
         FAILED = "failed"
         UNKNOWN = "unknown"
 
-    kind = models.CharField(max_length=16, db_comment="invoice, or reminder_ and the step")
-    invoice_id = models.BigIntegerField()
-    customer = reference("Customer", db_index=False)
-    identity = models.UUIDField(unique=True, db_comment="in the Message-ID, the same on each try")
-    recipient = models.CharField(max_length=254, db_comment="empty: the customer was erased")
-    state = models.CharField(max_length=16, choices=State.choices, default=State.WAITING, db_default=State.WAITING)
-    tries = models.PositiveIntegerField(default=0, db_default=0)
-    due_at = models.DateTimeField(db_default=Now(), db_comment="of a waiting one: when it is tried next")
-    error = models.CharField(max_length=500, blank=True, default="", db_default="")
-    queued_at = models.DateTimeField(db_default=Now())
-    handed_over_at = models.DateTimeField(null=True, db_comment="when a mail server was about to get it")
-    ended_at = models.DateTimeField(null=True, db_comment="when it was sent, bounced, or given up")
+    kind = impersonal(models.CharField(max_length=16, db_comment="invoice, or reminder_ and the step"))
+    invoice_id = impersonal(models.BigIntegerField())
+    customer = impersonal(reference("Customer", db_index=False))
+    identity = impersonal(models.UUIDField(unique=True, db_comment="in the Message-ID, the same on each try"))
+    recipient = personal(models.CharField(max_length=254, db_comment="empty: the customer was erased"), words="address of mails")
+    state = impersonal(models.CharField(max_length=16, choices=State.choices, default=State.WAITING, db_default=State.WAITING))
+    tries = impersonal(models.PositiveIntegerField(default=0, db_default=0))
+    due_at = impersonal(models.DateTimeField(db_default=Now(), db_comment="of a waiting one: when it is tried next"))
+    error = impersonal(models.CharField(max_length=500, blank=True, default="", db_default=""))
+    queued_at = impersonal(models.DateTimeField(db_default=Now()))
+    handed_over_at = impersonal(models.DateTimeField(null=True, db_comment="when a mail server was about to get it"))
+    ended_at = impersonal(models.DateTimeField(null=True, db_comment="when it was sent, bounced, or given up"))
 
     class Meta:
         permissions = added_to("mail", PERMISSIONS)

@@ -7,33 +7,47 @@ from django.db import models
 from django.db.models.functions import Now
 
 from billing.models.columns import MONEY, digest_column, reference, years
+from billing.models.personal import AboutPeople, impersonal, personal
 from billing.permissions import PERMISSIONS
 from ledger.operators.permissions import added_to
 
 
-class Customer(models.Model):
+class Customer(AboutPeople):
     """The buyer: name and address for documents, terms, and the holder whose credits may pay."""
 
-    ref = models.CharField(max_length=64, unique=True)
-    name = models.CharField(max_length=200)
-    currency = models.CharField(max_length=3, db_comment="ISO 4217")
-    time_zone = models.CharField(max_length=64, default="UTC")
-    language = models.CharField(max_length=16, default="en", db_comment="BCP 47")
-    address = models.JSONField(default=dict)
-    email = models.CharField(max_length=254, blank=True, default="", db_default="", db_comment="where documents are mailed to")
-    vat_id = models.CharField(max_length=32, blank=True, default="")
-    vat_status = models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt")
-    terms_days = models.PositiveIntegerField(default=30, db_comment="days from issue to due date")
-    grace_days = models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")
-    seller = models.CharField(max_length=64, default="default", db_default="default", db_comment="billing_seller.ref")
-    hold_days = models.PositiveIntegerField(default=0, db_comment="days by which periods are invoiced later than due")
-    consolidated_invoicing = models.BooleanField(
-        default=False, db_default=False, db_comment="one invoice for all subscriptions that are invoiced on the same day"
+    ref = impersonal(models.CharField(max_length=64, unique=True))
+    name = personal(models.CharField(max_length=200), words="name", is_name=True, on_documents=True)
+    currency = impersonal(models.CharField(max_length=3, db_comment="ISO 4217"))
+    time_zone = impersonal(models.CharField(max_length=64, default="UTC"))
+    language = impersonal(models.CharField(max_length=16, default="en", db_comment="BCP 47"), on_documents=True)
+    address = personal(models.JSONField(default=dict), words="address", on_documents=True)
+    email = personal(
+        models.CharField(max_length=254, blank=True, default="", db_default="", db_comment="where documents are mailed to"),
+        words="e-mail",
     )
-    holder_id = models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
-    credit_type = models.CharField(max_length=32, blank=True, default="")
-    credit_unit_value = models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")
-    created_at = models.DateTimeField(db_default=Now())
+    vat_id = personal(models.CharField(max_length=32, blank=True, default=""), words="VAT id", on_documents=True)
+    vat_status = impersonal(
+        models.CharField(max_length=16, default="taxable", db_comment="taxable, reverse_charge or exempt"), on_documents=True
+    )
+    terms_days = impersonal(models.PositiveIntegerField(default=30, db_comment="days from issue to due date"))
+    grace_days = impersonal(
+        models.PositiveIntegerField(default=0, db_comment="days for which an invoice stays a draft that is rated again")
+    )
+    seller = impersonal(models.CharField(max_length=64, default="default", db_default="default", db_comment="billing_seller.ref"))
+    hold_days = impersonal(models.PositiveIntegerField(default=0, db_comment="days by which periods are invoiced later than due"))
+    consolidated_invoicing = impersonal(
+        models.BooleanField(
+            default=False, db_default=False, db_comment="one invoice for all subscriptions that are invoiced on the same day"
+        )
+    )
+    holder_id = impersonal(
+        models.CharField(max_length=64, blank=True, default="", db_comment="whose credits pay; empty: nobody's")
+    )
+    credit_type = impersonal(models.CharField(max_length=32, blank=True, default=""))
+    credit_unit_value = impersonal(
+        models.DecimalField(**MONEY, null=True, db_comment="money in major units that one credit pays")
+    )
+    created_at = impersonal(models.DateTimeField(db_default=Now()))
 
     class Meta:
         permissions = added_to("customer", PERMISSIONS)
@@ -47,20 +61,33 @@ class Customer(models.Model):
         return self.ref
 
 
-class VatLookup(models.Model):
+class VatLookup(AboutPeople):
     """What VIES said about the VAT id of a customer. Append-only; an erasure empties what names the customer."""
 
-    customer = reference("Customer", db_index=False)
-    vat_id = models.CharField(max_length=32, db_comment="empty: erased")
-    buyer = models.JSONField(default=dict, db_comment="name and address of the customer as they were; {}: erased")
-    outcome = models.CharField(max_length=16, db_comment="valid, invalid or unavailable")
-    requester = models.CharField(max_length=32, blank=True, default="", db_comment="the seller's VAT id that was sent; or empty")
-    consultation = models.CharField(max_length=64, blank=True, default="", db_comment="the consultation number of VIES")
-    name = models.CharField(max_length=500, blank=True, default="", db_comment="as VIES says; empty: it says none, or erased")
-    address = models.CharField(max_length=1000, blank=True, default="", db_comment="as VIES says; empty: it says none, or erased")
-    error = models.CharField(max_length=64, blank=True, default="", db_comment="why VIES gave no answer")
-    asked_at = models.DateTimeField()
-    recorded_at = models.DateTimeField(db_default=Now())
+    customer = impersonal(reference("Customer", db_index=False))
+    vat_id = personal(models.CharField(max_length=32, db_comment="empty: erased"), words="VAT id", is_relied_on=True)
+    buyer = personal(
+        models.JSONField(default=dict, db_comment="name and address of the customer as they were; {}: erased"),
+        words="name and address",
+    )
+    outcome = impersonal(models.CharField(max_length=16, db_comment="valid, invalid or unavailable"))
+    requester = impersonal(
+        models.CharField(max_length=32, blank=True, default="", db_comment="the seller's VAT id that was sent; or empty")
+    )
+    consultation = impersonal(
+        models.CharField(max_length=64, blank=True, default="", db_comment="the consultation number of VIES")
+    )
+    name = personal(
+        models.CharField(max_length=500, blank=True, default="", db_comment="as VIES says; empty: it says none, or erased"),
+        words="name",
+    )
+    address = personal(
+        models.CharField(max_length=1000, blank=True, default="", db_comment="as VIES says; empty: it says none, or erased"),
+        words="address",
+    )
+    error = impersonal(models.CharField(max_length=64, blank=True, default="", db_comment="why VIES gave no answer"))
+    asked_at = impersonal(models.DateTimeField())
+    recorded_at = impersonal(models.DateTimeField(db_default=Now()))
 
     class Meta:
         verbose_name = "VAT lookup"
@@ -78,20 +105,24 @@ class VatLookup(models.Model):
         return f"VAT lookup {self.pk}"
 
 
-class VatCheck(models.Model):
+class VatCheck(AboutPeople):
     """When the VAT id of a customer is looked up next. Work in progress."""
 
-    customer = reference("Customer", db_index=False)
-    due_at = models.DateTimeField(db_default=Now())
-    asked_at = models.DateTimeField(null=True, db_comment="when a command took it last")
-    tries = models.PositiveIntegerField(default=0, db_default=0, db_comment="in a row without an answer")
-    error = models.CharField(max_length=64, blank=True, default="", db_default="", db_comment="why the last one had no answer")
-    outcome = models.CharField(
-        max_length=16,
-        blank=True,
-        default="",
-        db_default="",
-        db_comment="the last answer about the present id; empty: none",
+    customer = impersonal(reference("Customer", db_index=False))
+    due_at = impersonal(models.DateTimeField(db_default=Now()))
+    asked_at = impersonal(models.DateTimeField(null=True, db_comment="when a command took it last"))
+    tries = impersonal(models.PositiveIntegerField(default=0, db_default=0, db_comment="in a row without an answer"))
+    error = impersonal(
+        models.CharField(max_length=64, blank=True, default="", db_default="", db_comment="why the last one had no answer")
+    )
+    outcome = impersonal(
+        models.CharField(
+            max_length=16,
+            blank=True,
+            default="",
+            db_default="",
+            db_comment="the last answer about the present id; empty: none",
+        )
     )
 
     class Meta:

@@ -1,9 +1,10 @@
-"""Erases the personal data of a customer: in the row of the customer, and in stored responses.
+"""Erases the personal data of a customer: in all tables about people, and in stored responses. See Note [Personal columns].
 
 Documents keep their buyer, because tax law requires that. Entries have no name. docs/how-to/operations/security.md lists what
 stays, and why.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,8 @@ from django.db import connection
 from django.db.models import Q
 
 from billing.errors import CustomerStillBilled
-from billing.models import Customer, Invoice, ItemVersion, Mail, Subscription, VatCheck, VatLookup
+from billing.models import Customer, Invoice, ItemVersion, Subscription, VatCheck
+from billing.models.personal import erased_values, personal_columns, tables_about_people
 from billing.orders.customers import customer_of
 from billing.rating.tax import VatStatus
 from ledger.database.lock_names import CUSTOMER
@@ -37,11 +39,12 @@ ORDER BY s.id
 LIMIT 1
 """
 COLLECTION = "customers"
-# Found by the primary key, which begins with the collection. A trigger allows only this change, of these members.
+# Found by the primary key, which begins with the collection. A trigger allows only this change, of these members: they
+# have the names of the columns.
 ERASE_RESPONSES = """
 UPDATE billing_requestkey
 SET body = body || erased.members
-FROM (SELECT jsonb_build_object('name', %(name)s::text, 'address', '{}'::jsonb, 'vat_id', '', 'email', '')) AS erased(members)
+FROM (SELECT %(members)s::jsonb) AS erased(members)
 WHERE collection = %(collection)s AND body ->> 'ref' = %(ref)s AND body <> body || erased.members
 """
 
@@ -63,7 +66,7 @@ class ErasureResult:
 
 
 def erase_customer(*, ref: str) -> ErasureResult:
-    """Replace the customer's name by the day of the erasure, and empty address, e-mail and VAT id; or raise and write nothing.
+    """Replace the customer's name by the day of the erasure, and empty all other personal columns; or raise and write nothing.
 
     The reference, the terms and the holder stay, because bills need them. A second call changes nothing.
 
@@ -75,26 +78,44 @@ def erase_customer(*, ref: str) -> ErasureResult:
         customer = customer_of(ref)
         _ensure_nothing_to_bill(customer)
         if not is_erased(customer):
-            customer.name = f"Erased on {datetime.now(UTC):%Y-%m-%d}"
-            customer.address, customer.vat_id, customer.vat_status = {}, "", VatStatus.TAXABLE
-            customer.email = ""
-            customer.save(update_fields=["name", "address", "vat_id", "vat_status", "email"])
-            Mail.objects.filter(customer_id=customer.pk).update(recipient="")
+            # Without a VAT id there is no reverse charge.
+            erased = {**erased_values(Customer, name=f"Erased on {datetime.now(UTC):%Y-%m-%d}"), "vat_status": VatStatus.TAXABLE}
+            for column, value in erased.items():
+                setattr(customer, column, value)
+            customer.save(update_fields=list(erased))
             VatCheck.objects.filter(customer_id=customer.pk).delete()
-        with connection.cursor() as cursor:
-            cursor.execute(ERASE_RESPONSES, {"name": customer.name, "collection": COLLECTION, "ref": ref})
-            responses = cursor.rowcount
+        responses = _erase_responses(customer)
         documents = Invoice.objects.filter(customer_id=customer.pk).exclude(state=Invoice.State.DRAFT).count()
-        # Without documents nothing relies on the lookups. With them the VAT id stays, as on the documents themselves.
-        emptied: dict[str, Any] = {"name": "", "address": "", "buyer": {}} | ({} if documents else {"vat_id": ""})
-        VatLookup.objects.filter(customer_id=customer.pk).exclude(**emptied).update(**emptied)
+        _erase_other_tables(customer, has_documents=documents > 0)
     return ErasureResult(ref, customer.name, responses, documents)
+
+
+def _erase_responses(customer: Customer) -> int:
+    members = json.dumps(erased_values(Customer, name=customer.name))
+    with connection.cursor() as cursor:
+        cursor.execute(ERASE_RESPONSES, {"members": members, "collection": COLLECTION, "ref": customer.ref})
+        return cursor.rowcount
+
+
+def _erase_other_tables(customer: Customer, *, has_documents: bool) -> None:
+    # Without documents nothing relies on the lookups. With them the VAT id stays, as on the documents themselves.
+    for table in tables_about_people():
+        emptied = {} if table is Customer else erased_values(table, has_documents=has_documents)
+        if emptied:
+            table._default_manager.filter(customer_id=customer.pk).exclude(**emptied).update(**emptied)
+
+
+def personal_words() -> str:
+    """Return what an erasure erases of a customer beside the name, for people: "address, e-mail and VAT id"."""
+    *words, last = [declaration.words for _, declaration in personal_columns(Customer) if not declaration.is_name]
+    return f"{', '.join(words)} and {last}"
 
 
 def is_erased(customer: Customer) -> bool:
     """Return whether the row has no personal data left."""
-    personal = (customer.address, customer.vat_id, customer.email)
-    return ERASED.fullmatch(customer.name) is not None and not any(personal)
+    erased = erased_values(Customer, name=customer.name)
+    is_empty = all(getattr(customer, name) == value for name, value in erased.items())
+    return is_empty and ERASED.fullmatch(customer.name) is not None
 
 
 def _ensure_nothing_to_bill(customer: Customer) -> None:

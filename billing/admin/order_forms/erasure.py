@@ -9,7 +9,8 @@ from billing.admin.order_forms.fields import OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.errors import CustomerStillBilled
 from billing.models import Customer
-from billing.orders.erasure import ErasureResult, erase_customer
+from billing.models.personal import erased_values, personal_columns
+from billing.orders.erasure import ErasureResult, erase_customer, personal_words
 from billing.rating.values import Ref
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown, made
@@ -56,22 +57,30 @@ def erase_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Custo
         write=lambda form: erase_customer(ref=customer.ref),
         describe=lambda erased, form: DryRun(
             sentences=_sentences(erased),
-            changes=[
-                ("Name", customer.name, erased.name),
-                ("Address", address_words(customer.address) or "none", "none"),
-                ("VAT id", customer.vat_id or "none", "none"),
-            ],
+            changes=_changes(customer, erased),
         ),
         done=lambda _, form: (f"The erasure of {customer.ref}", "documents keep their buyer"),
         fixed={"ref": customer.ref},
         title=f"Erase the personal data of {customer.ref}",
         button="Erase permanently",
         explanation=(
-            "Name, address and VAT id are erased in the customer and in stored responses. Invoices and credit notes keep their "
+            f"Name, {personal_words()} are erased in the customer and in stored responses. Invoices and credit notes keep their "
             "buyer, because tax law requires that."
         ),
         back=row_url(Customer, customer.pk),
     ).view(model_admin, request)
+
+
+def _changes(customer: Customer, erased: ErasureResult) -> list[tuple[str, str, str]]:
+    after = erased_values(Customer, name=erased.name)
+    return [
+        (declaration.words[0].upper() + declaration.words[1:], _shown(getattr(customer, column.name)), _shown(after[column.name]))
+        for column, declaration in personal_columns(Customer)
+    ]
+
+
+def _shown(value: Any) -> str:
+    return (address_words(value) if isinstance(value, dict) else str(value or "")) or "none"
 
 
 def _sentences(erased: ErasureResult) -> list[str]:

@@ -9,10 +9,13 @@ from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
+from django.db.models import JSONField
+
 from billing.documents.invoice_locks import invoice_key
 from billing.errors import NotFound
 from billing.generator.state.open_claims import OpenClaim
 from billing.generator.state.spans import AllowanceSpan, BoundedSpan, BoundTerms, ItemSpan
+from billing.models import Customer
 from billing.orders import plans
 from billing.orders.taxes.policies import BUYER, buyer_from, policy_from
 from billing.orders.vat_ids.lookups import NEWEST_SQL
@@ -22,53 +25,6 @@ from billing.rating.proration import MICROSECOND
 from billing.rating.tax import TaxPolicy
 from ledger.database.locks import Lock
 from ledger.database.statements import Loader, Statement, boolean, decimal, instant, integer, parameter
-
-SUBSCRIPTION_SQL = f"""
-    SELECT s.id, s.ref, s.customer_id, s.started_at, s.trial_end, s.anchor_at, s.time_zone,
-        c.ref AS customer_ref, c.name, c.language, c.address::text, c.vat_id, c.vat_status, c.terms_days,
-        c.time_zone AS customer_time_zone, c.currency, c.holder_id, c.credit_type, c.credit_unit_value::text, c.grace_days,
-        coalesce(s.hold_days, c.hold_days) AS hold_days,
-        coalesce(s.consolidated_invoicing, c.consolidated_invoicing) AS is_consolidated,
-        coalesce((SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0) AS amendments,
-        coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0) AS charges,
-        cursor.recurring_amendments_seen, cursor.usage_amendments_seen, cursor.recurring_due_at, cursor.usage_due_at,
-        cursor.charges_seen,
-        -- A hint that reaches beyond what is billed would hide unbilled time: then the run looks at everything.
-        CASE WHEN cursor.claims_from < (
-            SELECT max(c.ends_at) FROM billing_claim AS c WHERE c.subscription_id = s.id AND c.released_at IS NULL
-        ) THEN cursor.claims_from END AS claims_from,
-        cursor.usage_seen_until, clock_timestamp() AS read_at,
-        (SELECT min(a.effective_at) FROM billing_amendment AS a
-         WHERE a.subscription_id = s.id
-            AND a.sequence > least(coalesce(cursor.recurring_amendments_seen, 0), coalesce(cursor.usage_amendments_seen, 0))
-        ) AS first_unseen_amendment_at,
-        (SELECT b.reason FROM billing_suspendedbilling AS b
-         WHERE b.subscription_id = s.id AND b.resumed_at IS NULL) AS suspended_reason,
-        EXISTS (SELECT FROM billing_customercoupon AS cc
-            WHERE cc.customer_id = s.customer_id AND (cc.subscription_id IS NULL OR cc.subscription_id = s.id)) AS has_coupons,
-        EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL)
-            OR EXISTS (SELECT FROM billing_invoicedsubscription AS b JOIN billing_creditnote AS n ON n.invoice_id = b.invoice_id
-                WHERE b.subscription_id = s.id AND n.released_at IS NULL) AS has_notes,
-        EXISTS (SELECT FROM billing_creditnote AS n
-            WHERE n.customer_id = s.customer_id AND n.left_minor > 0 AND n.released_at IS NULL) AS has_credit,
-        EXISTS (SELECT FROM billing_invoice AS i
-            WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL) AS has_drafts_in_grace,
-        (SELECT p.tax_behavior = 'inclusive' FROM billing_amendment AS a
-         JOIN billing_plan AS p ON p.id = (a.change ->> 'plan')::bigint
-         WHERE a.subscription_id = s.id AND a.sequence = 1) AS includes_tax,
-        activation.state AS activation, activation.invoice_id AS first_invoice, activation.expires_at AS must_be_paid_by,
-        -- Read in one go: the details may have a logo, which each access would read again.
-        (SELECT (SELECT to_json(known)::text FROM jsonb_to_record(v.details) AS known(
-            tax_rules text, country text, city text, postal_code text, line1 text, line2 text, vat_id text,
-            needs_confirmed_vat_id boolean))
-         FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1) AS seller,
-        {NEWEST_SQL} AS vat_lookup
-    FROM billing_subscription AS s
-    JOIN billing_customer AS c ON c.id = s.customer_id
-    LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
-    LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
-    WHERE s.ref = %s
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +73,86 @@ class SubscriptionState:
     must_be_paid_by: datetime | None
 
 
-SUBSCRIPTION_COLUMNS: Final[dict[str, Loader]] = {
-    "id": integer, "ref": bytes.decode, "customer_id": integer, "started_at": instant, "trial_end": instant, "anchor_at": instant,
-    "time_zone": bytes.decode, "customer_ref": bytes.decode, "name": bytes.decode, "language": bytes.decode,
-    "address": json.loads, "vat_id": bytes.decode, "vat_status": bytes.decode, "terms_days": integer,
-    "customer_time_zone": bytes.decode,
-    "currency": bytes.decode, "holder_id": bytes.decode, "credit_type": bytes.decode, "credit_unit_value": decimal,
-    "grace_days": integer, "hold_days": integer, "is_consolidated": boolean, "amendments": integer, "charges": integer,
-    "recurring_amendments_seen": integer, "usage_amendments_seen": integer, "recurring_due_at": instant, "usage_due_at": instant,
-    "charges_seen": integer, "claims_from": instant, "usage_seen_until": instant, "read_at": instant,
-    "first_unseen_amendment_at": instant, "suspended_reason": bytes.decode, "has_coupons": boolean, "has_notes": boolean,
-    "has_credit": boolean, "has_drafts_in_grace": boolean, "includes_tax": boolean, "activation": bytes.decode,
-    "first_invoice": integer, "must_be_paid_by": instant, "seller": json.loads,
-    "vat_lookup": json.loads,
-}  # fmt: skip
-"""The columns of SUBSCRIPTION_SQL in their order: fields of SubscriptionState, and the sources of other fields."""
+def _column_of_buyer(name: str) -> tuple[str, Loader]:
+    is_json = isinstance(Customer._meta.get_field(name), JSONField)
+    return (f"c.{name}::text", json.loads) if is_json else (f"c.{name}", bytes.decode)
 
+
+SUBSCRIPTION_COLUMNS: Final[dict[str, tuple[str, Loader]]] = {
+    "id": ("s.id", integer),
+    "ref": ("s.ref", bytes.decode),
+    "customer_id": ("s.customer_id", integer),
+    "started_at": ("s.started_at", instant),
+    "trial_end": ("s.trial_end", instant),
+    "anchor_at": ("s.anchor_at", instant),
+    "time_zone": ("s.time_zone", bytes.decode),
+    "customer_ref": ("c.ref", bytes.decode),
+    **{name: _column_of_buyer(name) for name in BUYER},
+    "terms_days": ("c.terms_days", integer),
+    "customer_time_zone": ("c.time_zone", bytes.decode),
+    "currency": ("c.currency", bytes.decode),
+    "holder_id": ("c.holder_id", bytes.decode),
+    "credit_type": ("c.credit_type", bytes.decode),
+    "credit_unit_value": ("c.credit_unit_value::text", decimal),
+    "grace_days": ("c.grace_days", integer),
+    "hold_days": ("coalesce(s.hold_days, c.hold_days)", integer),
+    "is_consolidated": ("coalesce(s.consolidated_invoicing, c.consolidated_invoicing)", boolean),
+    "amendments": (
+        "coalesce((SELECT max(a.sequence) FROM billing_amendment AS a WHERE a.subscription_id = s.id), 0)", integer,
+    ),
+    "charges": ("coalesce((SELECT max(o.sequence) FROM billing_charge AS o WHERE o.subscription_id = s.id), 0)", integer),
+    "recurring_amendments_seen": ("cursor.recurring_amendments_seen", integer),
+    "usage_amendments_seen": ("cursor.usage_amendments_seen", integer),
+    "recurring_due_at": ("cursor.recurring_due_at", instant),
+    "usage_due_at": ("cursor.usage_due_at", instant),
+    "charges_seen": ("cursor.charges_seen", integer),
+    # A hint that reaches beyond what is billed would hide unbilled time: then the run looks at everything.
+    "claims_from": ("""CASE WHEN cursor.claims_from < (
+            SELECT max(c.ends_at) FROM billing_claim AS c WHERE c.subscription_id = s.id AND c.released_at IS NULL
+        ) THEN cursor.claims_from END""", instant),
+    "usage_seen_until": ("cursor.usage_seen_until", instant),
+    "read_at": ("clock_timestamp()", instant),
+    "first_unseen_amendment_at": ("""(SELECT min(a.effective_at) FROM billing_amendment AS a
+         WHERE a.subscription_id = s.id
+            AND a.sequence > least(coalesce(cursor.recurring_amendments_seen, 0), coalesce(cursor.usage_amendments_seen, 0)))""",
+        instant),
+    "suspended_reason": ("""(SELECT b.reason FROM billing_suspendedbilling AS b
+         WHERE b.subscription_id = s.id AND b.resumed_at IS NULL)""", bytes.decode),
+    "has_coupons": ("""EXISTS (SELECT FROM billing_customercoupon AS cc
+            WHERE cc.customer_id = s.customer_id AND (cc.subscription_id IS NULL OR cc.subscription_id = s.id))""", boolean),
+    "has_notes": ("""EXISTS (SELECT FROM billing_creditnote AS n WHERE n.subscription_id = s.id AND n.released_at IS NULL)
+            OR EXISTS (SELECT FROM billing_invoicedsubscription AS b JOIN billing_creditnote AS n ON n.invoice_id = b.invoice_id
+                WHERE b.subscription_id = s.id AND n.released_at IS NULL)""", boolean),
+    "has_credit": ("""EXISTS (SELECT FROM billing_creditnote AS n
+            WHERE n.customer_id = s.customer_id AND n.left_minor > 0 AND n.released_at IS NULL)""", boolean),
+    "has_drafts_in_grace": ("""EXISTS (SELECT FROM billing_invoice AS i
+            WHERE i.subscription_id = s.id AND i.state = 'draft' AND i.grace_ends_at IS NOT NULL)""", boolean),
+    "includes_tax": ("""(SELECT p.tax_behavior = 'inclusive' FROM billing_amendment AS a
+         JOIN billing_plan AS p ON p.id = (a.change ->> 'plan')::bigint
+         WHERE a.subscription_id = s.id AND a.sequence = 1)""", boolean),
+    "activation": ("activation.state", bytes.decode),
+    "first_invoice": ("activation.invoice_id", integer),
+    "must_be_paid_by": ("activation.expires_at", instant),
+    # Read in one go: the details may have a logo, which each access would read again.
+    "seller": ("""(SELECT (SELECT to_json(known)::text FROM jsonb_to_record(v.details) AS known(
+            tax_rules text, country text, city text, postal_code text, line1 text, line2 text, vat_id text,
+            needs_confirmed_vat_id boolean))
+         FROM billing_seller AS v WHERE v.ref = c.seller ORDER BY v.id DESC LIMIT 1)""", json.loads),
+    "vat_lookup": (NEWEST_SQL, json.loads),
+}  # fmt: skip
+"""What is read of a subscription, each with its expression in SQL and its loader: fields of SubscriptionState, and the sources of
+other fields."""
+
+SUBSCRIPTION_SQL: Final = f"""
+    SELECT {", ".join(f"{expression} AS {name}" for name, (expression, _) in SUBSCRIPTION_COLUMNS.items())}
+    FROM billing_subscription AS s
+    JOIN billing_customer AS c ON c.id = s.customer_id
+    LEFT JOIN billing_activation AS activation ON activation.subscription_id = s.id
+    LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
+    WHERE s.ref = %s
+"""
 SUBSCRIPTION = Statement(
-    "subscription_to_bill", SUBSCRIPTION_SQL, [*SUBSCRIPTION_COLUMNS.values()],
+    "subscription_to_bill", SUBSCRIPTION_SQL, [loader for _, loader in SUBSCRIPTION_COLUMNS.values()],
     row=lambda values: dict(zip(SUBSCRIPTION_COLUMNS, values, strict=True)),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from billing.errors import CustomerStillBilled, NotFound
-from billing.orders.erasure import ErasureResult, erase_customer
+from billing.orders.erasure import ErasureResult, erase_customer, personal_words
 from ledger.management.examples import CommandWithExamples
 
 log = logging.getLogger(__name__)
@@ -21,10 +21,10 @@ class Command(CommandWithExamples):
     """Changes the customer's row and the responses to earlier requests; documents keep their buyer."""
 
     help = (
-        "Erase a customer's name, address and VAT id permanently: in the customer, and in the stored responses to earlier "
-        "requests. The name becomes the day of the erasure. Invoices and credit notes keep their buyer, because tax law "
-        "requires that. Refused while a subscription has no end yet or is not billed to its end, or a draft exists. Exit codes: "
-        "0 erased, 1 refused, 2 bad arguments or an unknown customer."
+        f"Erase a customer's name, {personal_words()} permanently: in the customer, in its mails and VAT lookups, and in the "
+        "stored responses to earlier requests. The name becomes the day of the erasure. Invoices and credit notes keep their "
+        "buyer, because tax law requires that. Refused while a subscription has no end yet or is not billed to its end, or a "
+        "draft exists. Exit codes: 0 erased, 1 refused, 2 bad arguments or an unknown customer."
     )
     examples = (
         ("erase_customer CUST-7", "ask, then erase"),
@@ -58,7 +58,7 @@ class Command(CommandWithExamples):
     def _ask(self, ref: str) -> None:
         if not sys.stdin.isatty():
             raise CommandError("Add --yes if nobody can answer the question.", returncode=BAD_ARGUMENTS)
-        self.stderr.write(f"This erases the name, address and VAT id of {ref}. You cannot undo it.")
+        self.stderr.write(f"This erases the name, {personal_words()} of {ref}. You cannot undo it.")
         if input("Type the reference again: ") != ref:
             raise CommandError("That is another reference. Nothing was erased.", returncode=BAD_ARGUMENTS)
 
@@ -66,4 +66,4 @@ class Command(CommandWithExamples):
 def _as_text(erased: ErasureResult) -> str:
     documents = "1 document keeps its buyer" if erased.documents == 1 else f"{erased.documents} documents keep their buyer"
     responses = "1 stored response was" if erased.responses == 1 else f"{erased.responses} stored responses were"
-    return f"{erased.ref} is now named “{erased.name}”, without address and VAT id. {responses} erased. {documents}."
+    return f"{erased.ref} is now named “{erased.name}”, without {personal_words()}. {responses} erased. {documents}."

@@ -6,12 +6,13 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from billing.models import Customer, Seller
+from billing.models.personal import columns_on_documents
 from billing.orders.vat_ids.lookups import NEWEST_SQL
 from billing.rating.tax import DeclaredTax, Party, Place, TaxPolicy, TaxRules, relied_vat_id, vat_status_of
 from billing.tax_providers.asking import answers_to
 from ledger.database.statements import fetch_rows
 
-BUYER: Final = ("name", "language", "address", "vat_id", "vat_status")
+BUYER: Final = columns_on_documents(Customer)
 """The columns of a customer that documents keep."""
 DECLARED = """
     SELECT id, code, category, rate, country, subdivision, city, postal_codes, classes, is_compound, valid_from, valid_until

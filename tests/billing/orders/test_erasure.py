@@ -6,16 +6,28 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, models, transaction
+from django.test.utils import isolate_apps
 
 from billing import auditing
 from billing.errors import CustomerStillBilled, NotFound
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
-from billing.models import Customer, Invoice
+from billing.models import Customer, Invoice, Mail, VatLookup
+from billing.models.personal import (
+    DECLARATION,
+    AboutPeople,
+    PersonalData,
+    ensure_declared,
+    impersonal,
+    personal,
+    personal_columns,
+    tables_about_people,
+)
 from billing.orders import subscriptions
-from billing.orders.erasure import erase_customer
+from billing.orders.erasure import erase_customer, is_erased
 from ledger.database.statements import fetch_rows, fetch_value
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.ledger.api.conftest import ApiClient
@@ -188,7 +200,7 @@ def test_the_command_says_what_it_erased_and_what_is_kept(ref: str) -> None:
         erase_command(ref)
     assert (refused.value.returncode, Customer.objects.get(ref=ref).name) == (2, WHO["name"])
     said = erase_command(ref, "--yes")
-    assert said.endswith("without address and VAT id. 2 stored responses were erased. 2 documents keep their buyer.\n")
+    assert said.endswith("without address, e-mail and VAT id. 2 stored responses were erased. 2 documents keep their buyer.\n")
     assert json.loads(erase_command(ref, "--yes", "--format", "json"))["documents_kept"] == 2
 
 
@@ -199,3 +211,80 @@ def test_the_command_refuses_whom_it_does_not_know_or_still_bills(ref: str) -> N
             erase_command(name, "--yes")
         assert refused.value.returncode == code
     assert Customer.objects.get(ref=ref).name == WHO["name"]
+
+
+# What is personal is said once, where the column is declared -------------------------------------------------------------
+
+
+def column_names(table: str) -> list[str]:
+    """The personal columns of a table, as the triggers read them."""
+    return fetch_value(list, "SELECT billing_personal_columns(%s)", [table])
+
+
+@pytest.mark.parametrize("model", tables_about_people())
+def test_the_database_knows_the_personal_columns_of_the_models(model: type[models.Model]) -> None:
+    assert column_names(model._meta.db_table) == [column.column for column, _ in personal_columns(model)]
+
+
+def test_the_tables_about_people_have_these_personal_columns() -> None:
+    assert column_names("billing_customer") == ["name", "address", "email", "vat_id"]
+    assert column_names("billing_vatlookup") == ["vat_id", "buyer", "name", "address"]
+    assert column_names("billing_mail") == ["recipient"]
+    assert {Customer, VatLookup, Mail} < set(tables_about_people())
+
+
+def declare_personal(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Make a column of customers personal, as its declaration and the migration that follows from it would."""
+    monkeypatch.setattr(Customer._meta.get_field(name), DECLARATION, PersonalData(is_personal=True, words=name))
+    with connection.cursor() as cursor:
+        cursor.execute(f"COMMENT ON COLUMN billing_customer.{name} IS 'personal'")
+
+
+def test_a_column_that_is_declared_personal_is_erased_everywhere(
+    api: ApiClient, ref: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert api.patch(f"/v1/customers/{ref}", {"language": "x-lovelace"}).status_code == 200
+    declare_personal(monkeypatch, "language")
+    assert "without address, e-mail and VAT id" not in erase_command(ref, "--yes")
+    assert Customer.objects.get(ref=ref).language == ""
+    assert tables_that_name("x-lovelace") == set()
+    assert auditing.check() == []
+
+
+def test_who_has_a_value_in_a_column_that_became_personal_is_not_erased_yet(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    erase_customer(ref=ref)
+    assert is_erased(Customer.objects.get(ref=ref))
+    declare_personal(monkeypatch, "language")
+    assert not is_erased(Customer.objects.get(ref=ref))
+    # The second erasure empties it.
+    erase_customer(ref=ref)
+    assert is_erased(Customer.objects.get(ref=ref))
+
+
+def test_a_column_whose_comment_does_not_say_so_stays_in_stored_responses(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_personal(monkeypatch, "language")
+    with connection.cursor() as cursor:
+        cursor.execute("COMMENT ON COLUMN billing_customer.language IS 'BCP 47'")
+    with pytest.raises(DatabaseError, match="stored responses cannot be changed"), transaction.atomic():
+        erase_customer(ref=ref)
+    assert Customer.objects.get(ref=ref).name == WHO["name"]
+
+
+@isolate_apps("billing")
+def test_a_column_that_does_not_say_whether_it_is_personal_ends_the_start() -> None:
+    class Guest(AboutPeople):
+        name = personal(models.CharField(max_length=9), words="name")
+        room = impersonal(models.IntegerField())
+        attention = models.CharField(max_length=9)
+
+        class Meta:
+            app_label = "billing"
+
+    with pytest.raises(ImproperlyConfigured, match=r"Guest\.attention: .* declared by personal\(\) or impersonal\(\)"):
+        ensure_declared([Guest])
+
+
+def test_a_personal_column_that_cannot_be_empty_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(ImproperlyConfigured, match="a personal DateField needs null=True"):
+        personal(models.DateField(), words="birthday")
+    assert personal(models.DateField(null=True, db_comment="as told"), words="birthday").db_comment == "personal; as told"
