@@ -14,8 +14,6 @@ Python code makes is checked by its constructor, field by field with the same ty
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, ClassVar, Generic, NamedTuple, ParamSpec, TypeVar, get_type_hints
 
 from asgiref.sync import sync_to_async
@@ -40,7 +38,7 @@ class Field(NamedTuple):
 
     @property
     def json_name(self) -> str:
-        """The present name in JSON; see `Value.named`."""
+        """The name in JSON; see `Value.named`."""
         return self.value.named or self.name
 
 
@@ -145,10 +143,10 @@ class Shape(Generic[RecordT]):
             for each in self.fields
         ]  # fmt: skip
         self.named = {each.value.named: each.name for each in self.fields if each.value.named}
-        """By the name in JSON: the attribute, whose name was the one in JSON formerly."""
+        """By the name in JSON: the attribute, where the two differ."""
         if self.named:
             # Not asked in each `take`: a spend has few calls.
-            self.take = self._take_by_either_name  # type: ignore[method-assign]
+            self.take = self._take_by_names_in_json  # type: ignore[method-assign]
         self._is_checked_whole = declared.check_whole is not Record.check_whole
         self._made = [(each.name, each.value.made) for each in self.fields if type(each.value).made is not Value.made]
         self._factories = [(each.name, each.make_default) for each in self.fields if each.make_default is not None]
@@ -186,22 +184,17 @@ class Shape(Generic[RecordT]):
             field_errors.extend(choice_errors(value, self.either, pointer))
         return taken
 
-    def _take_by_either_name(self, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
-        """As `take`, of an object in which fields have their names or the former ones; errors have the name that was given."""
-        by_attribute = dict(value)
-        shown: dict[str, str] = {}
+    def take_by_attributes(self, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
+        """As `take`, of an object that has the names of the attributes, as do its errors."""
+        return Shape.take(self, value, pointer, field_errors)
+
+    def _take_by_names_in_json(self, value: dict[str, Any], pointer: str, field_errors: list[FieldError]) -> dict[str, Any]:
+        attributes = {attribute: name for name, attribute in self.named.items()}
+        known = {self.named.get(name, name): item for name, item in value.items() if name not in attributes}
         found: list[FieldError] = []
-        for name, former in self.named.items():
-            shown[former] = former if former in value else name
-            if former in value and (used := _former_names.get()) is not None:
-                used.append(former)
-            if name in value:
-                by_attribute[former] = by_attribute.pop(name)
-                if former in value:
-                    detail = f"This is the former name of {name}. Give {name} alone."
-                    field_errors.append(FieldError(f"{pointer}/{former}", "not-both", detail))
-        taken = Shape.take(self, by_attribute, pointer, found)
-        field_errors.extend(each._replace(pointer=renamed(each.pointer, shown, pointer)) for each in found)
+        taken = self.take_by_attributes(known, pointer, found)
+        field_errors.extend(each._replace(pointer=renamed(each.pointer, attributes, pointer)) for each in found)
+        field_errors.extend(_unknown({name: None for name in value if name in attributes}, self, pointer, but=attributes))
         return taken
 
     def make(self, fields: dict[str, Any]) -> RecordT:
@@ -229,20 +222,6 @@ def renamed(at: str, shown: Mapping[str, str], within: str = "") -> str:
     """
     field, slash, rest = at[len(within) + 1 :].partition("/")
     return f"{within}/{shown[field]}{slash}{rest}" if field in shown else at
-
-
-_former_names: ContextVar[list[str] | None] = ContextVar("former_names", default=None)
-
-
-@contextmanager
-def noting_former_names() -> Iterator[list[str]]:
-    """For the block, note the former names of fields that shapes take."""
-    used: list[str] = []
-    token = _former_names.set(used)
-    try:
-        yield used
-    finally:
-        _former_names.reset(token)
 
 
 def shape_of(declared: type[RecordT]) -> Shape[RecordT]:
@@ -361,7 +340,9 @@ def choice_errors(value: Mapping[str, Any], groups: tuple[tuple[str, ...], ...],
     return [FieldError(f"{pointer}/{name}", "required", "This is required.") for name in begun[0] if name not in value]
 
 
-def _unknown(value: dict[str, Any], shape: Shape[Any], pointer: str) -> list[FieldError]:
+def _unknown(value: dict[str, Any], shape: Shape[Any], pointer: str, *, but: Collection[str] = frozenset()) -> list[FieldError]:
     names = ", ".join(sorted(each.json_name for each in shape.fields))
     detail = f"This field does not exist; the fields are {names}." if names else "This object takes no fields."
-    return [FieldError(pointer + pointer_part(key), "unknown-field", detail) for key in value if key not in shape.names]
+    return [
+        FieldError(pointer + pointer_part(key), "unknown-field", detail) for key in value if key not in shape.names or key in but
+    ]

@@ -81,8 +81,7 @@ class Value:
         Args:
             text: what it means, for the OpenAPI document.
             null: JSON may say null for it, which is the same as leaving it out.
-            named: its name in JSON where that differs from the attribute's. The attribute's name is the former one, which a
-                request may still use; the response then says that it is deprecated.
+            named: its name in JSON where that differs from the attribute's.
         """
         self.text = text
         self.null = null

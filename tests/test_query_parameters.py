@@ -159,7 +159,7 @@ def tries(api: ApiClient, billed: Any) -> list[tuple[str, str, dict[str, Any]]]:
     coupon, given = unique("coupon"), unique("coupon")
     percentage = {"kind": "percentage", "value": "10", "duration": "forever"}
     for code in (coupon, given):
-        assert api.post("/v1/coupons", {"code": code, **percentage}).status_code == 201
+        assert api.post("/v1/coupons", {"ref": code, **percentage}).status_code == 201
     assert api.post(f"/v1/customers/{customer}/coupons", {"coupon": given}).status_code == 201
     interval = {"unit": "month", "count": 1}
     price = {"key": "base", "kind": "recurring", "model": "flat", "unit_amount": "1.00"}
@@ -169,8 +169,8 @@ def tries(api: ApiClient, billed: Any) -> list[tuple[str, str, dict[str, Any]]]:
         ("PATCH", f"/v1/customers/{customer}", {"name": "Grace"}),
         ("POST", f"/v1/customers/{customer}/coupons", {"coupon": coupon}),
         ("DELETE", f"/v1/customers/{customer}/coupons/{given}", {}),
-        ("POST", "/v1/plans", {"code": unique("p"), "name": "P", "currency": "EUR", "interval": interval, "prices": [price]}),
-        ("POST", "/v1/coupons", {"code": unique("coupon"), **percentage}),
+        ("POST", "/v1/plans", {"ref": unique("p"), "name": "P", "currency": "EUR", "interval": interval, "prices": [price]}),
+        ("POST", "/v1/coupons", {"ref": unique("coupon"), **percentage}),
         ("POST", "/v1/subscriptions", {"ref": unique("SUB"), "customer": customer, "plan": plan.code,
                                        "started_at": "2026-01-01T00:00:00Z"}),
         ("POST", f"/v1/subscriptions/{billed.ref}/charges", {"amount_minor": 100, "description": "Set-up"}),

@@ -80,7 +80,7 @@ def operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
     """Return all operations that the client has: path, method, operation."""
     for path, of_path in document["paths"].items():
         for method, operation in of_path.items():
-            if method in METHODS and operation["operationId"] not in LEFT_OUT and not operation.get("deprecated"):
+            if method in METHODS and operation["operationId"] not in LEFT_OUT:
                 yield path, method, operation
 
 
@@ -177,7 +177,7 @@ class _Calls(_Types):
         parameters = [
             each
             for each in operation.get("parameters", [])
-            if not each.get("deprecated") and (operation["operationId"], each["in"], each["name"]) not in LEFT_OUT_FIELDS
+            if (operation["operationId"], each["in"], each["name"]) not in LEFT_OUT_FIELDS
         ]
         headers = {each["name"] for each in parameters if each["in"] == "header"}
         assert headers <= {"Idempotency-Key", "If-Match"}, headers
@@ -215,7 +215,7 @@ class _Calls(_Types):
         fields = {
             name: each
             for name, each in schema["properties"].items()
-            if not each.get("deprecated") and (operation["operationId"], "body", name) not in LEFT_OUT_FIELDS
+            if (operation["operationId"], "body", name) not in LEFT_OUT_FIELDS
         }
         return fields, schema.get("required", [])
 

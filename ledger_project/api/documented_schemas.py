@@ -17,7 +17,6 @@ def simplify_schemas(result: dict[str, Any], **context: Any) -> dict[str, Any]:
     """Bring the schemas of bodies into forms that client generators compile. A drf-spectacular postprocessing hook.
 
     - What may be null is an `anyOf`, and its null has no name: generators make a class of each part of a `oneOf`.
-    - A deprecated parameter says so beside its schema.
     - Fields that may be left out say their default in their description: generators require fields with a `default`.
     """
     result["components"]["schemas"].pop(_NULL_ENUM, None)
@@ -27,11 +26,6 @@ def simplify_schemas(result: dict[str, Any], **context: Any) -> dict[str, Any]:
             properties = schema.get("properties", {})
             for name in properties.keys() - set(schema.get("required", ())):
                 _describe_default(properties[name])
-    for path in result["paths"].values():
-        for call in path.values():
-            for parameter in call.get("parameters", ()):
-                if parameter["schema"].pop("deprecated", False):
-                    parameter["deprecated"] = True
     return result
 
 

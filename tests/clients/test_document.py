@@ -34,7 +34,7 @@ def operations() -> dict[str, tuple[str, str, dict[str, Any]]]:
         call["operationId"]: (path, method, call)
         for path, of_path in document()["paths"].items()
         for method, call in of_path.items()
-        if method in ("get", "post", "put", "patch", "delete") and not call.get("deprecated")
+        if method in ("get", "post", "put", "patch", "delete")
     }
 
 
@@ -107,13 +107,13 @@ def check_fields(operation_id: str) -> None:
     path, method, operation = operations()[operation_id]
     by_place: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
     for each in operation.get("parameters", ()):
-        if not each.get("deprecated") and (operation_id, each["in"], each["name"]) not in generate.LEFT_OUT_FIELDS:
+        if (operation_id, each["in"], each["name"]) not in generate.LEFT_OUT_FIELDS:
             by_place[each["in"]][each["name"]] = each["schema"]
     schema = resolved(operation["requestBody"]["content"]["application/json"]["schema"]) if "requestBody" in operation else None
     body = {
         name: sample(each)
         for name, each in (schema["properties"] if schema else {}).items()
-        if not each.get("deprecated") and (operation_id, "body", name) not in generate.LEFT_OUT_FIELDS
+        if (operation_id, "body", name) not in generate.LEFT_OUT_FIELDS
     }
     in_path = {name: sample(each) for name, each in by_place["path"].items()}
     in_query = {name: sample(each) for name, each in by_place["query"].items()}

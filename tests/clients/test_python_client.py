@@ -116,7 +116,7 @@ def test_the_calls_of_billing(client: Client, new_holder: Callable[[], str]) -> 
     (made,) = client.generate_invoices(ref, as_of="2026-02-01T00:00:00Z", finalize=False)["invoices"]
     assert made["total_minor"] == 150
     assert [each["id"] for each in client.invoices(subscription=ref)] == [made["id"]]
-    assert client.delete_draft(made["id"], reason="wrong")["move"] == "delete"
+    assert client.delete_draft(made["id"], reason="wrong")["transition"] == "delete"
 
 
 def test_a_list_is_read_to_its_end(client: Client, new_holder: Callable[[], str]) -> None:

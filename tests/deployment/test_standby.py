@@ -36,7 +36,7 @@ def standby() -> Iterator[Server]:
 
 
 PLAN = {
-    "code": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+    "ref": "basic", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
     "prices": [recurring(tax_rate="20"), metered(tax_rate="20")],
 }  # fmt: skip
 CUSTOMER = {"ref": "ada", "name": "Ada", "currency": "EUR"}
@@ -52,7 +52,7 @@ STORED_FIRST = (
 )
 REFUSED = (
     *((f"/v1/holders/ada/{path}", {"amount": 1}) for path in ("spends", "grants", "holds")),
-    ("/v1/plans", PLAN | {"code": "other"}),
+    ("/v1/plans", PLAN | {"ref": "other"}),
     ("/v1/customers", CUSTOMER | {"ref": "bea"}),
     ("/v1/subscriptions", SUBSCRIPTION | {"ref": "ada-2"}),
     ("/v1/usage-events", {"events": [USAGE]}),

@@ -152,20 +152,20 @@ class World:
         return self.ask("batch", "/v1/batches", {"mode": chance.choice(("atomic", "each")), "operations": spends})
 
     def rate(self, holders: list[str], chance: random.Random) -> Asked:
-        return self.ask("rate", "/v1/rates", {"code": f"r.{self.shared}", "price": chance.randint(1, 9), "per": 1000})
+        return self.ask("rate", "/v1/rates", {"ref": f"r.{self.shared}", "price": chance.randint(1, 9), "per": 1000})
 
     # Billing -------------------------------------------------------------------------------------------
 
     def plan(self, holders: list[str], chance: random.Random) -> Asked:
         body = {
-            "code": f"p.{self.shared}", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+            "ref": f"p.{self.shared}", "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
             "prices": [recurring(tax_rate="20"), metered(tax_rate="20")],
         }  # fmt: skip
         return self.ask("plan", "/v1/plans", body)
 
     def coupon(self, holders: list[str], chance: random.Random) -> Asked:
         token = self.token()
-        body = {"code": f"u.{token}", "kind": "percentage", "value": "10", "duration": "forever"}
+        body = {"ref": f"u.{token}", "kind": "percentage", "value": "10", "duration": "forever"}
         return self.ask("coupon", "/v1/coupons", body, about=token)
 
     def customer(self, holders: list[str], chance: random.Random) -> Asked:

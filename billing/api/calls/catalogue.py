@@ -31,7 +31,7 @@ class Plans(WriteEndpoint):
     """Plans, which customers order."""
 
     collection = "plans"
-    location = "/v1/plans/{code}?version={version}"
+    location = "/v1/plans/{ref}?version={version}"
     get = list_operation(
         "listPlans", "List plans", "Every version, newest first.", tag=CATALOGUE, path="/v1/plans",
         query=request_schemas.PlansQuery, shape=response_schemas.PlanSerializer, example=examples.PLAN,
@@ -148,7 +148,7 @@ class Coupons(WriteEndpoint):
     """Discounts."""
 
     collection = "coupons"
-    location = "/v1/coupons/{code}"
+    location = "/v1/coupons/{ref}"
     get = list_operation(
         "listCoupons", "List coupons", "Newest first.", tag=CATALOGUE, path="/v1/coupons",
         query=request_schemas.CouponsQuery, shape=response_schemas.CouponSerializer, example=examples.COUPON,

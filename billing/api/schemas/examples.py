@@ -51,7 +51,6 @@ PLAN_IN_CREDITS_BODY: dict[str, Any] = {
 PLAN: dict[str, Any] = {
     **PLAN_BODY,
     "names": {},
-    "code": "basic",
     "version": 1,
     "minimum": None,
     "maximum": None,
@@ -71,7 +70,7 @@ SUBSCRIPTION_BODY: dict[str, Any] = {
 }  # fmt: skip
 SUBSCRIPTION: dict[str, Any] = {
     **SUBSCRIPTION_BODY, "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z",
-    "time_zone": "UTC", "trial_ends_at": None, "trial_end": None, "hold_days": 0, "consolidated_invoicing": False,
+    "time_zone": "UTC", "trial_ends_at": None, "hold_days": 0, "consolidated_invoicing": False,
     "activation": None,
 }  # fmt: skip
 PAID_FIRST_BODY: dict[str, Any] = {
@@ -110,7 +109,7 @@ CHARGE: dict[str, Any] = {
 }  # fmt: skip
 COUPON_BODY: dict[str, Any] = {"ref": "WELCOME", "kind": "percentage", "value": "10", "duration": "recurring", "periods": 3}
 COUPON: dict[str, Any] = {
-    **COUPON_BODY, "code": "WELCOME", "name": None, "names": {}, "currency": None, "per": "subscription",
+    **COUPON_BODY, "name": None, "names": {}, "currency": None, "per": "subscription",
     "prices": [], "plans": [],
 }  # fmt: skip
 GIVEN_COUPON: dict[str, Any] = {
@@ -195,11 +194,11 @@ CREDIT_REFUND: dict[str, Any] = {
     "taken_from": [{"credit_note": 3, "kind": "carried", "number": None, "amount_minor": 1500}],
 }  # fmt: skip
 TRANSITION: dict[str, Any] = {
-    "invoice": 1, "transition": "void", "move": "void", "actor": "key:shop", "reason": "Agreed by phone",
+    "invoice": 1, "transition": "void", "actor": "key:shop", "reason": "Agreed by phone",
     "recorded_at": "2026-02-03T09:30:00.123456Z", "draft": None,
 }  # fmt: skip
 DELETION: dict[str, Any] = {
-    **TRANSITION, "transition": "delete", "move": "delete",
+    **TRANSITION, "transition": "delete",
     "draft": {"subscription": "SUB-1234", "customer": "CUST-7", "currency": "EUR", "total_minor": 1680},
 }  # fmt: skip
 CUSTOMER_COUPON: dict[str, Any] = {**GIVEN_COUPON, "taken_off_at": None, "used_minor": 0, "used_invoices": 0}
@@ -207,7 +206,7 @@ SUBSCRIPTION_COUPON: dict[str, Any] = {**CUSTOMER_COUPON, "subscription": "SUB-1
 SUBSCRIPTION_SUMMARY: dict[str, Any] = {
     "ref": "SUB-1234", "customer": "CUST-7", "plan": "basic", "plan_version": 1, "state": "active",
     "started_at": "2026-01-01T00:00:00.000000Z", "anchor_at": "2026-01-01T00:00:00.000000Z", "time_zone": "UTC",
-    "trial_ends_at": None, "trial_end": None, "hold_days": 0, "consolidated_invoicing": False, "ends_at": None,
+    "trial_ends_at": None, "hold_days": 0, "consolidated_invoicing": False, "ends_at": None,
     "due_at": "2026-02-01T00:00:00.000000Z", "suspended": None, "activation": None,
 }  # fmt: skip
 SUBSCRIPTION_DETAIL: dict[str, Any] = {

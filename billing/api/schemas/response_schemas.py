@@ -24,7 +24,7 @@ from billing.reads.response_fields import decimal, minor, sum_of_minor, text, ti
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
 from ledger.api.kit.schema import page_of
 from ledger.api.kit.writing.rendering import in_key_order, time_text
-from ledger.api.kit.writing.responses import ResponseSchema, computed, former
+from ledger.api.kit.writing.responses import ResponseSchema, computed
 from ledger.records import Field, declared_fields
 from ledger.totals.figures import Placed, Quantity, Reference, Row, amounts_of
 from ledger.values import Boolean, Integer
@@ -137,7 +137,6 @@ class PlanSerializer(ResponseSchema):
     """A version of a plan."""
 
     ref = text("code")
-    code = former(text(), "ref")
     version = whole()
     name = text()
     names = serializers.DictField(child=serializers.CharField())
@@ -155,7 +154,6 @@ class CouponSerializer(ResponseSchema):
     """A discount."""
 
     ref = text("code")
-    code = former(text(), "ref")
     name = text(lambda coupon: coupon.name or None, null=True)
     names = serializers.DictField(child=serializers.CharField())
     kind = text()
@@ -227,7 +225,6 @@ class SubscriptionSerializer(ResponseSchema):
     anchor_at = time()
     time_zone = text()
     trial_ends_at = time("trial_end", null=True)
-    trial_end = former(time(null=True), "trial_ends_at")
     hold_days = whole(help_text=HOLD_DAYS)
     consolidated_invoicing = serializers.BooleanField(help_text=CONSOLIDATED)
     activation = ActivationSerializer(allow_null=True, help_text=ACTIVATION)
@@ -238,7 +235,7 @@ def _change_of(amendment: Amendment) -> dict[str, Any]:
     if "plan" in change:
         change["plan"] = plans.terms_of(change["plan"]).code
     if "trial_end" in change:
-        change["trial_ends_at"] = change["trial_end"]
+        change["trial_ends_at"] = change.pop("trial_end")
     shown: dict[str, Any] = in_key_order(change)
     return shown
 
@@ -331,7 +328,6 @@ class SubscriptionSummarySerializer(ResponseSchema):
     anchor_at = time()
     time_zone = text()
     trial_ends_at = time("trial_end", null=True)
-    trial_end = former(time(null=True), "trial_ends_at")
     hold_days = whole(help_text=HOLD_DAYS)
     consolidated_invoicing = serializers.BooleanField(help_text=CONSOLIDATED)
     ends_at = time(null=True)
@@ -496,7 +492,6 @@ class InvoiceTransitionSerializer(ResponseSchema):
 
     invoice = whole(attrgetter("invoice_id"))
     transition = text(_transition)
-    move = former(text(_transition), "transition")
     actor = text()
     reason = text()
     recorded_at = time()

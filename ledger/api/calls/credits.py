@@ -1,8 +1,7 @@
 """Credits are granted, spent, refunded, revoked and transferred; an overdraft is agreed, budgets are set."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from django.http import HttpRequest
 
@@ -247,7 +246,6 @@ class Freeze(Write):
 
     reads_quickly = True
 
-    former_methods: ClassVar[Mapping[str, str]] = {"post": "put"}
     put = write(
         FreezeRequest,
         "freezeHolder",
@@ -407,7 +405,6 @@ class IncomingTransfers(Write):
 
     reads_quickly = True
 
-    former_methods: ClassVar[Mapping[str, str]] = {"post": "put"}
     put = write(
         IncomingTransfersRequest,
         "setIncomingTransfers",
@@ -439,7 +436,6 @@ class IncomingTransfers(Write):
                     "holder_id": "customer-42",
                     "credit_type": "credits",
                     "accepts_transfers": False,
-                    "accepted": False,
                     "changed_by": 4,
                     "changed_at": "2026-01-31T09:30:45.000000Z",
                 },
@@ -674,7 +670,6 @@ class OneRecurringGrant(Write):
 class Overdraft(Write):
     """Sets an overdraft."""
 
-    former_methods: ClassVar[Mapping[str, str]] = {"post": "put"}
     put = write(
         OverdraftRequest,
         "setOverdraft",

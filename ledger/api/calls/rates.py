@@ -27,7 +27,7 @@ RATE_PAGE = page_of(response_schemas.RateBodySerializer)
 class Rates(Endpoint):
     """Publishes versions, and lists the newest of each rate."""
 
-    location = "/v1/rates/{code}?credit_type={credit_type}"
+    location = "/v1/rates/{ref}?credit_type={credit_type}"
 
     @operation(
         "publishRate",

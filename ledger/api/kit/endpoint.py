@@ -10,11 +10,10 @@ what the services say.
 
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from functools import partial
-from types import FunctionType
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -33,7 +32,7 @@ from ledger.api.kit.writing.problems import problem_response
 from ledger.api.kit.writing.rendering import AnyResponse, Response, for_django
 from ledger.database.load.queues import Queue
 from ledger.errors import Invalid, ServerBusy
-from ledger.records import Shape, noting_former_names, renamed
+from ledger.records import Shape, renamed
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -142,16 +141,6 @@ _CALLERS_THREAD = CallersThread()
 _waiting_threads = threading.BoundedSemaphore(WAITING_THREADS)
 
 
-DEPRECATED: Final = {
-    "Deprecation": "@1795392000",
-    "Link": '</docs/api>; rel="deprecation"; type="text/html"',
-}
-"""The headers of a response to a request that has a former word: since when it is deprecated, and what the present one is.
-
-Source: RFC 9745. What is deprecated is answered until 1.0.
-"""
-
-
 def requires(scope: str, *, takes_query: bool = False) -> Callable[[Handler], Handler]:
     """Declare which scope a handler needs, and whether it reads query parameters; `schema.operation` does it.
 
@@ -178,9 +167,6 @@ class Endpoint(APIView):
 
     With `takes_nothing`, a write may come without a body.
 
-    `former_methods` has the methods by which a call was made formerly, each with the present one: they do the same, and the
-    response says that they are deprecated, as for a path that a call had formerly, whose view `as_former_view` makes.
-
     `location` is the address of what a write makes, with members of the response's body in braces.
 
     With `reads_quickly`, a read executes a prepared statement or a few. Such reads share one thread, which executes those that
@@ -195,8 +181,6 @@ class Endpoint(APIView):
     served: ClassVar[str] = "application/json"
     body_limit_bytes: ClassVar[int] = BODY_LIMIT_BYTES
     location: ClassVar[str] = ""
-    former_methods: ClassVar[Mapping[str, str]] = {}
-    is_former: ClassVar[bool] = False
     http_method_names = ["get", "post", "put", "patch", "delete", "head"]
     # For drf-spectacular.
     parser_classes = [JSONParser]
@@ -209,15 +193,13 @@ class Endpoint(APIView):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for former, present in cls.former_methods.items():
-            setattr(cls, former, _copy(getattr(cls, present)))
         handlers = {name: getattr(cls, name) for name in cls.http_method_names if hasattr(cls, name)}
         undeclared = [name for name, handler in handlers.items() if not cls.is_public and not hasattr(handler, "scope")]
         if undeclared:
             raise TypeError(f"{cls.__name__} does not declare which scope {', '.join(undeclared)} needs.")
-        if cls.is_former or cls.former_methods or any(getattr(each, "former_names", ()) for each in handlers.values()):
+        if any(getattr(each, "names_in_json", ()) for each in handlers.values()):
             # Not asked in each `walk`: a spend has few calls.
-            cls.walk = cls._walk_noting_former_words  # type: ignore[method-assign]
+            cls.walk = cls._walk_with_names_in_json  # type: ignore[method-assign]
 
     # Django's way in ---------------------------------------------------------------------------------
 
@@ -225,12 +207,6 @@ class Endpoint(APIView):
     def as_view(cls, **initkwargs: Any) -> Any:
         """Return the view, which manages its own transactions even if the project has ATOMIC_REQUESTS."""
         return transaction.non_atomic_requests(super().as_view(**initkwargs))
-
-    @classmethod
-    def as_former_view(cls) -> Any:
-        """Return the view for a path that the call had formerly: it does the same, and is deprecated."""
-        former: Any = type(f"Former{cls.__name__}", (cls,), {"is_former": True, "__doc__": cls.__doc__})
-        return former.as_view()
 
     def dispatch(self, request: HttpRequest, *args: Any, **path: Any) -> HttpResponse | StreamingHttpResponse:
         """Respond to a request that Django has routed here; every error is a problem."""
@@ -279,30 +255,13 @@ class Endpoint(APIView):
                 raise
             return awaited.otherwise
 
-    async def _walk_noting_former_words(self, request: Any, path: Mapping[str, Any], way: Way) -> AnyResponse:
-        """As `walk`. The response or problem says so if the path, the method or a name that the request has is a former one."""
-        with noting_former_names() as used:
-            try:
-                response = await Endpoint.walk(self, request, path, way)
-            except Exception as error:
-                if self._has_former_words(request, used):
-                    request.problem_headers = DEPRECATED
-                if isinstance(error, Invalid):
-                    raise self._by_given_names(error, used) from error
-                raise
-        if self._has_former_words(request, used):
-            for name, text in DEPRECATED.items():
-                response.headers[name] = text
-        return response
-
-    def _has_former_words(self, request: Any, used: Collection[str]) -> bool:
-        return self.is_former or (request.method or "").lower() in self.former_methods or bool(used)
-
-    def _by_given_names(self, error: Invalid, used: Collection[str]) -> Invalid:
-        """Return the error with the name of its field as the request has it: rules name the attribute."""
-        names: Mapping[str, str] = getattr(getattr(self, self.method), "former_names", {})
-        given = {former: name for former, name in names.items() if former not in used}
-        return Invalid(**{**error.facts, "pointer": renamed(error.facts["pointer"], given)})
+    async def _walk_with_names_in_json(self, request: Any, path: Mapping[str, Any], way: Way) -> AnyResponse:
+        """As `walk`; an error of a rule, which names the attribute, names the field as it is called in JSON."""
+        try:
+            return await Endpoint.walk(self, request, path, way)
+        except Invalid as error:
+            names: Mapping[str, str] = getattr(getattr(self, self.method), "names_in_json", {})
+            raise Invalid(**{**error.facts, "pointer": renamed(error.facts["pointer"], names)}) from error
 
     def begin(self, request: Any) -> Callable[..., Any]:
         """Return the handler of the request's method, or raise `MethodNotAllowed` or `NotAcceptable`."""
@@ -339,14 +298,6 @@ class Endpoint(APIView):
     def body(self, request: HttpRequest, shape: Shape[Any]) -> dict[str, Any]:
         """Return the fields of the request's body, or raise; see `read_body` and `read`."""
         return read(shape, read_body(request))
-
-
-def _copy(handler: Any) -> Any:
-    """Return a separate handler for another method, with the same declaration."""
-    copy = FunctionType(handler.__code__, handler.__globals__, handler.__name__, handler.__defaults__, handler.__closure__)
-    copy.__kwdefaults__ = handler.__kwdefaults__
-    copy.__dict__.update(handler.__dict__)
-    return copy
 
 
 def _finished(steps: Coroutine[Any, Any, AnyResponse]) -> AnyResponse:

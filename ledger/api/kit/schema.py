@@ -137,12 +137,11 @@ def operation(
             SCOPE_KEY: scope or None,
         },
     )
-    former_names = {
-        former: name for shape in (takes.shape if takes else None, *queries) if shape for name, former in shape.named.items()
-    }
+    shapes = [shape for shape in (takes.shape if takes else None, *queries) if shape]
+    names_in_json = {attribute: name for shape in shapes for name, attribute in shape.named.items()}
 
     def declare(handler: Handler) -> Handler:
-        handler.former_names = former_names  # type: ignore[attr-defined]
+        handler.names_in_json = names_in_json  # type: ignore[attr-defined]
         handler.other_bodies = takes.others if takes else {}  # type: ignore[attr-defined]
         handler.needs_body = takes is not None and any(each.required for each in takes.shape.fields)  # type: ignore[attr-defined]
         return requires(scope, takes_query=query is not None)(document(handler))
@@ -204,22 +203,13 @@ class ShapeSchema(OpenApiSerializerExtension):
         # Not as a `oneOf` of lists of required fields: client generators make an empty type of each.
         choice = f"\n\nGive {choice_text(shape.either)}." if shape.either else ""
         required = sorted(field.json_name for field in shape.fields if field.required)
-        present = {field.json_name: _field_schema(auto_schema, field, direction) for field in shape.fields}
-        former = {attribute: _formerly(present[name], name) for name, attribute in shape.named.items()}
         return {
             "type": "object",
             "description": shape.text + choice,
-            "properties": present | former,
+            "properties": {field.json_name: _field_schema(auto_schema, field, direction) for field in shape.fields},
             **({"required": required} if required else {}),
             "additionalProperties": False,
         }
-
-
-def _formerly(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the schema of a field under the name that it had formerly."""
-    described = {**schema, "description": f"Former name of `{name}`; answered until 1.0.", "deprecated": True}
-    described.pop("default", None)
-    return described
 
 
 def _field_schema(auto_schema: Any, field: Field, direction: Any) -> Any:
@@ -277,22 +267,15 @@ class CallSchema(AutoSchema):
         call = super().get_operation(*args, **options)
         if call is not None:
             call.setdefault("security", [])
-            if view.is_former or self.method.lower() in view.former_methods:
-                call["deprecated"] = True
-                call["operationId"] += "Formerly"
             if view.location and "201" in call["responses"]:
                 call["responses"]["201"].setdefault("headers", {}).update(LOCATION_HEADER)
         return call
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
-        """Return the schema of a response; the members under former names are deprecated in it."""
+        """Return the schema of a response, with the exact integers that it may have."""
         schema = super()._map_basic_serializer(serializer, direction)
         if any(member.get("maximum", 0) > MAX_AMOUNT for member in schema["properties"].values()):
             schema["properties"][EXACT_INTEGERS] = EXACT_INTEGERS_SCHEMA
-        # Not `serializer.fields`: REST framework copies a field without what was added to it.
-        for name, field in getattr(type(serializer), "_declared_fields", {}).items():
-            if hasattr(field, "former_of"):
-                schema["properties"][name]["deprecated"] = True
         return schema
 
     def _get_request_body(self, direction: Any = "request") -> Any:

@@ -272,7 +272,6 @@ EXTENSION = entry(
 )
 RATE: dict[str, Any] = {
     "ref": "gpt-4o.output",
-    "code": "gpt-4o.output",
     "credit_type": "credits",
     "version": 1,
     "price": 3,

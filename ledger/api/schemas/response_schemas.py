@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from ledger.api.kit.writing.rendering import in_key_order, time_text
-from ledger.api.kit.writing.responses import Read, ResponseSchema, computed, former
+from ledger.api.kit.writing.responses import Read, ResponseSchema, computed
 from ledger.models import KEY_STATES, SCOPES
 from ledger.rules import KINDS
 from ledger.rules.budgets.states import MODES
@@ -293,7 +293,6 @@ class IncomingTransfersBodySerializer(ResponseSchema):
     accepts_transfers = computed(
         serializers.BooleanField(help_text="False if the account refuses transfers from others."), "accepted"
     )
-    accepted = former(serializers.BooleanField(), "accepts_transfers")
     changed_by = _Whole(allow_null=True, min_value=1, help_text="The last entry that set this; null if no entry did.")
     changed_at = _time(allow_null=True, help_text="When that entry was recorded.")
 
@@ -401,7 +400,6 @@ class RateBodySerializer(ResponseSchema):
     """A version of a rate."""
 
     ref = computed(serializers.CharField(help_text="Its name."), "code")
-    code = former(serializers.CharField(), "ref")
     credit_type = serializers.CharField(help_text="What is counted.")
     version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest version applies.")
     price = _Whole(min_value=1, help_text="The price of `per` units, in credits.")

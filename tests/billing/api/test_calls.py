@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 def plan(api):
     """A plan made over REST: 10.00 in advance, 0.02 per call."""
     body = {
-        "code": unique("plan"), "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+        "ref": unique("plan"), "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
         "prices": [recurring(tax_rate="20"), metered(tax_rate="20")],
     }  # fmt: skip
     return api.post("/v1/plans", body).json()
@@ -26,7 +26,7 @@ def subscribed(api, plan):
     """The ref of a subscription made over REST."""
     customer, ref = unique("CUST"), unique("SUB")
     assert api.post("/v1/customers", {"ref": customer, "name": "Ada", "currency": "EUR"}).status_code == 201
-    body = {"ref": ref, "customer": customer, "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z"}
+    body = {"ref": ref, "customer": customer, "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z"}
     assert api.post("/v1/subscriptions", body).status_code == 201
     return ref
 
@@ -43,7 +43,7 @@ def record_usage(api, ref, *events):
 def test_two_prices_of_a_plan_with_one_key_are_refused(api):
     """A dry run and the form refuse them too; nothing is written."""
     code = unique("plan")
-    body = {"code": code, "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}}
+    body = {"ref": code, "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1}}
     for query in ("", "?dry_run=true"):
         refused = api.post(f"/v1/plans{query}", {**body, "prices": [recurring("seats"), recurring("seats")]})
         assert refused.status_code == 400
@@ -183,7 +183,7 @@ def test_an_event_of_an_unknown_subscription_is_invalid_and_does_not_use_up_its_
 def test_an_invalid_plan_is_refused_with_the_pointer_to_the_field(api, change, pointer):
     code = unique("plan")
     body = {
-        "code": code, "name": "Basic", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()],
+        "ref": code, "name": "Basic", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()],
     } | change  # fmt: skip
     response = api.post("/v1/plans", body)
     assert response.status_code == 400
@@ -289,7 +289,7 @@ def test_unknown_paths_are_404_and_unknown_references_in_a_body_400(api, plan):
     assert api.post(f"/v1/subscriptions/{unique('SUB')}/invoices", {"as_of": "2026-01-01T00:00:00Z"}).status_code == 404
     assert api.get("/v1/invoices/999999999999").status_code == 404
     ref = unique("SUB")
-    body = {"ref": ref, "customer": unique("CUST"), "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z"}
+    body = {"ref": ref, "customer": unique("CUST"), "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z"}
     response = api.post("/v1/subscriptions", body)
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (400, "/customer")
     assert not Subscription.objects.filter(ref=ref).exists()
@@ -330,22 +330,22 @@ def test_the_period_of_a_voided_invoice_is_billed_again(api):
 def test_a_coupon_for_a_plan_or_price_that_does_not_exist_is_refused(api, plan, limited_to, fault):
     other = recurring("other")
     PlanFactory(prices=[other])
-    body = {"code": unique("C"), "kind": "percentage", "value": "10", "duration": "forever"}
-    limited_to = {name: [plan["code"] if one == "PLAN" else one for one in ones] for name, ones in limited_to.items()}
+    body = {"ref": unique("C"), "kind": "percentage", "value": "10", "duration": "forever"}
+    limited_to = {name: [plan["ref"] if one == "PLAN" else one for one in ones] for name, ones in limited_to.items()}
     refused = api.post("/v1/coupons", body | limited_to)
     assert (refused.status_code, [(e["pointer"], e["code"], e["detail"]) for e in refused.json()["errors"]]) == (
         400, [(fault[0], "exists", fault[1])],
     )  # fmt: skip
-    assert not Coupon.objects.filter(code=body["code"]).exists()
+    assert not Coupon.objects.filter(code=body["ref"]).exists()
     # A version that is not the newest has subscriptions too.
-    PlanFactory(code=plan["code"], prices=[other])
-    assert api.post("/v1/coupons", body | {"plans": [plan["code"]], "prices": ["base", "other"]}).status_code == 201
+    PlanFactory(code=plan["ref"], prices=[other])
+    assert api.post("/v1/coupons", body | {"plans": [plan["ref"]], "prices": ["base", "other"]}).status_code == 201
 
 
 @pytest.mark.parametrize("zone", ["posixrules", "Factory", "posix/Europe/Berlin", "right/UTC", "Berlin", "UTC+1"])
 def test_what_is_no_zone_of_the_iana_database_is_refused(api, plan, zone):
     customer = {"ref": unique("CUST"), "name": "Ada", "currency": "EUR", "time_zone": zone}
-    order = {"ref": unique("SUB"), "customer": CustomerFactory().ref, "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z"}
+    order = {"ref": unique("SUB"), "customer": CustomerFactory().ref, "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z"}
     for path, body in (("/v1/customers", customer), ("/v1/subscriptions", order | {"time_zone": zone})):
         refused = api.post(path, body)
         assert [(error["pointer"], error["code"]) for error in refused.json()["errors"]] == [("/time_zone", "unknown-time-zone")]

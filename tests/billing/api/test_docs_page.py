@@ -33,7 +33,7 @@ def billing_calls(document):
     """Path, method and description of each call of billing."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            if BILLING_TAGS & set(operation.get("tags", [])) and not operation.get("deprecated"):
+            if BILLING_TAGS & set(operation.get("tags", [])):
                 yield path, method, operation
 
 
@@ -42,8 +42,6 @@ def names_of(document, schema):
     if "$ref" in schema:
         yield from names_of(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]])
     for name, one in schema.get("properties", {}).items():
-        if one.get("deprecated"):
-            continue  # in the table of former words
         yield name
         yield from names_of(document, one)
     for part in ("oneOf", "allOf", "anyOf"):
@@ -71,7 +69,7 @@ def test_every_field_of_a_body_and_every_filter_is_named(document, section):
                 assert re.search(rf"[`\"]{name}[`\"]", section), f"{method} {path}: {name}"
                 seen.add(name)
         for parameter in operation.get("parameters", []):
-            if parameter["in"] == "query" and parameter["name"] not in ("limit", "cursor") and not parameter.get("deprecated"):
+            if parameter["in"] == "query" and parameter["name"] not in ("limit", "cursor"):
                 assert re.search(rf"[?&`]{parameter['name']}[=`]", section), f"{method} {path}: {parameter['name']}"
     assert {"allowance", "rollover_cap", "grace_days", "vat_status", "reason"} <= seen
 
@@ -85,7 +83,7 @@ def test_every_field_of_a_price_is_named(section):
 def test_every_field_of_a_document_is_named(document, section, shape):
     properties = document["components"]["schemas"][shape]["properties"]
     assert properties
-    for name in (each for each, schema in properties.items() if not schema.get("deprecated")):
+    for name in properties:
         assert re.search(rf"[`\"]{name}[`\"]", section), name
 
 

@@ -39,7 +39,7 @@ def new_customer(api, **more):
 def new_plan(api, code=None, **more):
     """A plan made over REST: the next version where the code is known."""
     body = {
-        "code": code or unique("plan"), "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+        "ref": code or unique("plan"), "name": "Basic", "currency": "EUR", "interval": {"unit": "month", "count": 1},
         "prices": [recurring(), metered()], **more,
     }  # fmt: skip
     return created(api.post("/v1/plans", body))
@@ -47,7 +47,7 @@ def new_plan(api, code=None, **more):
 
 def new_subscription(api, customer, plan, **more):
     """A subscription since 1 January, made over REST."""
-    body = {"ref": unique("SUB"), "customer": customer["ref"], "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z", **more}
+    body = {"ref": unique("SUB"), "customer": customer["ref"], "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z", **more}
     return created(api.post("/v1/subscriptions", body))
 
 
@@ -98,7 +98,7 @@ def test_what_a_customer_cannot_become_is_refused_and_nothing_changes(api, body,
 
 def test_a_plan_is_read_in_its_newest_version_and_in_any(api):
     first = new_plan(api)
-    second = new_plan(api, code=first["code"], name="Basic, cheaper")
+    second = new_plan(api, code=first["ref"], name="Basic, cheaper")
     path = f"/v1/plans/{first['code']}"
     assert api.get(path).json() == second
     assert api.get(f"{path}?version=1").json() == first
@@ -109,7 +109,7 @@ def test_a_plan_is_read_in_its_newest_version_and_in_any(api):
 
 def test_a_coupon_is_read_and_listed(api):
     made = [
-        created(api.post("/v1/coupons", {"code": unique("C"), "kind": "percentage", "value": str(value), "duration": "forever"}))
+        created(api.post("/v1/coupons", {"ref": unique("C"), "kind": "percentage", "value": str(value), "duration": "forever"}))
         for value in (10, 20, 30)
     ]
     assert api.get(f"/v1/coupons/{made[0]['code']}").json() == made[0]
@@ -124,7 +124,7 @@ def test_a_coupon_is_read_and_listed(api):
 def discounted(api):
     """A customer with a coupon of 10 %, and the path of the coupons."""
     customer, coupon = new_customer(api), unique("C")
-    created(api.post("/v1/coupons", {"code": coupon, "kind": "percentage", "value": "10", "duration": "forever"}))
+    created(api.post("/v1/coupons", {"ref": coupon, "kind": "percentage", "value": "10", "duration": "forever"}))
     path = f"/v1/customers/{customer['ref']}/coupons"
     created(api.post(path, {"coupon": coupon}))
     return customer, coupon, path
@@ -163,7 +163,7 @@ def test_a_subscription_is_read_with_what_it_is_now(api):
     assert (found["state"], found["customer"], found["plan"], found["plan_version"]) == (
         "active",
         customer["ref"],
-        plan["code"],
+        plan["ref"],
         1,
     )
     assert [(item["price_key"], item["quantity"]) for item in found["items"]] == [("calls", "1"), ("base", "3")]
@@ -223,24 +223,26 @@ def test_a_trial_that_goes_on_is_extended(api):
         api, new_customer(api), new_plan(api), started_at=start.isoformat(), trial_end=first.isoformat()
     )["ref"]  # fmt: skip
     amend = f"/v1/subscriptions/{ref}/amendments"
-    amended = created(api.post(amend, {"effective_at": start.isoformat(), "trial_end": later.isoformat()}))
-    assert amended["change"] == {"trial_end": later.isoformat(), "trial_ends_at": later.isoformat()}
+    amended = created(api.post(amend, {"effective_at": start.isoformat(), "trial_ends_at": later.isoformat()}))
+    assert amended["change"] == {"trial_ends_at": later.isoformat()}
     found = api.get(f"/v1/subscriptions/{ref}").json()
-    assert found["trial_end"] == found["due_at"] == later.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert found["trial_ends_at"] == found["due_at"] == later.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     dry = {"as_of": later.isoformat(), "dry_run": True}
     [invoice] = api.post(f"/v1/subscriptions/{ref}/invoices", dry).json()["invoices"]
-    assert min(line["period"]["start"] for line in invoice["lines"]) == found["trial_end"]
+    assert min(line["period"]["start"] for line in invoice["lines"]) == found["trial_ends_at"]
 
 
 @pytest.mark.parametrize(("trial_end_days", "wanted_days", "code"), [(None, 20, "trial-goes-on"), (-1, 20, "trial-goes-on")])
 def test_no_other_trial_is_extended(api, trial_end_days, wanted_days, code):
     start = timezone.now() - timedelta(days=3)
-    trial = {} if trial_end_days is None else {"trial_end": (timezone.now() + timedelta(days=trial_end_days)).isoformat()}
+    trial = {} if trial_end_days is None else {"trial_ends_at": (timezone.now() + timedelta(days=trial_end_days)).isoformat()}
     ref = new_subscription(api, new_customer(api), new_plan(api), started_at=start.isoformat(), **trial)["ref"]
     before = Subscription.objects.get(ref=ref).trial_end
-    wanted = {"effective_at": start.isoformat(), "trial_end": (timezone.now() + timedelta(days=wanted_days)).isoformat()}
+    wanted = {"effective_at": start.isoformat(), "trial_ends_at": (timezone.now() + timedelta(days=wanted_days)).isoformat()}
     response = api.post(f"/v1/subscriptions/{ref}/amendments", wanted)
-    assert (response.status_code, response.json()["errors"][0]["code"]) == (400, code)
+    [error] = response.json()["errors"]
+    # The rule names the attribute, the problem the field of the request.
+    assert (response.status_code, error["pointer"], error["code"]) == (400, "/trial_ends_at", code)
     assert Subscription.objects.get(ref=ref).trial_end == before
     assert len(listed(api, f"/v1/subscriptions/{ref}/amendments")) == 1
 
@@ -323,15 +325,15 @@ def test_usage_events_of_all_are_listed_without_a_filter(api):
 def test_what_was_made_is_where_location_says(api):
     customer, plan = new_customer(api), new_plan(api)
     ref = new_subscription(api, customer, plan)["ref"]
-    coupon = {"code": unique("C"), "kind": "percentage", "value": "10", "duration": "forever"}
+    coupon = {"ref": unique("C"), "kind": "percentage", "value": "10", "duration": "forever"}
     bodies = {
         "/v1/customers": {"ref": unique("C"), "name": "Ada", "currency": "EUR"},
         "/v1/plans": {
-            "code": plan["code"], "name": "Next", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()],
+            "ref": plan["ref"], "name": "Next", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()],
         },
         "/v1/coupons": coupon,
         "/v1/subscriptions": {
-            "ref": unique("S"), "customer": customer["ref"], "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z",
+            "ref": unique("S"), "customer": customer["ref"], "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z",
         },
     }  # fmt: skip
     for path, body in bodies.items():
@@ -343,11 +345,11 @@ def test_what_was_made_is_where_location_says(api):
         assert (again["Idempotency-Replayed"], again["Location"]) == ("true", made["Location"])
     charged = api.post(f"/v1/subscriptions/{ref}/charges", {"amount_minor": 500, "description": "Setup", "tax_rate": "0"})
     assert charged["Location"] == f"/v1/subscriptions/{ref}"
-    given = api.post(f"/v1/customers/{customer['ref']}/coupons", {"coupon": coupon["code"]})
+    given = api.post(f"/v1/customers/{customer['ref']}/coupons", {"coupon": coupon["ref"]})
     assert given["Location"] == f"/v1/customers/{customer['ref']}/coupons"
     billed = api.post(f"/v1/subscriptions/{ref}/invoices", {"as_of": "2026-01-01T00:00:00Z"})
     assert [each["subscription"] for each in api.get(billed["Location"]).json()["results"]] == [ref]
-    assert "Location" not in api.post("/v1/coupons?dry_run=true", {**coupon, "code": unique("D")})
+    assert "Location" not in api.post("/v1/coupons?dry_run=true", {**coupon, "ref": unique("D")})
 
 
 def test_a_merge_patch_changes_what_it_names_of_an_address(api):

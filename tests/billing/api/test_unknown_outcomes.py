@@ -47,7 +47,7 @@ WRITES = {
     "customers": lambda: ("/v1/customers", {"ref": unique("CUST"), "name": "Ada", "currency": "EUR"}),
     "plans": lambda: (
         "/v1/plans",
-        {"code": unique("plan"), "name": "Basic", "currency": "EUR", "interval": interval(), "prices": [recurring()]},
+        {"ref": unique("plan"), "name": "Basic", "currency": "EUR", "interval": interval(), "prices": [recurring()]},
     ),
     "usage events": lambda: (
         "/v1/usage-events",

@@ -26,7 +26,7 @@ def api(db: None, make_api: Callable[..., ApiClient]) -> ApiClient:
 def plan_body(**credits_of_calls: Any) -> dict[str, Any]:
     """The body of a new plan whose calls take credits, with a fee."""
     return {
-        "code": unique("plan"), "name": "Calls", "currency": "EUR", "interval": {"unit": "month", "count": 1},
+        "ref": unique("plan"), "name": "Calls", "currency": "EUR", "interval": {"unit": "month", "count": 1},
         "prices": [metered(credits=credits_of_calls or IN_CREDITS, tax_rate="20"), recurring()],
     }  # fmt: skip
 
@@ -37,7 +37,7 @@ def ordered_with_250_credits(api: ApiClient) -> tuple[str, str]:
     plan = api.post("/v1/plans", plan_body()).json()
     customer, ref, holder = unique("CUST"), unique("SUB"), unique("holder")
     api.post("/v1/customers", {"ref": customer, "name": "Ada", "currency": "EUR", "holder_id": holder})
-    body = {"ref": ref, "customer": customer, "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z"}
+    body = {"ref": ref, "customer": customer, "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z"}
     assert api.post("/v1/subscriptions", body).status_code == 201
     assert api.post(f"/v1/holders/{holder}/grants", {"amount": 250, "source": "purchased"}).status_code == 201
     return holder, ref
@@ -85,7 +85,7 @@ def test_an_amendments_dry_run_changes_no_credits(api: ApiClient, ordered_with_2
     use_calls(api, ref, "40")
     api.post(f"/v1/subscriptions/{ref}/invoices", {"as_of": "2026-02-01T00:00:00Z"})
     assert available_credits(api, holder) == 150
-    cheaper = api.post("/v1/plans", plan_body(per_unit="1")).json()["code"]
+    cheaper = api.post("/v1/plans", plan_body(per_unit="1")).json()["ref"]
     change = {"effective_at": "2026-01-01T00:00:00Z", "plan": cheaper}
     dry = api.post(f"/v1/subscriptions/{ref}/amendments?dry_run=true", change)
     lines = [line for one in dry.json()["invoices"] for line in one["lines"] if line["price_key"] == "calls"]
@@ -112,7 +112,7 @@ def test_bad_credits_are_refused_and_nothing_is_written(api: ApiClient, given: A
     response = api.post("/v1/plans", body)
     assert response.status_code == 400
     assert [(one["pointer"], one["code"]) for one in response.json()["errors"]] == [(pointer, code)]
-    assert not Plan.objects.filter(code=body["code"]).exists()
+    assert not Plan.objects.filter(code=body["ref"]).exists()
 
 
 def test_a_rating_says_what_a_number_of_credits_covers(api: ApiClient) -> None:

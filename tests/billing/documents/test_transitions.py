@@ -48,7 +48,7 @@ def test_a_transition_over_rest_is_recorded_with_the_key_and_the_reason(api, pat
     assert "key:shop" in page
     [shown] = api.get(f"/v1/invoices/{invoice.pk}/transitions").json()["results"]
     assert shown.pop("recorded_at")
-    assert shown.pop("move") == path
+    assert shown.pop("transition") == path
     assert shown == {"invoice": invoice.pk, "transition": path, "actor": "key:shop", "reason": "told so by phone", "draft": None}
 
 
@@ -139,12 +139,12 @@ def test_moves_are_listed_newest_first_by_the_page(api):
     invoice = new_invoice()
     for path in ("mark-uncollectible", "pay"):
         api.post(f"/v1/invoices/{invoice.pk}/{path}", {})
-    first = api.get(f"/v1/invoices/{invoice.pk}/moves?limit=1").json()
+    first = api.get(f"/v1/invoices/{invoice.pk}/transitions?limit=1").json()
     assert [one["transition"] for one in first["results"]] == ["pay"]
     rest = api.get(first["next"].removeprefix("http://testserver")).json()
     assert ([one["transition"] for one in rest["results"]], rest["next"]) == (["mark-uncollectible"], None)
-    assert api.get(f"/v1/invoices/{new_invoice().pk}/moves").json()["results"] == []
-    assert api.get("/v1/invoices/999999999/moves").status_code == 404
+    assert api.get(f"/v1/invoices/{new_invoice().pk}/transitions").json()["results"] == []
+    assert api.get("/v1/invoices/999999999/transitions").status_code == 404
 
 
 # Deleting a draft ------------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def test_a_draft_is_deleted_and_its_period_can_be_billed_again(api):
     shown = dict(response.json())
     assert shown.pop("recorded_at")
     assert shown == {
-        "invoice": draft.pk, "transition": "delete", "move": "delete", "actor": "key:shop", "reason": "wrong plan",
+        "invoice": draft.pk, "transition": "delete", "actor": "key:shop", "reason": "wrong plan",
         "draft": {"subscription": subscription.ref, "customer": customer.ref, "currency": "EUR", "total_minor": 600},
     }  # fmt: skip
     assert api.get(f"/v1/invoices/{draft.pk}").status_code == 404
-    assert api.get(f"/v1/invoices/{draft.pk}/moves").json()["results"] == [response.json()]
+    assert api.get(f"/v1/invoices/{draft.pk}/transitions").json()["results"] == [response.json()]
     assert not Line.objects.filter(invoice_id=draft.pk).exists()
     assert not InvoiceTax.objects.filter(invoice_id=draft.pk).exists()
     assert not Claim.objects.filter(invoice_id=draft.pk, released_at=None).exists()

@@ -118,15 +118,15 @@ class Ordered:
         self._post("/v1/customers", terms)
         if example.coupon is not None:
             code = unique("coupon")
-            self._post("/v1/coupons", {"code": code} | example.coupon)
+            self._post("/v1/coupons", {"ref": code} | example.coupon)
             self._post(f"/v1/customers/{self.customer}/coupons", {"coupon": code})
         self.refs: list[str] = []
         self.first: dict[int, int] = {}
         for number, (prices, more) in enumerate(example.orders):
-            plan = {"code": unique("plan"), "name": "Plan", "currency": "EUR", "interval": {"unit": "month", "count": 1}}
+            plan = {"ref": unique("plan"), "name": "Plan", "currency": "EUR", "interval": {"unit": "month", "count": 1}}
             self._post("/v1/plans", plan | {"prices": prices} | example.plan)
             self.refs.append(unique("SUB"))
-            order = {"ref": self.refs[-1], "customer": self.customer, "plan": plan["code"], "started_at": "2026-01-01T00:00:00Z"}
+            order = {"ref": self.refs[-1], "customer": self.customer, "plan": plan["ref"], "started_at": "2026-01-01T00:00:00Z"}
             activation = self._post("/v1/subscriptions", order | more).get("activation")
             if activation is not None:
                 self.first[number] = activation["invoice"]

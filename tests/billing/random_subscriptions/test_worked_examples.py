@@ -37,12 +37,12 @@ class Ordered:
             customer["credits"] = {"credit_type": "credits", "unit_value": unit_value}
         self._post("/v1/customers", customer)
         terms = {"currency": "EUR", "interval": {"unit": "month", "count": 1}} | example.plan
-        self._post("/v1/plans", {"code": self.plan, "name": "Plan", "prices": example.prices} | terms)
+        self._post("/v1/plans", {"ref": self.plan, "name": "Plan", "prices": example.prices} | terms)
         order = {"started_at": "2026-01-01T00:00:00Z"} | example.order
         self._post("/v1/subscriptions", {"ref": self.ref, "customer": self.customer, "plan": self.plan} | order)
         for coupon in example.coupons:
             code = unique("coupon")
-            self._post("/v1/coupons", {"code": code} | coupon)
+            self._post("/v1/coupons", {"ref": code} | coupon)
             self._post(f"/v1/customers/{self.customer}/coupons", {"coupon": code})
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:

@@ -467,10 +467,11 @@ PRORATION = [
     Example("months of 30 days, the 31st is the 30th", [in_arrears("30.00", proration="fixed_30")], JANUARY_ENDED,
             fees(2900), order={"ends_at": "2026-01-31T00:00:00Z"}),
     # 16 of 31 days; then the whole of February
-    Example("a trial", [DAILY], [bill("01-15"), bill("02-01")], fees(1600, 3100), order={"trial_end": "2026-01-16T00:00:00Z"}),
-    Example("a trial of a whole period", [DAILY], JANUARY_ENDED, fees(3100), order={"trial_end": "2026-02-01T00:00:00Z"}),
+    Example("a trial", [DAILY], [bill("01-15"), bill("02-01")], fees(1600, 3100),
+            order={"trial_ends_at": "2026-01-16T00:00:00Z"}),
+    Example("a trial of a whole period", [DAILY], JANUARY_ENDED, fees(3100), order={"trial_ends_at": "2026-02-01T00:00:00Z"}),
     Example("nothing used in a trial is owed", [metered()], [calls("100", "01-10"), calls("50", "01-20"), bill("02-01")],
-            usage(100), order={"trial_end": "2026-01-16T00:00:00Z"}),
+            usage(100), order={"trial_ends_at": "2026-01-16T00:00:00Z"}),
     # 10 days before, 11 after
     Example("a pause", [in_arrears()], [amend("01-11", paused=True), amend("01-21", paused=False), bill("02-01")],
             fees(1000, 1100)),

@@ -83,7 +83,7 @@ def test_an_if_match_that_no_balance_gives_is_a_400(api: ApiClient, holder: str,
 
 
 def test_rates_take_no_condition(make_api: Any, holder: str) -> None:
-    response = make_api("ledger:admin").post("/v1/rates", {"code": "a", "price": 1, "per": 1}, If_Match="*")
+    response = make_api("ledger:admin").post("/v1/rates", {"ref": "a", "price": 1, "per": 1}, If_Match="*")
     assert (response.status_code, json.loads(response.content)["errors"][0]["code"]) == (400, "not-here")
 
 

@@ -31,6 +31,6 @@ def test_what_is_not_made_is_nowhere(api: ApiClient) -> None:
 
 
 def test_a_rate_is_where_location_says(api: ApiClient) -> None:
-    made = api.post("/v1/rates", {"code": "gpt", "credit_type": "tokens", "price": 3, "per": 1})
+    made = api.post("/v1/rates", {"ref": "gpt", "credit_type": "tokens", "price": 3, "per": 1})
     assert made["Location"] == "/v1/rates/gpt?credit_type=tokens"
     assert api.get(made["Location"]).json()["results"] == [made.json()]

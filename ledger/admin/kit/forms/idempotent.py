@@ -215,7 +215,7 @@ class RequestForm(KeyedForm, Generic[RecordT]):
         sent = {"idempotency_key": self.cleaned_data.get("idempotency_key"), "reason": self.cleaned_data.get("reason")}
         beside = {name: value for name, value in {**sent, **self.fixed}.items() if name in self.shape.names and value is not None}
         errors: list[FieldError] = []
-        taken = self.shape.take(self.body() | beside, "", errors)
+        taken = self.shape.take_by_attributes(self.body() | beside, "", errors)
         self.show([self._in_words(error) for error in errors])
         if not self.errors:
             if "actor" in self.shape.declared.__dataclass_fields__:

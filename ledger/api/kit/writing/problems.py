@@ -198,17 +198,13 @@ def _headers(error: errors.LedgerError) -> dict[str, str]:
 
 
 def problem_response(error: Exception, request: HttpRequest) -> ProblemResponse:
-    """Return the response to a request that ended in `error`; log the traceback of an unexpected error, and of no other.
-
-    Its headers include `request.problem_headers`, if the call set them.
-    """
+    """Return the response to a request that ended in `error`; log the traceback of an unexpected error, and of no other."""
     known = translated(error)
     status = known.answer.status
     if status == 500:
         facts = {"request_id": request_id(request)}
         log.error("%s %s: %s", request.method, request.path, known.code, exc_info=error, extra={"facts": facts})
-    headers = _headers(known) | dict(getattr(request, "problem_headers", {}))
-    response = ProblemResponse(body(known, request_id(request)), headers)
+    response = ProblemResponse(body(known, request_id(request)), _headers(known))
     if status >= 500:
         response.cause = next(iter(str(error).splitlines()), "")
     return response

@@ -23,18 +23,6 @@ def computed(field: Declared, value: Read | str | None = None, *, as_text: Calla
     return field
 
 
-def former(field: Declared, now: str) -> Declared:
-    """Declare a field under the name that it had formerly: it stays until 1.0, and the document says that it is deprecated.
-
-    Args:
-        now: its present name.
-    """
-    field.former_of = now  # type: ignore[union-attr]
-    # Where REST framework looks when it copies the field.
-    vars(field)["_kwargs"]["help_text"] = f"Former name of `{now}`; there until 1.0."
-    return field
-
-
 class ResponseSchema(serializers.Serializer[Any]):
     """The fields of a response in their order. The value of a field is the attribute of its name, unless `computed` says how.
 

@@ -107,7 +107,7 @@ def test_an_amendment_outside_the_years_is_refused(wish: dict[str, Any]) -> None
 )
 def test_a_plan_with_larger_numbers_is_refused(api: ApiClient, change: dict[str, Any], pointer: str, code: str) -> None:
     plan = unique("plan")
-    body = {"code": plan, "name": "Basic", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()]}
+    body = {"ref": plan, "name": "Basic", "currency": "EUR", "interval": {"unit": "month"}, "prices": [recurring()]}
     assert faults_of(api.post("/v1/plans", body | change)) == [(pointer, code)]
     assert not Plan.objects.filter(code=plan).exists()
 

@@ -85,7 +85,7 @@ def resume_billing(api: ApiClient, ref: str) -> None:
 
 def publish_rate(api: ApiClient, ref: str) -> None:
     """Publish a rate over REST."""
-    assert api.post("/v1/rates", {"code": unique("rate"), "price": 3, "per": 1000}).status_code == 201
+    assert api.post("/v1/rates", {"ref": unique("rate"), "price": 3, "per": 1000}).status_code == 201
 
 
 def run_batch(api: ApiClient, ref: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ledger import services
 from ledger.models import Rate
-from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, nothing_written, rows_of
+from tests.ledger.api.conftest import TIME, ApiClient, entry_of_201, nothing_written, problem_of_refusal, rows_of
 
 RATE = {"ref": "gpt-4o.output", "price": 3, "per": 1000}
 
@@ -24,7 +24,6 @@ def test_a_rate_is_published_in_versions(admin: ApiClient) -> None:
     assert TIME.fullmatch(first.pop("published_at"))
     assert first == {
         "ref": "gpt-4o.output",
-        "code": "gpt-4o.output",
         "credit_type": "credits",
         "version": 1,
         "price": 3,
@@ -73,13 +72,13 @@ def test_rates_are_listed_in_their_newest_version_by_the_page(admin: ApiClient) 
     url = "/v1/rates?limit=2"
     while url:
         page = json.loads(admin.get(url).content)
-        seen += [(rate["credit_type"], rate["code"], rate["version"]) for rate in page["results"]]
+        seen += [(rate["credit_type"], rate["ref"], rate["version"]) for rate in page["results"]]
         url = page["next"]
     assert seen == [("credits", "a", 2), ("credits", "b", 2), ("credits", "c", 2), ("sms", "a", 1)]
     back = json.loads(admin.get(page["previous"]).content)
-    assert [rate["code"] for rate in back["results"]] == ["a", "b"]
+    assert [rate["ref"] for rate in back["results"]] == ["a", "b"]
     only = json.loads(admin.get("/v1/rates?credit_type=sms").content)["results"]
-    assert [(rate["code"], rate["price"]) for rate in only] == [("a", 7)]
+    assert [(rate["ref"], rate["price"]) for rate in only] == [("a", 7)]
 
 
 @pytest.mark.parametrize("path", ["/v1/rates/nothing", "/v1/rates/gpt-4o.output?credit_type=sms", "/v1/rates/UPPER"])
@@ -129,3 +128,16 @@ def test_what_has_no_price_is_refused_on_record(admin: ApiClient, holder: str) -
     services.publish_rate(code="dear", price=2**53 - 1, per=1)
     response = admin.post("/v1/quotes", {"rate": "dear", "quantity": 2}, key=None)
     assert (response.status_code, json.loads(response.content)["type"].rsplit("/", 1)[1]) == (409, "amount-limit")
+
+
+def test_a_field_has_its_name_in_json_only(make_api: Callable[..., ApiClient]) -> None:
+    """The attribute of the declaration is called `code`; a request and its errors never say so."""
+    api = make_api("ledger:admin")
+    for body, faults in (
+        ({"code": "a", "price": 1, "per": 1}, [("/ref", "required"), ("/code", "unknown-field")]),
+        ({"ref": "a", "code": "a", "price": 1, "per": 1}, [("/code", "unknown-field")]),
+        ({"ref": 1, "price": 1, "per": 1}, [("/ref", "not-a-string")]),
+    ):
+        problem = problem_of_refusal(api.post("/v1/rates", body), 400, *faults)
+        assert all("code" not in error["detail"] for error in problem["errors"])
+    assert api.get("/v1/rates").json()["results"] == []

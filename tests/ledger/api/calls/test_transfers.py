@@ -62,7 +62,6 @@ def test_a_holder_refuses_transfers_and_the_sender_learns_that_and_nothing_else(
         "holder_id": "team-7",
         "credit_type": "credits",
         "accepts_transfers": True,
-        "accepted": True,
         "changed_by": None,
         "changed_at": None,
     }
@@ -73,7 +72,7 @@ def test_a_holder_refuses_transfers_and_the_sender_learns_that_and_nothing_else(
     assert "counterpart" not in entry
     assert own.get("/v1/holders/team-7/entries").json()["results"][0] == entry
     assert own.get(INCOMING).json() | {"changed_at": ""} == {
-        "holder_id": "team-7", "credit_type": "credits", "accepts_transfers": False, "accepted": False,
+        "holder_id": "team-7", "credit_type": "credits", "accepts_transfers": False,
         "changed_by": 2, "changed_at": "",
     }  # fmt: skip
 
@@ -87,10 +86,19 @@ def test_a_holder_refuses_transfers_and_the_sender_learns_that_and_nothing_else(
     assert sender.post(TRANSFERS, {"to": "team-7", "amount": 1}).status_code == 201
 
 
-@pytest.mark.parametrize("body", [{}, {"accepted": "no"}, {"accepted": 0}, {"accepted": None}, {"accepted": True, "limit": 1}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"accepts_transfers": "no"},
+        {"accepts_transfers": 0},
+        {"accepts_transfers": None},
+        {"accepts_transfers": True, "limit": 1},
+    ],
+)
 def test_the_setting_is_read_strictly(api: ApiClient, holder: str, body: dict[str, object]) -> None:
     with nothing_written(holder):
-        assert api.post(f"/v1/holders/{holder}/incoming-transfers", body).status_code == 400
+        assert api.put(f"/v1/holders/{holder}/incoming-transfers", body).status_code == 400
 
 
 def test_a_confined_key_may_give_to_whomever_but_not_take(
@@ -105,7 +113,7 @@ def test_a_confined_key_may_give_to_whomever_but_not_take(
 
 def test_an_overdraft_is_an_entry_and_part_of_what_is_available(make_api: Callable[..., ApiClient], holder: str) -> None:
     admin = make_api("ledger:admin")
-    agreed = entry_of_201(admin.post(f"/v1/holders/{holder}/overdraft", {"limit": 50, "reason": "trusted"}, key="o"), "overdraft")
+    agreed = entry_of_201(admin.put(f"/v1/holders/{holder}/overdraft", {"limit": 50, "reason": "trusted"}, key="o"), "overdraft")
     assert (agreed["kind"], agreed["amount"], agreed["balance"], agreed["overdraft"], agreed["reason"]) == (
         "adjust",
         0,

@@ -118,7 +118,7 @@ def test_the_admin_scope_includes_every_ledger_scope(
 
 ADMIN_CALLS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/holders/customer-42/overdraft", {"limit": 5}),
-    ("/v1/rates", {"code": "a", "price": 1, "per": 1}),
+    ("/v1/rates", {"ref": "a", "price": 1, "per": 1}),
 ]
 
 
