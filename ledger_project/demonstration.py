@@ -33,6 +33,16 @@ HOLDERS: Final = ["ada", "grace", "acme", "globex", "initech", *(f"developer-{nu
 PLAN: Final = "team"
 METER: Final = "tokens"
 SUBSCRIPTIONS: Final = 12
+TAKEN_BY_GUIDES: Final = frozenset({
+    # Holders.
+    "jane", "lena", "mia", "omar", "team-red", "team-red:ada", "shop-12", "page-demo", "fjord", "acme-9",
+    *(f"user-{number}" for number in range(1, 201)),
+    # Customers, subscriptions, plans, packs, meters, rates.
+    "tea", "SUB-FJORD", "SUB-TEA", "SUB-9", "calls-1000", "by-token", "starter", "calls", "weighted-tokens", "small.prompt",
+    "small.answer",
+})  # fmt: skip
+"""What the README, the tutorial and the guides make on a fresh instance. The demo makes nothing of these names, so that each page
+gets the results that it shows."""
 SOON: Final = timedelta(milliseconds=500)
 """The life of the demo's trial credits: they have expired when the demo is ready."""
 

@@ -1,4 +1,4 @@
-"""The code of the tutorial and of the guides runs as it stands there, against one server, and prints what the pages say.
+"""The code of the README, the tutorial and the guides runs as it is there, against a fresh `make run`, and prints what they say.
 
 Blocks of `sh` and `python` run, each page's in their order; a block of `json` or `text` after one is its output, in which `…` is
 anything and white space does not count. Blocks of other languages are not run.
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,15 +19,14 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from pytest_django.plugin import DjangoDbBlocker
 
-from ledger import services
-from ledger.models import SCOPES
-from tests.conftest import database_url, on_fresh_database, web_servers
+from ledger_project.demonstration import TAKEN_BY_GUIDES
+from ledger_project.serving.postgres import Server
+from tests.deployment.serving.test_serve import Serving
 
 DOCS: Path = settings.BASE_DIR / "docs"
 PAGES = [
-    "tutorial.md", *(f"how-to/{name}.md" for name in (
+    "../README.md", "tutorial.md", *(f"how-to/{name}.md" for name in (
         "charge-an-ai-call", "sell-a-pack", "monthly-allowance", "team-pools", "share-the-locks", "move-from-a-balance-column",
         "customer-page", "recurring-grants", "compute-usage",
     )),
@@ -88,21 +88,26 @@ class Shell:
 
 
 @pytest.fixture(scope="module")
-def environment(
-    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, str]]:
-    """Where the guides' server is, and a key with all scopes; its database has nothing else."""
-    with django_db_blocker.unblock(), on_fresh_database("guides"):
-        _, key = services.create_api_key(name="guides", scopes=SCOPES)
-        with web_servers(tmp_path_factory.mktemp("web")) as start:
-            url = start(1)[0].url
-            yield {
-                "LEDGER": f"{url}/v1",
-                "KEY": key,
-                "LEDGER_URL": url,
-                "LEDGER_KEY": key,
-                "DATABASE_URL": database_url("application"),
-            }
+def environment() -> Iterator[dict[str, str]]:
+    """Where a ledger is that `make run` has started from nothing, with its demo data and worker, and the key that it printed."""
+    folder = Path(tempfile.mkdtemp(prefix="ledger-guides-"))
+    folder.chmod(0o755)
+    serving = Serving(folder / "data")
+    try:
+        serving.wait_until_ready()
+        key = re.search(r"^API key   (\S{40,})    \(shown once\)$", serving.said, re.MULTILINE)
+        assert key is not None
+        yield {
+            "LEDGER": f"{serving.url}/v1",
+            "KEY": key[1],
+            "LEDGER_URL": serving.url,
+            "LEDGER_KEY": key[1],
+            "DATABASE_URL": Server(serving.data_dir).application_url,
+        }
+        assert serving.stop() == 0, serving.said
+    finally:
+        serving.kill_everything()
+        shutil.rmtree(folder)
 
 
 @pytest.mark.slow
@@ -119,7 +124,8 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
     shell = Shell(dict(os.environ))
     try:
         for step in found:
-            printed = shell.run(step.code) if step.language == "sh" else printed_by(step.code, names)
+            code = step.code.replace("localhost:8000", environment["LEDGER_URL"].removeprefix("http://"))
+            printed = shell.run(code) if step.language == "sh" else printed_by(step.code, names)
             assert step.output is None or is_as_written(step.output, printed), f"{step.code}\nprinted\n{printed}"
     finally:
         shell.close()
@@ -157,3 +163,12 @@ def test_an_output_is_compared_but_for_what_is_left_out(written: str, printed: s
 def test_every_guide_that_has_code_to_run_is_run() -> None:
     with_code = {path.relative_to(DOCS).as_posix() for path in (DOCS / "how-to").glob("*.md") if "```sh\n" in path.read_text()}
     assert with_code <= set(PAGES)
+
+
+NAMES = re.compile(r"""/holders/([^/"?\s]+)|"(?:ref|holder_id|customer|subscription|plan|meter|pack|to)": "([^"]+)\"""")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_names_that_a_page_uses_are_kept_free_of_the_demo(page: str) -> None:
+    code = "\n".join(step.code for step in steps((DOCS / page).read_text()) if step.language == "sh")
+    assert {name for pair in NAMES.findall(code) for name in pair if name} <= TAKEN_BY_GUIDES

@@ -15,10 +15,10 @@ from billing.generator.run import generate
 from billing.generator.run.due import DueFilter, DueWalk
 from billing.models import Cursor, Invoice, Plan, Subscription
 from ledger import reads, services
-from ledger.database.statements import fetch_value
+from ledger.database.statements import fetch_rows, fetch_value
 from ledger.models import CreditType
 from ledger_project import demonstration
-from ledger_project.demonstration import HOLDERS, seed_demo
+from ledger_project.demonstration import HOLDERS, METER, PLAN, TAKEN_BY_GUIDES, seed_demo
 
 pytestmark = pytest.mark.django_db
 
@@ -36,6 +36,18 @@ def row_counts() -> dict[str, int]:
     return {table: fetch_value(int, f"SELECT count(*) FROM {table}") for table in tables}
 
 
+def names_that_exist() -> set[str]:
+    """What the pages of the docs could meet: holders, and what billing calls by a name."""
+    tables = {
+        "ledger_entry": "holder_id", "ledger_rate": "code", "billing_customer": "ref", "billing_subscription": "ref",
+        "billing_plan": "code", "billing_price": "meter", "billing_usageevent": "meter", "billing_meter": "code",
+        "billing_pack": "code", "billing_coupon": "code",
+    }  # fmt: skip
+    found = {name for table, column in tables.items() for name in fetch_rows(str, f"SELECT DISTINCT {column} FROM {table}")}
+    assert {*HOLDERS, PLAN, METER} <= found
+    return found
+
+
 def test_the_demonstration_is_made_and_summed_up() -> None:
     before = row_counts()["ledger_entry"]
     text = printed_by_demo()
@@ -45,6 +57,7 @@ def test_the_demonstration_is_made_and_summed_up() -> None:
         "manage.py generate_invoices bills the others\n"
     )
     assert row_counts()["ledger_entry"] - before == 85 + 2
+    assert names_that_exist() & TAKEN_BY_GUIDES == set()
 
 
 def test_made_again_it_leaves_what_is_billed_undue() -> None:
