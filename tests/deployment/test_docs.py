@@ -2,8 +2,10 @@
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -91,6 +93,58 @@ def test_the_generated_pages_have_every_setting_command_and_problem() -> None:
     assert "| `shortfall` | integer | How many credits are missing. |" in pages.problems()
     for name in pages.PAGES:
         assert f"<!-- generated: {name} -->" in (ROOT / "docs" / "reference" / f"{name}.md").read_text()
+
+
+def features() -> Any:
+    """The module with the features of the comparison."""
+    spec = importlib.util.spec_from_file_location("features", ROOT / "docs" / "site" / "features.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Where its dataclasses look for their module.
+    sys.modules["features"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_of_the_comparison_are_the_declared_features() -> None:
+    module = features()
+    page = (ROOT / module.PAGE).read_text()
+    assert page == module.with_tables(page), "python docs/site/features.py writes them"
+    assert page.count("<!-- table: ") == page.count("<!-- end of the table -->") == len(module.TABLES)
+
+
+def unshown(feature: Any) -> str | None:
+    """What is wrong with what a feature names as its proof."""
+    if feature.here == "no":
+        return "a no is shown by something" if feature.shown_by else None
+    file, _, heading = feature.shown_by.partition("#")
+    if not file or not (ROOT / file).is_file():
+        return f"{file} is missing"
+    if heading and heading not in anchors(ROOT / file):
+        return f"{file} has no heading {heading}"
+    return None
+
+
+def test_each_feature_of_this_project_names_what_shows_it() -> None:
+    module = features()
+    assert {each.name: found for each in module.FEATURES if (found := unshown(each))} == {}
+    named = {product for each in module.FEATURES for product in each.others}
+    assert named == {*module.BILLING_PLATFORMS, *module.LEDGERS}
+    assert {"Orb", "Metronome", "Autumn", "Polar", "Kill Bill"} <= named
+
+
+@pytest.mark.parametrize(
+    ("here", "shown_by", "fault"),
+    [
+        ("yes", "", "is missing"),
+        ("yes", "docs/nothing.md", "is missing"),
+        ("yes", "docs/tutorial.md#nothing", "has no heading"),
+        ("no", "docs/tutorial.md", "a no is shown"),
+    ],
+)
+def test_control_a_feature_that_nothing_shows_is_found(here: str, shown_by: str, fault: str) -> None:
+    assert fault in (unshown(features().Feature(name="x", here=here, shown_by=shown_by)) or "")
 
 
 def test_control_a_dead_link_is_found(tmp_path: Path) -> None:
