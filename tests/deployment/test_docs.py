@@ -15,7 +15,7 @@ from ledger import conf
 from ledger.api.kit.writing.problems import problems_by_slug
 
 ROOT: Path = settings.BASE_DIR
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 LINK = re.compile(r"\]\((?!https?:|/)([^)#\s]*)(?:#([^)\s]+))?\)")
 ADDRESS = re.compile(r"\]\((/[^)#\s]*)")
