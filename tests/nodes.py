@@ -46,6 +46,17 @@ def is_waiting(observer: Session, session: int) -> bool:
     return bool(row and row[0]) or pause()
 
 
+def is_waited_for(observer: Session, session: int) -> bool:
+    """Return whether another session waits for a lock of this one now, on whichever node."""
+    query = (
+        "SELECT EXISTS (SELECT FROM citus_lock_waits WHERE blocking_gpid = %s)"
+        if cluster
+        else "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid)))"
+    )
+    row = observer.execute(query, [session]).fetchone()
+    return bool(row and row[0]) or pause()
+
+
 def waiting_for_advisory_lock(observer: Session, number: int) -> int:
     """Return how many sessions wait for the advisory lock of this number now, on all nodes together."""
     waiting = (

@@ -1,7 +1,5 @@
 """Two requests correct the same usage event at once: one of them is refused. The control has no unique index."""
 
-import contextlib
-import threading
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -17,6 +15,7 @@ from billing.metering.usage import EventStatus, NewEvent
 from billing.models import Subscription
 from billing.rating.prices.reading import parse_price
 from tests.billing.factories import SubscriptionFactory, at, metered, unique
+from tests.concurrency.meetings import Meeting
 
 Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -25,14 +24,11 @@ def correct_twice(
     run_threads: Any, subscription: Subscription, event: NewEvent, search_path: str = "public"
 ) -> tuple[list[EventStatus], Decimal]:
     """Correct an event from 100 to 5 in two threads, which both read before either writes. Return the results and the usage."""
-    both_have_read = threading.Barrier(2)
+    both_have_read = Meeting()
     real = corrections._write
 
     def together(*facts: Any) -> Any:
-        if not both_have_read.broken and both_have_read.n_waiting < 2:
-            # The one that is refused looks again, alone.
-            with contextlib.suppress(threading.BrokenBarrierError):
-                both_have_read.wait(5)
+        both_have_read.come()
         return real(*facts)
 
     def correct(index: int) -> EventStatus:

@@ -141,9 +141,9 @@ def entries_of(holder: str) -> list[tuple[str, int]]:
         return cursor.fetchall()
 
 
-def spend_at_once(holder: str) -> None:
-    """Spend a credit, or raise HolderBusy after a moment."""
-    with waits_bounded(0.3):
+def spend_at_once(holder: str, seconds: float = 10) -> None:
+    """Spend a credit, or raise HolderBusy after so many seconds: far more than a spend takes that finds the lock free."""
+    with waits_bounded(seconds):
         services.spend(holder_id=holder, amount=1, idempotency_key=unique("spend"))
 
 
@@ -171,7 +171,7 @@ def test_a_dry_run_that_took_the_holders_lock_would_refuse_them(committed_db: No
     dry_run = StoppedDryRun(sharing)
     with mock.patch.object(previews, "previewing", nullcontext), dry_run.standing():
         with pytest.raises(HolderBusy):
-            spend_at_once(sharing.holder)
+            spend_at_once(sharing.holder, 0.3)
         assert lock_number(holder_key(sharing.holder)) in locks_held()
         if not nodes.cluster:
             assert len(locks_held(dry_run.session)) > 1

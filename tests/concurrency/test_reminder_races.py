@@ -20,7 +20,7 @@ from billing.testing import CustomerFactory, SubscriptionFactory
 from ledger.testing import unique
 from tests.billing.documents.issued import SELLER
 from tests.billing.factories import at
-from tests.concurrency.meetings import COMES_WITHIN_S, LOCKED, meet
+from tests.concurrency.meetings import LOCKED, Meeting, meet
 from tests.concurrency.race_harness import no_lock
 
 
@@ -88,11 +88,11 @@ def test_a_hold_and_a_reminder_at_the_same_time(
     if not is_locked:
         monkeypatch.setattr(reminding, "advisory_lock", no_lock)
     which: dict[str, Any] = {"invoice": invoice.pk} if of == "invoice" else {"customer": invoice.customer_ref}
-    held = threading.Event()
+    held = Meeting(is_locked=is_locked)
     write = reminding._write
 
     def write_after_the_hold(*arguments: Any) -> Reminder:
-        held.wait(COMES_WITHIN_S[is_locked])
+        held.come()
         return write(*arguments)
 
     monkeypatch.setattr(reminding, "_write", write_after_the_hold)
@@ -109,9 +109,9 @@ def test_a_hold_and_a_reminder_at_the_same_time(
     def act(index: int) -> Any:
         if index:
             return reminding.remind(invoice.pk)
-        decided.wait(60)
+        assert decided.wait(60)
         hold = hold_reminders(**which, reason="disputed", actor="t")
-        held.set()
+        held.end()
         return hold
 
     hold, reminder = run_threads(act, 2)

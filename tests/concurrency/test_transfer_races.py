@@ -16,7 +16,7 @@ from ledger.database.locks import WAIT_FOR_HOLDER, holder_key, holder_lock, lock
 from ledger.errors import SequenceTaken
 from ledger.models import SCOPES
 from tests.asgi_client import AsgiClient
-from tests.nodes import neighbours
+from tests.nodes import lock_holder, neighbours
 
 RunThreads = Callable[..., list[Any]]
 NewHolder = Callable[[], str]
@@ -122,28 +122,38 @@ CLIENTS, PAYMENTS = 16, 25
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting", [front.WAITING_PER_HOLDER, 0], ids=["calls wait for a thread", "control: none waits"])
 def test_sixteen_clients_pay_out_of_one_pool_and_none_is_refused(
-    run_threads: RunThreads, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, waiting: int
+    run_threads: RunThreads, raw_connection: Connect, new_holder: NewHolder, monkeypatch: pytest.MonkeyPatch, waiting: int
 ) -> None:
-    """A process gives a holder's calls four threads. The control refuses a fifth call at once, although nothing is stuck."""
+    """A process gives a holder's calls four threads. The control refuses a fifth call at once."""
     monkeypatch.setattr(front, "WAITING_PER_HOLDER", waiting)
     pool = new_holder()
     services.grant(holder_id=pool, amount=CLIENTS * PAYMENTS, idempotency_key="grant")
     _, secret = services.create_api_key(name=pool, scopes=list(SCOPES))
     client = AsgiClient(headers={"Authorization": f"Bearer {secret}"})
+    other, one_is_refused = raw_connection(), threading.Event()
+    if not waiting:
+        lock_holder(other, pool)  # until it has been refused, so that four calls are there for certain
+
+    def pay_once(index: int, number: int) -> int:
+        status = client.post(
+            f"/v1/holders/{pool}/transfers",
+            {"amount": 1, "to": f"{pool}-{index}"},
+            content_type="application/json",
+            headers={"Idempotency-Key": f"{index}/{number}"},
+        ).status_code
+        if status == 503:
+            one_is_refused.set()
+        return status
 
     def pay(index: int) -> list[int]:
-        body = {"amount": 1, "to": f"{pool}-{index}"}
-        return [
-            client.post(
-                f"/v1/holders/{pool}/transfers",
-                body,
-                content_type="application/json",
-                headers={"Idempotency-Key": f"{index}/{number}"},
-            ).status_code
-            for number in range(PAYMENTS)
-        ]
+        if index == CLIENTS:
+            if not waiting:
+                assert one_is_refused.wait(60)
+            other.rollback()
+            return []
+        return [pay_once(index, number) for number in range(PAYMENTS)]
 
-    statuses = Counter(status for found in run_threads(pay, CLIENTS) for status in found)
+    statuses = Counter(status for found in run_threads(pay, CLIENTS + 1) for status in found)
 
     assert set(statuses) <= {201, 503}
     assert (statuses[503] == 0) is (waiting > 0)
