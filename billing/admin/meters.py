@@ -25,6 +25,7 @@ from ledger.admin.kit.filters import text
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.operators.approvals import NoStake
 from ledger.values import MAX_METADATA_BYTES, InvalidValue, Metadata
 
 VERSIONS_SHOWN = 50
@@ -54,6 +55,7 @@ def _refuse(constant: str) -> NoReturn:
 class MeterForm(OrderForm, RequestForm[NewMeter]):
     """A meter or its next version, and properties with which the operator tries it."""
 
+    stake = NoStake("It moves no money: it says how usage is measured.")
     declared = NewMeter
     shows = {
         "code": Shown(label="Ref", help="As events and prices name it; an existing meter gets its next version."),

@@ -70,6 +70,9 @@ class LockName:
 # the order of their numbers.
 MIGRATION: Final = LockName("migration", "database/migration", "`prepare_database`: one machine at a time migrates")
 UNIQUE: Final = LockName("unique", "unique/{kind}/{key}", "`locking.unique`, which inserts once for a kind and its arguments")
+OPERATOR_STAKES: Final = LockName(
+    "operator_stakes", "operator_stakes/{key}", "a form of an operator, so that what its operator moves in a day adds up"
+)
 BILLING_REQUEST: Final = LockName(
     "billing_request",
     "billing_request/{collection}/{key}",

@@ -9,6 +9,7 @@
 --   ledger_key_request what was done with keys over REST, once per Idempotency-Key
 --   ledger_staff_event what operators did besides writing entries; append-only
 --   ledger_approval    forms that wait for a second operator, and ledger_approval_decision what was decided; append-only
+--   ledger_operator_stake   what operators moved by forms, so that the forms of a day add up; append-only
 --   ledger_operator    the preferences of an operator for pages
 --   ledger_webhook, ledger_webhook_change   the destinations of signals, and the changes to them; the latter append-only
 --   ledger_signal, ledger_delivery, ledger_delivery_stream, ledger_delivery_attempt, ledger_webhook_pace, ledger_webhook_turn,
@@ -1196,8 +1197,7 @@ CREATE TABLE ledger_approval (
     path            text        NOT NULL,
     query           text        NOT NULL,
     form            jsonb       NOT NULL,
-    counted_in      text        NOT NULL,
-    amount          bigint      NOT NULL,
+    stakes          jsonb       NOT NULL,
     reason          text        NOT NULL,
     requested_by    text        NOT NULL,
     requested_at    timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -1211,12 +1211,28 @@ CREATE TABLE ledger_approval_decision (
     decided_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT ledger_approval_decision_known CHECK (decision IN ('approved', 'declined'))
 );
+-- What operators moved by forms, so that the forms of a day add up: docs/adr/0138.
+CREATE TABLE ledger_operator_stake (
+    idempotency_key text COLLATE "C" NOT NULL,
+    counted_in      text COLLATE "C" NOT NULL,
+    operator        text COLLATE "C" NOT NULL,
+    amount          bigint      NOT NULL,
+    form_digest     bytea       NOT NULL,
+    moved_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (idempotency_key, counted_in),
+    CONSTRAINT ledger_operator_stake_amount CHECK (amount >= 0),
+    CONSTRAINT ledger_operator_stake_digest_is_sha256 CHECK (octet_length(form_digest) = 32)
+);
+CREATE INDEX ledger_operator_stake_day ON ledger_operator_stake (operator, counted_in, moved_at);
 
+COMMENT ON TABLE  ledger_operator_stake                IS 'What operators moved by forms without a second operator, and what a second operator approved. Append-only; written only with limits.';
+COMMENT ON COLUMN ledger_operator_stake.operator       IS 'Whose sum of a day it counts to. A form that was approved counts to "OPERATOR with OPERATOR".';
+COMMENT ON COLUMN ledger_operator_stake.form_digest    IS 'SHA-256 over the address and the values of the form.';
 COMMENT ON TABLE  ledger_approval                      IS 'Forms of operators that wait for a second operator. Append-only.';
 COMMENT ON COLUMN ledger_approval.idempotency_key      IS 'The key of the form: what it does is done once.';
 COMMENT ON COLUMN ledger_approval.path                 IS 'The address of the form, which the second operator must be permitted to open too.';
 COMMENT ON COLUMN ledger_approval.form                 IS 'The values that were sent.';
-COMMENT ON COLUMN ledger_approval.counted_in           IS 'The credit type or the currency of the amount.';
+COMMENT ON COLUMN ledger_approval.stakes               IS 'What the form moves: an amount by credit type or currency. More than this is not carried out.';
 COMMENT ON TABLE  ledger_approval_decision             IS 'What was decided about a form that waited. Append-only; one decision each.';
 COMMENT ON COLUMN ledger_approval_decision.approval_id IS 'ledger_approval.id.';
 COMMENT ON COLUMN ledger_approval_decision.decided_by  IS 'The second operator, never the one who asked.';
@@ -1227,6 +1243,9 @@ ALTER TABLE ledger_approval ENABLE ALWAYS TRIGGER append_only;
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_approval_decision
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
 ALTER TABLE ledger_approval_decision ENABLE ALWAYS TRIGGER append_only;
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_operator_stake
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
+ALTER TABLE ledger_operator_stake ENABLE ALWAYS TRIGGER append_only;
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_staff_event
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
@@ -1549,6 +1568,7 @@ CALL ledger_have_registered('ledger_expiring_total', '{expires_us,credit_type}',
 CALL ledger_have_registered('ledger_staff_event', '{id}');
 CALL ledger_have_registered('ledger_approval', '{id}');
 CALL ledger_have_registered('ledger_approval_decision', '{approval_id}');
+CALL ledger_have_registered('ledger_operator_stake', '{idempotency_key,counted_in}');
 CALL ledger_have_registered('ledger_credit_type', '{code}', '{name,unit,scale}');
 CALL ledger_have_registered('ledger_api_key', '{id}', '{revoked_at,prefix,key_digest,rotated_at,former_digest,former_until}');
 CALL ledger_have_registered('ledger_key_request', '{confined_to,idempotency_key}');

@@ -35,6 +35,7 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "ledger_staff_event": APPEND,
     "ledger_approval": APPEND,
     "ledger_approval_decision": APPEND,
+    "ledger_operator_stake": APPEND,
     "ledger_operator": CHANGE,
     "ledger_webhook": (
         *APPEND,

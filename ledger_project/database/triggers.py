@@ -21,6 +21,7 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
         "ledger_staff_event": "append_only registered",
         "ledger_approval": "append_only registered",
         "ledger_approval_decision": "append_only registered",
+        "ledger_operator_stake": "append_only registered",
         "ledger_credit_type": "registered unregistered",
         "ledger_api_key": "registered",
         "ledger_key_request": "append_only registered",

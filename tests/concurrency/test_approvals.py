@@ -1,13 +1,16 @@
 """Operators who decide about one form at once: there is one decision."""
 
 from collections.abc import Callable
+from threading import Barrier
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
+from ledger.database.lock_names import OPERATOR_STAKES
+from ledger.database.transactions import locked_transaction
 from ledger.operators import approvals
-from ledger.operators.approvals import APPROVED, DECLINED, Stake
+from ledger.operators.approvals import APPROVED, DECLINED
 from ledger.testing import unique
 
 OPERATORS = 8
@@ -22,7 +25,7 @@ def asked(committed_db: None) -> int:
         path="/",
         query="",
         form={},
-        stake=Stake("credits", 1),
+        totals={"credits": 1},
         reason="",
         requested_by="admin:mara",
     )
@@ -46,3 +49,36 @@ def test_control_without_the_key_each_of_them_decides(asked: int, run_threads: C
             return bool(cursor.rowcount == 1)
 
     assert run_threads(decide, OPERATORS) == [True] * OPERATORS
+
+
+def admit(key: str, operator: str) -> bool:
+    """Let a form of 60 of 100 credits through."""
+    return approvals.admit(key=key, form_digest=bytes(32), totals={"credits": 60}, operator=operator)
+
+
+def test_of_forms_that_one_operator_sends_at_once_those_up_to_the_limit_are_let_through(
+    committed_db: None, run_threads: Callable[..., list[Any]], settings: Any
+) -> None:
+    settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["credits=100"]}
+    operator = unique("admin")
+
+    def send(number: int) -> bool:
+        with locked_transaction(OPERATOR_STAKES(operator)):
+            return admit(f"{operator}-{number}", operator)
+
+    assert sorted(run_threads(send, OPERATORS)) == [False] * (OPERATORS - 1) + [True]
+
+
+def test_control_without_the_lock_they_pass_each_other(
+    committed_db: None, run_threads: Callable[..., list[Any]], settings: Any
+) -> None:
+    settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["credits=100"]}
+    operator, both_have_written = unique("admin"), Barrier(2)
+
+    def send(number: int) -> bool:
+        with transaction.atomic():
+            is_let_through = admit(f"{operator}-{number}", operator)
+            both_have_written.wait()
+            return is_let_through
+
+    assert run_threads(send, 2) == [True, True]

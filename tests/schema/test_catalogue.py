@@ -36,7 +36,7 @@ def ledger_tables() -> set[str]:
 def test_the_ledger_has_these_tables():
     counted = SUMS | {"ledger_total_state"}
     people = {"ledger_api_key", "ledger_key_request", "ledger_staff_event", "ledger_operator"}
-    people |= {"ledger_approval", "ledger_approval_decision"}
+    people |= {"ledger_approval", "ledger_approval_decision", "ledger_operator_stake"}
     assert (
         ledger_tables()
         == {*BY_HOLDER, "ledger_credit_type", "ledger_rate", "ledger_batch", "ledger_register"} | people | counted | OF_SIGNALS

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from django import forms
 from django.contrib import admin
@@ -61,11 +61,12 @@ from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, RequestFor
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import entry_link
-from ledger.errors import Refused
-from ledger.operators.approvals import Stake, limits
+from ledger.operators.approvals import Stake, StakeRule
 from ledger.records import shape_of
 from ledger.services import preview
 from ledger.values import Amount
+
+Result = TypeVar("Result")
 
 LINES_SHOWN = 100
 STATE_COLOURS = {"issued": "success", "void": "danger"}
@@ -268,6 +269,15 @@ def can_be_credited(invoice: Invoice) -> bool:
 class CreditForm(RequestForm[NewCreditNote]):
     """The form that credits lines of an invoice, or its whole rest; amounts are typed in major units."""
 
+    stake = StakeRule(
+        lambda form, note: [
+            Stake(note.currency, note.amount_minor),
+            *(
+                Stake(paid.credit_type, note.credits_returned)
+                for paid in CreditPayment.objects.filter(invoice_id=note.invoice_id)
+            ),
+        ]
+    )
     declared = NewCreditNote
     shows: ClassVar[Mapping[str, forms.Field]] = {}
     """A field per line, by `line_` and its position."""
@@ -300,25 +310,17 @@ class CreditPage(FormPage[CreditForm]):
 
     invoice: Invoice
 
-    def stake(self, form: CreditForm) -> Stake | None:
-        """Return the note's amount with tax; None for one that would be refused, as the second click is that credits all."""
-        if not limits():
-            return None
-        try:
-            with preview():
-                note = credit_notes.issue_in(
-                    invoice_id=self.invoice.pk, reason=form.request.reason, actor=form.actor, lines=form.request.lines
-                )
-        except Refused:
-            return None
-        return Stake(note.currency, note.amount_minor)
-
-    def dry_run(self, form: CreditForm) -> DryRun:
-        """Issue it in a preview, and say how much it credits; for a second operator."""
+    def try_out(self, form: CreditForm, look: Callable[[CreditForm, CreditNote], Result]) -> Result:
+        """Issue it in a preview."""
         with invoices_named(), preview():
             note = credit_notes.issue_in(
                 invoice_id=self.invoice.pk, reason=form.request.reason, actor=form.actor, lines=form.request.lines
             )
+            return look(form, note)
+
+    def dry_run(self, form: CreditForm) -> DryRun:
+        """Say how much it credits; for a second operator."""
+        note = self.try_out(form, lambda form, note: note)
         credited = money_text(note.amount_minor, note.currency)
         return DryRun(sentences=[f"The credit note credits {credited} of {self.invoice}, with tax: {note.reason}."])
 

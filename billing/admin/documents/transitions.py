@@ -1,55 +1,110 @@
 """Operators' transitions of a document, each with a reason, each once: finalise, pay, void, mark as uncollectible, delete."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
-from billing.admin.cells import by_pk, money
+from billing.admin.cells import by_pk, money, money_text
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, came_to_nothing, note_draft
-from billing.models import Customer, Invoice, Subscription, Transition
+from billing.models import INVOICE, CreditPayment, Customer, Invoice, Subscription, Transition
+from billing.models.columns import first_of
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.forms.fields import Shown
-from ledger.admin.kit.forms.idempotent import Done, FormPage, KeyedForm, RequestForm
+from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.errors import Refused
+from ledger.operators.approvals import NoStake, Stake, StakeRule
+from ledger.services import preview
 
 NOTES_SHOWN = 100
 
 
+Result = TypeVar("Result")
+
+
+class FinalizeForm(KeyedForm):
+    """Why a draft is finalised."""
+
+    stake = NoStake("It pays nobody: the customer owes it. A void or a credit note takes it back, and has a stake.")
+
+
+class PayForm(KeyedForm):
+    """Why an invoice counts as paid."""
+
+    stake = StakeRule(lambda form, before: [Stake(before.currency, before.amount_remaining_minor)])
+
+
+class VoidForm(KeyedForm):
+    """Why an invoice is void: its whole total is owed no more, and credits that paid for it go back."""
+
+    stake = StakeRule(
+        lambda form, before: [
+            Stake(before.currency, before.total_minor),
+            *(
+                Stake(paid.credit_type, paid.credits)
+                for paid in CreditPayment.objects.filter(invoice_id=before.pk, refund_sequence=None)
+            ),
+        ]
+    )
+
+
+class UncollectibleForm(KeyedForm):
+    """Why nobody expects the payment any more."""
+
+    stake = StakeRule(lambda form, before: [Stake(before.currency, before.amount_remaining_minor)])
+
+
+class DeletionForm(KeyedForm):
+    """Why a draft is deleted."""
+
+    stake = NoStake("It pays nobody: nothing of a draft is owed yet, and its periods are billed again.")
+
+
 @dataclass(frozen=True)
 class Words:
-    """A transition for operators: the label of its button, its effect, and the states in which it is possible."""
+    """A transition for operators: its form, the label of its button, its effect, and the states in which it is possible."""
 
+    form: type[KeyedForm]
     title: str
     explanation: str
     origins: Collection[str]
 
 
 WORDS: Final = {
-    "finalize": Words("Finalise", "The invoice uses the available credits, gets its number and becomes final.", {"draft"}),
-    "pay": Words("Mark as paid", "The customer has paid all that is due by other means than credits.", {"open", "uncollectible"}),
+    "finalize": Words(
+        FinalizeForm,
+        "Finalise",
+        "The invoice uses the available credits, gets its number and becomes final.",
+        {"draft"},
+    ),
+    "pay": Words(
+        PayForm, "Mark as paid", "The customer has paid all that is due by other means than credits.", {"open", "uncollectible"}
+    ),
     "void": Words(
+        VoidForm,
         "Void",
         "Voiding returns the credits that paid part of the invoice and frees its periods for billing. The invoice keeps its "
         "number. Later invoices of 0 that correct it become void too.",
         {"open", "uncollectible"},
     ),
     "mark_uncollectible": Words(
+        UncollectibleForm,
         "Mark as uncollectible",
         "You no longer expect this payment. You can still mark the invoice as paid, or void it.",
         {"open"},
     ),
     "delete": Words(
+        DeletionForm,
         "Delete draft",
         "Deleting returns the draft's credits and frees its periods for billing. Your name and reason stay on record.",
         {"draft"},
@@ -70,6 +125,20 @@ class TransitionPage(FormPage[KeyedForm]):
     kind: str
     name: str
     then: str
+
+    def try_out(self, form: KeyedForm, look: Callable[[KeyedForm, Invoice], Result]) -> Result:
+        """Make the transition in a preview, and let `look` see the invoice as it was before."""
+        with invoices_named(), preview():
+            before = first_of(Invoice.objects.filter(pk=self.invoice_id), INVOICE.word, self.invoice_id)
+            seen = look(form, before)
+            transitions.apply_in(invoice_id=self.invoice_id, kind=self.kind, actor=form.actor, reason=form.cleaned_data["reason"])
+            return seen
+
+    def dry_run(self, form: KeyedForm) -> DryRun:
+        """Say what becomes of the invoice; for a second operator."""
+        before = self.try_out(form, lambda form, before: before)
+        due = money_text(before.amount_remaining_minor, before.currency)
+        return DryRun(sentences=[f"{before} of {before.customer_ref}, {due} due. {WORDS[self.kind].explanation}"])
 
     def operation(self, form: KeyedForm) -> Done:
         """Make the transition."""
@@ -93,7 +162,7 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
     """Show the form of a transition of this invoice, or make the transition."""
     words = WORDS[kind]
     return TransitionPage(
-        form=KeyedForm,
+        form=words.form,
         invoice_id=invoice.pk,
         kind=kind,
         name=str(invoice),
@@ -114,6 +183,7 @@ def transition_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice: I
 class NoteForm(RequestForm[DraftNote]):
     """The note of a draft."""
 
+    stake = NoStake("It moves no money: the document prints it.")
     declared = DraftNote
     shows = {
         "note": Shown(label="Note", required=False, help="The document prints it: the number of an order, for example."),
@@ -164,7 +234,7 @@ def deletion_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoice_id: 
     words = WORDS[transitions.DELETE]
     name = f"draft for {_draft_of(kept)['subscription_ref'] or _draft_of(kept)['customer_ref']}"
     return TransitionPage(
-        form=KeyedForm,
+        form=words.form,
         invoice_id=invoice_id,
         kind=transitions.DELETE,
         name=name,

@@ -17,13 +17,16 @@ from billing.admin.order_forms.fields import OVERRIDE, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.order_forms.subscriptions import CONSOLIDATION, MINUTE, PHASES_HELP, Part, first_billing
 from billing.admin.prose import change_words
-from billing.models import Amendment, Plan, Subscription
+from billing.generator.options import Options
+from billing.generator.run import generate
+from billing.models import Amendment, CreditRefund, Customer, Plan, Subscription
 from billing.orders.item_versions import UnusedTime
 from billing.orders.subscriptions import AMENDMENT, Wish, amend_subscription, held_back, present
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake, Stake, StakeRule
 from ledger.records import Record, Shape
 
 UNUSED_WORDS: Final = {UnusedTime.CREDIT: "", UnusedTime.REFUND: "is paid out", UnusedTime.SKIP: "stays charged"}
@@ -35,6 +38,9 @@ EFFECTIVE: Final = {
 class AmendmentForm(OrderForm, RequestForm[Wish]):
     """An amendment from a time on; if the form has no such time, from now on."""
 
+    stake: ClassVar[StakeRule | NoStake | None] = NoStake(
+        "It moves no money: later invoices bill by it, and credit what was charged."
+    )
     declared: ClassVar[type[Record] | Shape[Any]] = AMENDMENT
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = EFFECTIVE
 
@@ -73,9 +79,24 @@ class OverrideForm(AmendmentForm):
     }
 
 
+def _paid_out(form: AmendmentForm, amendment: Amendment) -> list[Stake]:
+    """Return what the run after the end would pay out, in the preview of the amendment."""
+    subscription = Subscription.objects.get(pk=amendment.subscription_id)
+    currency = Customer.objects.get(pk=subscription.customer_id).currency
+    if form.request.unused_time != UnusedTime.REFUND:
+        return [Stake(currency, 0)]
+    assert form.request.ends_at is not None
+    as_of = max(form.request.ends_at, timezone.now()) + held_back(subscription)
+    known = list(CreditRefund.objects.filter(customer_id=subscription.customer_id).values_list("pk", flat=True))
+    generate.generate_in(ref=subscription.ref, options=Options(as_of=as_of, finalize=True))
+    refunds = CreditRefund.objects.filter(customer_id=subscription.customer_id).exclude(pk__in=known)
+    return [Stake(currency, 0), *(Stake(each.currency, each.amount_minor) for each in refunds)]
+
+
 class CancellationForm(AmendmentForm):
     """The end of a subscription."""
 
+    stake = StakeRule(_paid_out)
     declared = Wish
     shows = {
         "ends_at": Shown(label="Ends at (UTC)", required=True),

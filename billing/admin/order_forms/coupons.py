@@ -12,6 +12,7 @@ from billing.rating.totals import CouponPer
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 
 DURATIONS = {"once": "once", "recurring": "for some periods", "forever": "for every invoice"}
 
@@ -19,6 +20,7 @@ DURATIONS = {"once": "once", "recurring": "for some periods", "forever": "for ev
 class CouponForm(OrderForm, RequestForm[NewCoupon]):
     """A discount for customers."""
 
+    stake = NoStake("It moves no money: an invoice is the first to use it, when somebody has it.")
     declared = NewCoupon
     shows = {
         "code": Shown(label="Ref", help="Your name for the coupon, such as WELCOME."),

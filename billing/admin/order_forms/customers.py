@@ -25,6 +25,7 @@ from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RecordT, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 from ledger.units import unit_of
 
 VAT_WORDS: Final = {
@@ -74,9 +75,13 @@ PRINTED: Final = {
 """The data of a customer that documents print."""
 
 
+NO_MONEY: Final = NoStake("It moves no money: it says who pays.")
+
+
 class CustomerFields(OrderForm, RequestForm[RecordT]):
     """The fields of a customer: required ones first; addresses, taxes and terms folded."""
 
+    is_abstract = True
     beginning: tuple[str, ...] = ("name",)
     lookup: Lookup | None = None
     """What VIES said about the VAT id."""
@@ -100,6 +105,7 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
 class CustomerChangeForm(CustomerFields[CustomerChange]):
     """A change of a customer's data on documents."""
 
+    stake = NO_MONEY
     declared = CustomerChange
     shows = PRINTED
 
@@ -119,6 +125,7 @@ class CustomerChangeForm(CustomerFields[CustomerChange]):
 class CustomerForm(CustomerFields[NewCustomer], CreditAmountsForm[NewCustomer]):
     """A new customer; the fields that billing depends on never change."""
 
+    stake = NO_MONEY
     declared = NewCustomer
     shows = {
         **PRINTED,
@@ -287,6 +294,7 @@ def _text(name: str, value: Any) -> str:
 class GiveCouponForm(OrderForm, RequestForm[NewGivenCoupon]):
     """A coupon for a customer."""
 
+    stake = NoStake("It moves no money: later invoices are lower by it.")
     declared = NewGivenCoupon
     shows = {"coupon": Shown(help="Its ref.")}
 
@@ -319,16 +327,22 @@ def give_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, owner: Cu
     ).view(model_admin, request)
 
 
+class TakeCouponForm(OrderForm):
+    """Why a coupon is taken away."""
+
+    stake = NoStake("It moves no money: later invoices are without the discount.")
+
+
 def take_coupon_view(model_admin: ReadOnlyAdmin, request: HttpRequest, owner: Customer | Subscription, code: str) -> HttpResponse:
     """Show the form that takes a coupon away from this customer or subscription, then its effect, then take it."""
 
-    def write(form: OrderForm) -> CustomerCoupon:
+    def write(form: TakeCouponForm) -> CustomerCoupon:
         if isinstance(owner, Subscription):
             return coupons.take_subscription_coupon_off(ref=owner.ref, code=code)
         return coupons.take_coupon_off(customer_id=owner.pk, customer_ref=owner.ref, code=code)
 
     return OrderPage(
-        form=OrderForm,
+        form=TakeCouponForm,
         collection=_collection(owner),
         about=owner,
         pointer="",

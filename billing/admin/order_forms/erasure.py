@@ -17,11 +17,13 @@ from ledger.admin.kit.forms.fields import Shown, made
 from ledger.admin.kit.forms.idempotent import DryRun
 from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.errors import LedgerError
+from ledger.operators.approvals import NoStake
 
 
 class EraseForm(OrderForm):
     """Asks for the customer's reference again."""
 
+    stake = NoStake("It moves no money: what is owed stays.")
     ref_again = made(
         "ref_again", Ref(), Shown(label="The customer's reference, again", required=True, help="You cannot undo the erasure.")
     )

@@ -33,6 +33,7 @@ REASON: Final = forms.CharField(
 class OrderForm(KeyedForm):
     """A form about orders. The rows of orders have no column for the reason: the staff log keeps it."""
 
+    is_abstract = True
     reason = REASON
 
 

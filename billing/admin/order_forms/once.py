@@ -15,11 +15,11 @@ from billing.request_keys import WriteResult, execute_once, is_used
 from billing.tax_providers.asking import asks_taxes
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FieldFaults, FormPage, FormT
-from ledger.operators.approvals import Stake, limits
 from ledger.services import preview
 from ledger.values import FieldError
 
 Written = TypeVar("Written")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,6 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
         about: the row of the form, to whose page it returns; None: it returns to the page of the new row.
         rows: the table of the written row; None: `done` gets `about`.
         pointer: the field that shows that a name is taken, or that it names no row.
-        stake_of: returns what the written row moves; None: it needs no second operator.
     """
 
     collection: str
@@ -46,7 +45,6 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
     about: Model | None = None
     rows: type[Model] | None = None
     pointer: str = "/ref"
-    stake_of: Callable[[Written], Stake] | None = None
     before: Callable[[FormT], None] | None = None
 
     is_tried = True
@@ -70,19 +68,15 @@ class OrderPage(FormPage[FormT], Generic[FormT, Written]):
         return written.pk if self.rows else self.about and self.about.pk
 
     @asks_taxes
-    def stake(self, form: FormT) -> Stake | None:
-        """Write it in a preview, and return what that moves."""
-        if self.stake_of is None or not limits():
-            return None
-        with faults_at(self.pointer), preview():
-            return self.stake_of(self.write(form))
-
-    @asks_taxes
-    def dry_run(self, form: FormT) -> DryRun:
-        """Write it in a preview, and describe that."""
+    def try_out(self, form: FormT, look: Callable[[FormT, Written], Result]) -> Result:
+        """Write it in a preview, and let `look` see the row."""
         self._prepare(form)
         with faults_at(self.pointer), preview():
-            return self.describe(self.write(form), form)
+            return look(form, self.write(form))
+
+    def dry_run(self, form: FormT) -> DryRun:
+        """Write it in a preview, and describe that."""
+        return self.try_out(form, lambda form, written: self.describe(written, form))
 
     def _prepare(self, form: FormT) -> None:
         if self.before is not None and not is_used(self.collection, form.key):

@@ -39,6 +39,7 @@ from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown, as_typed
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 
 COUNT: Final = "price_count"
 ANOTHER: Final = "yes"
@@ -51,6 +52,7 @@ PRICES_AT_FIRST: Final = 2
 class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     """A plan: its name, its billing interval, its prices, and the credits that it grants."""
 
+    stake = NoStake("It moves no money: it is an offer.")
     declared = NewPlan
     shows = {
         "code": Shown(label="Ref", help="Your name for the plan; the ref of an existing plan makes this its next version."),

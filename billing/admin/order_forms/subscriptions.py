@@ -29,6 +29,7 @@ from ledger.admin.kit.cells import instant_words, row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 from ledger.services import preview
 from ledger.typesetting.languages import ENGLISH
 from ledger.units import unit_of
@@ -49,6 +50,7 @@ CONSOLIDATION: Final = Shown(
 class SubscriptionForm(OrderForm, RequestForm[NewSubscription]):
     """A customer's order."""
 
+    stake = NoStake("It moves no money: invoices follow from it, and a correction of one has a stake.")
     declared = NewSubscription
     shows = {
         "ref": Shown(label="Reference", help="Your name for the subscription, such as SUB-1234."),
@@ -144,14 +146,20 @@ def _first_payment(row: SubscriptionRow, parts: list[Part], zone: ZoneInfo) -> l
     return [f"It starts when {total} is paid, and expires {instant_words(row.activation.expires_at, zone)}."]
 
 
+class RunningUsageForm(KeyedForm):
+    """Why usage is invoiced before its period ends."""
+
+    stake = NoStake("It pays nobody: a run would bill the same when the period ends.")
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunningUsagePage(OrderPage[KeyedForm, GenerationResult]):
+class RunningUsagePage(OrderPage[RunningUsageForm, GenerationResult]):
     """The page that invoices the usage of running periods: first the invoice, then done."""
 
     about: Subscription
 
     @asks_taxes
-    def dry_run(self, form: KeyedForm) -> DryRun:
+    def dry_run(self, form: RunningUsageForm) -> DryRun:
         """Show the invoice that a run would make now."""
         with preview():
             made = generate.generate_in(ref=self.about.ref, options=_so_far(dry_run=True, render=_english_invoice))
@@ -166,7 +174,7 @@ def _so_far(**options: Any) -> Options:
 def running_usage_view(model_admin: ReadOnlyAdmin, request: HttpRequest, subscription: Subscription) -> HttpResponse:
     """Show the invoice of what is due and of the usage of running periods so far, then make it."""
     return RunningUsagePage(
-        form=KeyedForm,
+        form=RunningUsageForm,
         collection="subscription-invoices",
         write=lambda form: generate.generate_in(ref=subscription.ref, options=_so_far()),
         describe=lambda made, form: DryRun(sentences=[]),

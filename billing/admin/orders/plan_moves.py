@@ -23,6 +23,7 @@ from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 
 MOVES_SHOWN: Final = 20
 SUBSCRIPTIONS_SHOWN: Final = 20
@@ -34,6 +35,7 @@ STAYS: Final = {"ended": "has ended", "already-there": "is on it already", "anot
 class PlanMoveForm(OrderForm, RequestForm[NewPlanMove]):
     """Which subscriptions change to the newest version, and when."""
 
+    stake = NoStake("It moves no money: later invoices bill by the other version.")
     declared = NewPlanMove
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
         "effective_at": Shown(label="Takes effect at (UTC)", help="Each subscription is credited and charged from then on."),

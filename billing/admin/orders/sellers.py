@@ -29,6 +29,7 @@ from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.operators.approvals import NoStake
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import InvalidValue
 
@@ -112,6 +113,7 @@ RULES = {
 class SellerForm(OrderForm, RequestForm[NewSeller]):
     """A seller: address first; words, bank and numbers folded."""
 
+    stake = NoStake("It moves no money: it says who invoices.")
     declared = NewSeller
     shows = {
         "ref": Shown(label="Reference", help="Your name for the seller. Customers who name no other seller have “default”."),

@@ -47,6 +47,7 @@ from ledger.admin.kit.columns import Column
 from ledger.admin.kit.filters import choice, instant, read_instant, read_number, text
 from ledger.admin.kit.forms.idempotent import DryRun, KeyedForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, guarded, operation
+from ledger.operators.approvals import NoStake
 from ledger.typesetting.languages import ENGLISH
 
 WINDOW_ROWS = 1_000
@@ -315,7 +316,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         """Cancel an order that waits for its first payment."""
         row: Any = self.row_of(request, object_id)
         return OrderPage(
-            form=KeyedForm,
+            form=CancelOrderForm,
             collection="canceled-orders",
             write=lambda form: cancel_order(ref=row.ref, actor=form.actor, reason=form.cleaned_data["reason"]),
             describe=lambda canceled, form: DryRun(
@@ -334,7 +335,7 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         """Let the generator bill it again, with a reason."""
         row: Any = self.row_of(request, object_id)
         return ResumePage(
-            form=KeyedForm,
+            form=ResumeForm,
             collection="resume-billing",
             write=lambda form: suspension.resume(ref=row.ref, actor=form.actor, reason=form.cleaned_data["reason"]),
             describe=lambda resumed, form: DryRun(sentences=[]),
@@ -350,7 +351,19 @@ class SubscriptionAdmin(ReadOnlyAdmin):
         ).view(self, request)
 
 
-class ResumePage(OrderPage[KeyedForm, SuspendedBilling]):
+class CancelOrderForm(KeyedForm):
+    """Why an order is canceled."""
+
+    stake = NoStake("It pays nobody: to pay out what was paid has a stake.")
+
+
+class ResumeForm(KeyedForm):
+    """Why billing goes on."""
+
+    stake = NoStake("It moves no money: the next run bills.")
+
+
+class ResumePage(OrderPage[ResumeForm, SuspendedBilling]):
     """The page that resumes billing: one step, because there is nothing to preview."""
 
     is_tried = False

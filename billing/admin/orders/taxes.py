@@ -28,6 +28,7 @@ from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.forms.fields import Shown, field_for
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.operators.approvals import NoStake
 
 VERSIONS_SHOWN = 100
 INVOICES_SHOWN = 100
@@ -45,6 +46,7 @@ def _(value: PostalCodes, shown: Shown) -> forms.Field:
 class TaxForm(OrderForm, RequestForm[NewTax]):
     """A tax: what it is first; the region folded."""
 
+    stake = NoStake("It moves no money: it says what is taxed from then on.")
     declared = NewTax
     shows = {
         "code": Shown(label="Reference", help="Your name for the tax, such as ca-gst."),

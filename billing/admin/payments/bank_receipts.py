@@ -1,7 +1,7 @@
 """Pages of bank receipts: what statements say came in, what it paid, and what is left for a person."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from django.contrib import admin
 from django.db.models import Q
@@ -21,7 +21,7 @@ from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
-from ledger.operators.approvals import Stake
+from ledger.operators.approvals import Stake, StakeRule
 
 COLOURS = {"left": "warning", "booked": "success", "put_aside": "info"}
 
@@ -99,10 +99,14 @@ class BankReceiptAdmin(ReadOnlyAdmin):
         return set_aside_view(self, request, self.row_of(request, object_id))
 
 
+RECEIVED: Final = StakeRule(lambda form, receipt: [Stake(receipt.currency, receipt.amount_minor)])
+
+
 class BookingForm(OrderForm, RequestForm[ReceiptBooking]):
     """What a receipt is booked for."""
 
     declared = ReceiptBooking
+    stake = RECEIVED
     shows = {
         "target": Shown(label="For", help="The number of the invoice, or the reference of the payment intent (RF…)."),
         "reason": REASON,
@@ -125,7 +129,6 @@ def booking_view(model_admin: ReadOnlyAdmin, request: HttpRequest, receipt: Bank
         collection="bank-receipts",
         about=receipt,
         pointer="/target",
-        stake_of=lambda booked: Stake(booked.currency, booked.amount_minor),
         write=lambda form: book_left_receipt.execute(replace(form.request, actor=form.actor)),
         describe=describe,
         done=lambda _, form: (f"Bank receipt {receipt.pk}", f"for {form.request.target}"),
@@ -141,6 +144,7 @@ class SetAsideForm(OrderForm, RequestForm[ReceiptSetAside]):
     """Why a receipt is put aside."""
 
     declared = ReceiptSetAside
+    stake = RECEIVED
     shows = {"reason": Shown(label="Reason", help="What the money is, for later questions.")}
 
 
@@ -151,7 +155,6 @@ def set_aside_view(model_admin: ReadOnlyAdmin, request: HttpRequest, receipt: Ba
         collection="bank-receipts-aside",
         about=receipt,
         pointer="/reason",
-        stake_of=lambda aside: Stake(aside.currency, aside.amount_minor),
         write=lambda form: set_receipt_aside.execute(replace(form.request, actor=form.actor)),
         describe=lambda _, form: DryRun(sentences=["No file and nobody books it any more."]),
         done=lambda _, form: (f"Bank receipt {receipt.pk}", "put aside"),

@@ -17,7 +17,7 @@ from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import Stake
+from ledger.operators.approvals import NoStake, Stake, StakeRule
 
 RETURN_WORDS = {"refund": "refund", "dispute": "dispute", "reinstated": "dispute that was won"}
 
@@ -25,6 +25,7 @@ RETURN_WORDS = {"refund": "refund", "dispute": "dispute", "reinstated": "dispute
 class PackForm(OrderForm, RequestForm[NewPack]):
     """A pack, or its next version."""
 
+    stake = NoStake("It moves no money: it is an offer, and a purchase by hand has a stake.")
     declared = NewPack
     shows = {
         "code": Shown(label="Ref", help="Your name for the pack, such as starter."),
@@ -72,6 +73,11 @@ def pack_words(pack: Pack) -> str:
 class PurchaseForm(OrderForm, RequestForm[NewPurchase]):
     """Money that came in by other means than a provider that reports it."""
 
+    stake = StakeRule(
+        lambda form, purchase: [
+            Stake(purchase.credit_type, purchase.credits + purchase.bonus), Stake(purchase.currency, purchase.paid_minor),
+        ]
+    )  # fmt: skip
     declared = NewPurchase
     shows = {
         "pack": Shown(help="Its ref."),
@@ -95,7 +101,6 @@ def record_purchase_view(model_admin: ReadOnlyAdmin, request: HttpRequest) -> Ht
         collection="purchases",
         pointer="/payment",
         rows=Purchase,
-        stake_of=lambda purchase: Stake(purchase.credit_type, purchase.credits + purchase.bonus),
         write=lambda form: record_purchase.execute(replace(form.request, actor=form.actor)),
         describe=lambda purchase, form: DryRun(sentences=purchase_sentences(reads.purchase(purchase.pk))[:1]),
         done=lambda purchase, form: (f"Purchase {purchase.pk}", money_text(purchase.paid_minor, purchase.currency)),
@@ -130,6 +135,7 @@ def purchase_sentences(row: reads.PurchaseRow) -> list[str]:
 class ReturnForm(OrderForm, RequestForm[NewReturn]):
     """Money of a purchase that went back."""
 
+    stake = StakeRule(lambda form, made: [Stake(Purchase.objects.get(pk=made.purchase_id).currency, made.amount_minor)])
     declared = NewReturn
     shows = {
         "kind": Shown(label="What happened", words=RETURN_WORDS),

@@ -1,11 +1,12 @@
 """The forms that have a provider send money back, and that give an open payment intent up."""
 
 from dataclasses import replace
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import credits_text, money_text
-from billing.admin.documents.of_customers.amounts import AmountForm
+from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm
 from billing.admin.order_forms.fields import REASON, OrderForm
 from billing.admin.order_forms.once import OrderPage
 from billing.models import Invoice, PaymentIntent, ProviderRefund
@@ -22,12 +23,13 @@ from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
-from ledger.operators.approvals import Stake
+from ledger.operators.approvals import NoStake, Stake, StakeRule
 
 
 class ProviderRefundForm(OrderForm, AmountForm[NewProviderRefund]):
     """Money of a payment intent to send back."""
 
+    stake = AMOUNT_WRITTEN
     declared = NewProviderRefund
 
 
@@ -46,7 +48,6 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paymen
         collection="payment-intent-refunds",
         about=intent,
         pointer="/amount_minor",
-        stake_of=lambda made: Stake(intent.currency, made.amount_minor),
         write=lambda form: refund_intent.execute(replace(form.request, actor=form.actor)),
         describe=describe,
         done=lambda _, form: ("The refund", f"of {intent}"),
@@ -58,21 +59,23 @@ def refund_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paymen
     ).view(model_admin, request)
 
 
+def _came_in(form: Any, booked: PaymentIntent) -> list[Stake]:
+    """Return the money, all of which pays or becomes credit, and the credits that it buys."""
+    purchase = purchase_of(booked)
+    bought = [] if purchase is None else [Stake(purchase.credit_type, purchase.credits + purchase.bonus)]
+    return [Stake(booked.currency, form.request.amount_minor), *bought]
+
+
 class TransferForm(OrderForm, AmountForm[NewTransfer]):
     """A transfer that came in for a payment intent."""
 
+    stake = StakeRule(_came_in)
     declared = NewTransfer
     folded = ("paid_at", "reference")
 
 
 def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: PaymentIntent) -> HttpResponse:
     """Show the form of a transfer, then its effect, then book it."""
-
-    def stake_of(booked: PaymentIntent) -> Stake:
-        purchase = purchase_of(booked)
-        if purchase is None:
-            return Stake(booked.currency, booked.amount_minor)
-        return Stake(purchase.credit_type, purchase.credits + purchase.bonus)
 
     def describe(booked: PaymentIntent, form: TransferForm) -> DryRun:
         paid = money_text(form.request.amount_minor, booked.currency)
@@ -97,7 +100,6 @@ def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paym
         collection="payment-intent-transfers",
         about=intent,
         pointer="/payment",
-        stake_of=stake_of,
         write=lambda form: book_transfer.execute(replace(form.request, actor=form.actor)),
         describe=describe,
         done=lambda _, form: ("The transfer", f"for {intent}"),
@@ -112,6 +114,7 @@ def transfer_view(model_admin: ReadOnlyAdmin, request: HttpRequest, intent: Paym
 class CancellationForm(OrderForm, RequestForm[NewCancellation]):
     """An intent to give up."""
 
+    stake = NoStake("It moves no money: the provider is asked to take none.")
     declared = NewCancellation
     shows = {"reason": REASON}
 

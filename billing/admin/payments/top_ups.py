@@ -22,6 +22,7 @@ from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.forms.idempotent import DryRun, RequestForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import holder_link
+from ledger.operators.approvals import NoStake
 
 STATES = {
     "active": Q(ended_at=None, paused_at=None), "paused": Q(ended_at=None, paused_at__isnull=False),
@@ -111,6 +112,7 @@ def what_is_bought(row: TopUp) -> str:
 class TopUpChangeForm(OrderForm, RequestForm[NewTopUpChange]):
     """A top-up to resume or to end."""
 
+    stake = NoStake("It moves no money: it lets a declared top-up go on, or ends it.")
     declared = NewTopUpChange
     shows = {"reason": REASON}
 

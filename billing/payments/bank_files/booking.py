@@ -16,7 +16,7 @@ from django.utils import timezone
 from billing.documents.invoice_payments.matching import invoices_named_in
 from billing.documents.invoice_payments.recording import record_payment
 from billing.errors import PaymentIntentClosed, TransferTooSmall
-from billing.models import BankReceipt, Invoice, InvoicePayment, PaymentIntent, Purchase
+from billing.models import BankReceipt, Invoice, InvoicePayment, Pack, PaymentIntent, Purchase
 from billing.payments.bank_files.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name
 from billing.payments.bank_files.statements import Statement, check_statements
 from billing.payments.collecting.transfers import book_transfer
@@ -26,12 +26,17 @@ from billing.rating.values import MANUAL
 from ledger.database.lock_names import BANK_RECEIPTS
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid, Retryable
-from ledger.operators.approvals import Stake, needs_second
+from ledger.operators import approvals
+from ledger.operators.approvals import Stake
 from ledger.values import MAX_REFERENCE_CHARACTERS
 
 FAR_ABOVE: Final = 2
 """How many times what is due a receipt may be, before a person has to look at it."""
 MAX_WHY: Final = 500
+
+
+class _NeedsSecond(Exception):
+    """The receipt is above a limit, alone or with others of the day for the same invoice or order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +165,11 @@ def _try_to_book(receipt: BankReceipt, *, actor: str) -> None:
     else:
         try:
             with transaction.atomic():
+                _admit(receipt, target, actor)
                 book_receipt(receipt, target, actor=actor)
             return
+        except _NeedsSecond:
+            left = Left("it is above the amount from which a second operator is needed", waits_for_person=True)
         except PaymentIntentClosed as error:
             left = Left(f"{target} is {error.facts['state']}", waits_for_person=True)
         except TransferTooSmall:
@@ -208,9 +216,28 @@ def _why_too_much(receipt: BankReceipt, target: Invoice | PaymentIntent) -> Left
             else f"it is far above what is due of {_name(target, 'invoice ')}"
         )
         return Left(what, waits_for_person=True)
-    if needs_second(Stake(receipt.currency, receipt.amount_minor)):
-        return Left("it is above the amount from which a second operator is needed", waits_for_person=True)
     return None
+
+
+def _admit(receipt: BankReceipt, target: Invoice | PaymentIntent, actor: str) -> None:
+    """Record what the receipt moves, or raise `_NeedsSecond`. Receipts of a day for one invoice or order add up.
+
+    The lock of receipts makes it one after the other; see Note [The sum of a day] in `ledger.operators.approvals`.
+    """
+    if not approvals.limits():
+        return
+    stakes = [Stake(receipt.currency, receipt.amount_minor)]
+    if isinstance(target, PaymentIntent) and (pack := Pack.objects.filter(pk=target.pack_id).first()) is not None:
+        stakes.append(Stake(pack.credit_type, (pack.credits + pack.bonus) * target.quantity))
+    operator = f"{actor} for {_name(target)}"
+    content = {"receipt": receipt.name, "amount_minor": receipt.amount_minor}
+    if not approvals.admit(
+        key=f"bank-receipt {receipt.name}",
+        form_digest=approvals.digest_of("bank-receipt", operator, content),
+        totals=approvals.totals_of(stakes),
+        operator=operator,
+    ):
+        raise _NeedsSecond
 
 
 def _name(named: Invoice | PaymentIntent, word: str = "") -> str:

@@ -183,6 +183,7 @@ def value_of_a_credit(value: Number, shown: Shown) -> forms.Field:
 class CreditAmountsForm(RequestForm[RecordT]):
     """A form whose credits are typed in the unit of their type. See Note [What a form says is what it writes]."""
 
+    is_abstract = True
     shown_in = forms.CharField(required=False, widget=forms.HiddenInput)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

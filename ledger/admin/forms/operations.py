@@ -1,8 +1,9 @@
 """Operators' operations on credits: forms of the requests of `ledger.services`. See Note [A double click is harmless]."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from django import forms
 from django.http import HttpRequest, HttpResponse
@@ -20,7 +21,7 @@ from ledger.admin.kit.pages import ReadOnlyAdmin, describe
 from ledger.admin.links import account_url, entry_url
 from ledger.errors import LedgerError
 from ledger.models import EntryListing
-from ledger.operators.approvals import Stake, limits
+from ledger.operators.approvals import NoStake, Stake, StakeRule
 from ledger.records import UseCase
 from ledger.rules import (
     KINDS,
@@ -50,6 +51,8 @@ from ledger.rules.texts.refusal_texts import are
 from ledger.units import unit_of
 from ledger.values import HOLDER_ID, Holder
 
+Result = TypeVar("Result")
+
 EXPIRY_PRESETS = [("", "never"), ("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year")]
 """Days and their names."""
 REASON = Shown(required=True, help="The ledger records it permanently with your name.")
@@ -66,21 +69,21 @@ class OperationForm(RequestForm[RequestT]):
     """A form of a request that makes an entry."""
 
     use_case: ClassVar[UseCase[..., Any, Entry]]
+    is_abstract = True
     folded: tuple[str, ...] = ("reference",)
-    is_staked: ClassVar[bool] = False
-    """A second operator may have to approve it."""
     reasons = ("goodwill", "requested by the customer", "correction of a mistake", "service was interrupted")
 
-    def staked(self, entry: Entry) -> int:
-        """Return how many credits it gives, by the entry that it would make."""
-        return entry.amount
+
+CREDITS_OF_ENTRY: Final = StakeRule(lambda form, entry: [Stake(entry.credit_type, abs(entry.amount))])
+TAKES_BACK: Final = NoStake("It gives nobody anything: to give the credits again takes a grant, which has a stake.")
+SETS_TERMS: Final = NoStake("It moves no credits: it limits what the holder may do with credits that it has.")
 
 
 class RefundForm(OperationForm[RefundRequest], CreditAmountsForm[RefundRequest]):
     """The form of a refund: an amount, or all."""
 
     declared, use_case = RefundRequest, services.refund
-    is_staked = True
+    stake = CREDITS_OF_ENTRY
     shows = {"amount": Shown(help="Empty for the whole rest."), **WHY}
 
 
@@ -88,6 +91,7 @@ class RevokeForm(OperationForm[RevokeRequest], CreditAmountsForm[RevokeRequest])
     """The form of a revocation: an amount, or all."""
 
     declared, use_case = RevokeRequest, services.revoke
+    stake = TAKES_BACK
     shows = RefundForm.shows
 
 
@@ -95,6 +99,7 @@ class ReissueForm(OperationForm[ReissueRequest]):
     """Other terms for a lot."""
 
     declared, use_case = ReissueRequest, services.reissue
+    stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, sum(amount for _, amount in entry.drawn))])
     shows = {
         "expires_at": Shown(label="Expires at (UTC)", help="The new expiry; empty to keep the current one."),
         "never_expires": Shown(label="Or it never expires", words={True: "yes", False: "no"}, required=False),
@@ -109,6 +114,7 @@ class ReversalForm(OperationForm[ReversalRequest], CreditAmountsForm[ReversalReq
     """A reversal of a transfer: how much, or all."""
 
     declared, use_case = ReversalRequest, services.reverse
+    stake = CREDITS_OF_ENTRY
     shows = {"amount": Shown(help="Empty for all that the other holder has left."), **WHY}
 
 
@@ -116,12 +122,14 @@ class ReleaseForm(OperationForm[ReleaseRequest]):
     """The form of a release of a hold."""
 
     declared, use_case = ReleaseRequest, services.release
+    stake = NoStake("It gives no credits: those that were held are the holder's own.")
     shows = WHY
 
 
 class RecipientForm(OperationForm[RequestT], CreditAmountsForm[RequestT]):
     """Gives credits to the holder with the typed id. A new holder's id is typed twice, because a mistyped id also looks new."""
 
+    is_abstract = True
     recipient = "holder_id"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -145,7 +153,7 @@ class GrantForm(RecipientForm[GrantRequest]):
     """The form of a grant: holder, amount, source, and its times."""
 
     declared, use_case = GrantRequest, services.grant
-    is_staked = True
+    stake = CREDITS_OF_ENTRY
     shows = {
         "holder_id": Shown(label="Holder"),
         "holder_again": AGAIN,
@@ -186,18 +194,16 @@ class OverdraftForm(OperationForm[OverdraftRequest], CreditAmountsForm[Overdraft
     """The form of an overdraft: how far spends may take the balance below 0."""
 
     declared, use_case = OverdraftRequest, services.set_overdraft
-    is_staked = True
+    # The holder can spend all of it.
+    stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, entry.overdraft or 0)])
     shows = {"limit": Shown(help="0 for no overdraft. An existing debt stays."), **WHY}
-
-    def staked(self, entry: Entry) -> int:
-        """Return the limit."""
-        return entry.overdraft or 0
 
 
 class BudgetForm(OperationForm[BudgetRequest], CreditAmountsForm[BudgetRequest]):
     """How much may be spent in a window of time, and by whom."""
 
     declared, use_case = BudgetRequest, services.set_budget
+    stake = SETS_TERMS
     shows = {
         "budget": Shown(label="Name", help="Replaces the budget of that name. a-z 0-9 . _ -"),
         "limit": Shown(help="In the unit of the credit type; 0 for none."),
@@ -216,6 +222,7 @@ class EndBudgetForm(OperationForm[EndBudgetRequest]):
     """Which budget ends."""
 
     declared, use_case = EndBudgetRequest, services.end_budget
+    stake = SETS_TERMS
     shows = {"budget": Shown(label="Name"), **WHY}
 
 
@@ -223,7 +230,8 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
     """Credits that the account gets every day, week, month or year."""
 
     declared, use_case = RecurringGrantRequest, services.set_recurring_grant
-    is_staked = True
+    # The credits of one period.
+    stake = StakeRule(lambda form, entry: [Stake(entry.credit_type, form.request.amount or form.request.up_to or 0)])
     shows = {
         "recurring_grant": Shown(label="Name", help="Gives the recurring grant of that name other terms. a-z 0-9 . _ -"),
         "amount": Shown(help="Each period, in the unit of the credit type; or fill up to an amount instead."),
@@ -242,15 +250,12 @@ class RecurringGrantForm(OperationForm[RecurringGrantRequest], CreditAmountsForm
         **WHY,
     }
 
-    def staked(self, entry: Entry) -> int:
-        """Return the credits of one period."""
-        return self.request.amount or self.request.up_to or 0
-
 
 class EndRecurringGrantForm(OperationForm[EndRecurringGrantRequest]):
     """Which recurring grant ends."""
 
     declared, use_case = EndRecurringGrantRequest, services.end_recurring_grant
+    stake = NoStake("It moves no credits: what was granted stays, and nothing is granted after it.")
     shows = {"recurring_grant": Shown(label="Name"), **WHY}
 
 
@@ -258,6 +263,7 @@ class IncomingTransfersForm(OperationForm[IncomingTransfersRequest]):
     """The form that accepts or refuses transfers from others."""
 
     declared, use_case = IncomingTransfersRequest, services.set_incoming_transfers
+    stake = SETS_TERMS
     shows = {
         "accepted": Shown(
             label="Transfers from others",
@@ -272,6 +278,7 @@ class VoidForm(OperationForm[VoidRequest]):
     """Why all unspent credits are taken back."""
 
     declared, use_case = VoidRequest, services.void
+    stake = TAKES_BACK
     shows = WHY
 
 
@@ -279,6 +286,7 @@ class FreezeForm(OperationForm[FreezeRequest]):
     """Whether the holder is frozen."""
 
     declared, use_case = FreezeRequest, services.freeze
+    stake = SETS_TERMS
     shows = {
         "frozen": Shown(
             label="The holder",
@@ -293,6 +301,7 @@ class ClockForm(OperationForm[ClockRequest]):
     """The time of a holder in a deployment for tests."""
 
     declared, use_case = ClockRequest, services.set_clock
+    stake = NoStake("It moves no credits, and only a deployment for tests has it.")
     shows = {
         "now": Shown(label="The holder's time (UTC)", help="It stands still until the next move, and only goes forward."),
         **WHY,
@@ -304,6 +313,7 @@ class TransferForm(RecipientForm[TransferRequest]):
 
     recipient = "to"
     declared, use_case = TransferRequest, services.transfer
+    stake = CREDITS_OF_ENTRY
     shows = {
         "to": Shown(label="To holder"),
         "holder_again": AGAIN,
@@ -332,12 +342,9 @@ class EntryPage(FormPage[OperationForm[Any]]):
         """Describe the entry that it would make."""
         return dry_run_of(form.use_case, form.request)
 
-    def stake(self, form: OperationForm[Any]) -> Stake | None:
-        """Return the credits that the form gives, or the limit of an overdraft."""
-        if not (form.is_staked and limits()):
-            return None
-        entry = form.use_case.execute(replace(form.request, dry_run=True))
-        return Stake(entry.credit_type, form.staked(entry))
+    def try_out(self, form: OperationForm[Any], look: Callable[[OperationForm[Any], Any], Result]) -> Result:
+        """Let `look` see the entry that it would make."""
+        return look(form, form.use_case.execute(replace(form.request, dry_run=True)))
 
     def explain(self, error: LedgerError, form: OperationForm[Any]) -> str:
         """Return why it was not done, with amounts as pages write them."""

@@ -23,6 +23,7 @@ from ledger.admin.kit.forms.idempotent import Done, FormPage
 from ledger.admin.kit.pages import PAGE_ROWS, Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import rate_link, rate_url
 from ledger.models import Rate, RateListing
+from ledger.operators.approvals import NoStake
 from ledger.operators.permissions import PUBLISH_RATE
 from ledger.rules import RateRequest
 from ledger.units import unit_of, with_units
@@ -35,6 +36,7 @@ class PublishForm(CreditAmountsForm[RateRequest]):
     """A new price in credits."""
 
     declared = RateRequest
+    stake = NoStake("It moves no credits: it says what is charged from then on.")
     shows = {
         "code": Shown(help="The priced unit, such as gpt-4o.output."),
         "credit_type": Shown(),

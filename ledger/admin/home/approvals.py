@@ -42,7 +42,7 @@ class ApprovalAdmin(ReadOnlyAdmin):
     state = columns.badge("State", _state, COLOURS)
     requested = columns.instant("Requested", "requested_at")
     by = Column("Requested by", "requested_by")
-    amount_text = Column("Amount", lambda row: f"{row.amount:,} {row.counted_in}")
+    amount_text = Column("Amount", lambda row: ", ".join(f"{amount:,} {unit}" for unit, amount in row.stakes.items()))
     decided_by = Column("Decided by", lambda row: row.decided.decided_by if row.decided else "")
     decided_at = Column("Decided", lambda row: instant_words(row.decided.decided_at) if row.decided else "")
 

@@ -256,11 +256,13 @@ class ReadOnlyAdmin(SavedList):
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """Return the row with the values of its columns; read once per request."""
-        rows: dict[str, Any] = request.__dict__.setdefault("_rows", {})
-        if object_id not in rows:
-            row = rows[object_id] = self.find(request, object_id)
+        # An approval sends a form of another model within its own request.
+        rows: dict[tuple[type, str], Any] = request.__dict__.setdefault("_rows", {})
+        key = (self.model, object_id)
+        if key not in rows:
+            row = rows[key] = self.find(request, object_id)
             self.prepare([] if row is None else [row])
-        return rows[object_id]
+        return rows[key]
 
     def find(self, request: HttpRequest, key: str) -> Any:
         """Return the row of that key; None if it does not exist."""

@@ -1,7 +1,7 @@
 """The alerts that have not ended, each with the accounts that have crossed it; operators declare, change and end them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -18,6 +18,7 @@ from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.links import account_link
 from ledger.errors import AlertLimit, AlertNotFound
 from ledger.models import Alert
+from ledger.operators.approvals import NoStake
 from ledger.operators.permissions import SET_ALERT
 from ledger.signals.alerts.declarations import AlertRequest, EndAlertRequest, WrittenAlert, end_alert, set_alert
 from ledger.signals.alerts.watching import crossed
@@ -37,10 +38,14 @@ def limit_text(row: Alert) -> str:
     return next(words.format(**vars(row)) for name, words in LIMITS.items() if getattr(row, name) is not None)
 
 
+NO_CREDITS: Final = NoStake("It moves no credits: it says when an account is reported.")
+
+
 class AlertForm(RequestForm[AlertRequest]):
     """When an account is reported."""
 
     declared = AlertRequest
+    stake = NO_CREDITS
     use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(set_alert)
     shows = {
         "alert": Shown(label="Name", help="Replaces the alert of that name with the same holder and credit type. a-z 0-9 . _ -"),
@@ -63,6 +68,7 @@ class EndAlertForm(RequestForm[EndAlertRequest]):
     """Why the alert ends."""
 
     declared = EndAlertRequest
+    stake = NO_CREDITS
     use_case: ClassVar[Callable[..., WrittenAlert]] = staticmethod(end_alert)
     shows: ClassVar[Mapping[str, Shown]] = {}
 

@@ -239,7 +239,7 @@ def test_a_refund_above_the_limit_waits_for_a_second_operator(client: Any, strip
     settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["EUR=500"]}
     paid = charge(OK)
     assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", {"amount": "5.01", "reason": "Half"}).status_code == 302
-    assert (Approval.objects.get().amount, ProviderRefund.objects.count()) == (501, 0)
+    assert (Approval.objects.get().stakes, ProviderRefund.objects.count()) == ({"EUR": 501}, 0)
     assert send_both_steps(client, f"{PAGES}/{paid.pk}/refund/", {"amount": "5.00", "reason": "Half"}).status_code == 302
     assert (Approval.objects.count(), ProviderRefund.objects.get().amount_minor) == (1, 500)
 

@@ -216,7 +216,7 @@ def ledger_of_everything() -> list[str]:
     form = {"holder_id": "acme-gmbh", "credit_type": "credits", "amount": "5", "source": "purchased", "reason": "large"}
     approvals.ask(
         key="waits", title="Grant credits", path="/admin/ledger/account/grant-credits/", query="",
-        form={**form, "priority": "100", "idempotency_key": "waits", "confirmed": "yes"}, stake=approvals.Stake("credits", 5),
+        form={**form, "priority": "100", "idempotency_key": "waits", "confirmed": "yes"}, totals={"credits": 5},
         reason="large", requested_by="admin:mara",
     )  # fmt: skip
     AccessAttempt.objects.create(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django import forms
 from unfold.widgets import UnfoldAdminDecimalFieldWidget
@@ -10,14 +10,17 @@ from unfold.widgets import UnfoldAdminDecimalFieldWidget
 from billing.rating.money import minor_digits
 from ledger.admin.kit.forms.fields import PlainDecimalField, Shown
 from ledger.admin.kit.forms.idempotent import RecordT, RequestForm
+from ledger.operators.approvals import Stake, StakeRule
 
 
 class AmountForm(RequestForm[RecordT]):
     """A request with `amount_minor`."""
 
+    is_abstract = True
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = {}
     digits: ClassVar[int] = 0
     """The decimals of the currency."""
+    currency: ClassVar[str] = ""
 
     def body(self) -> dict[str, Any]:
         """Return the amount in minor units."""
@@ -41,7 +44,11 @@ class AmountForm(RequestForm[RecordT]):
             help_text=help_text,
             widget=UnfoldAdminDecimalFieldWidget(attrs={"autocomplete": "off"}),
         )
-        return type(cls.__name__, (cls,), {"shows": {"amount": amount, **shows}, "digits": decimals})
+        return type(cls.__name__, (cls,), {"shows": {"amount": amount, **shows}, "digits": decimals, "currency": currency})
+
+
+AMOUNT_WRITTEN: Final = StakeRule(lambda form, made: [Stake(form.currency, made.amount_minor)])
+"""The form moves the amount of the row that it would write."""
 
 
 def major(amount_minor: int, currency: str) -> Decimal:

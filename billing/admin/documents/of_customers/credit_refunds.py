@@ -1,12 +1,13 @@
 """The form that records that credit of a customer was paid out, and the tables of credit and refunds."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import MORE_ROWS, money_column, money_text
-from billing.admin.documents.of_customers.amounts import AmountForm, major
+from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm, major
 from billing.documents.customer_credit.refunds import NewCreditRefund, refund, refund_in
 from billing.models import CreditNote, CreditRefund, Customer, Invoice
 from billing.reads import open_credit_of
@@ -18,10 +19,13 @@ from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
 
+Result = TypeVar("Result")
+
 
 class PayOutForm(AmountForm[NewCreditRefund]):
     """Credit that was paid out."""
 
+    stake = AMOUNT_WRITTEN
     declared = NewCreditRefund
 
 
@@ -35,10 +39,14 @@ class PayOutPage(FormPage[PayOutForm]):
 
     is_tried = True
 
+    def try_out(self, form: PayOutForm, look: Callable[[PayOutForm, CreditRefund], Result]) -> Result:
+        """Record the refund in a preview."""
+        with preview():
+            return look(form, refund_in(customer_ref=self.customer.ref, request=form.request, actor=form.actor))
+
     def dry_run(self, form: PayOutForm) -> DryRun:
         """Describe the refund and what it leaves."""
-        with preview():
-            made = refund_in(customer_ref=self.customer.ref, request=form.request, actor=form.actor)
+        made = self.try_out(form, lambda form, made: made)
         amount, left = (money_text(m, self.currency) for m in (made.amount_minor, self.left_minor - made.amount_minor))
         return DryRun(
             sentences=[

@@ -21,6 +21,7 @@ from ledger.admin.kit.columns import Column, table_of
 from ledger.admin.kit.filters import choice, text
 from ledger.admin.kit.forms.idempotent import Done, FormPage, KeyedForm
 from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
+from ledger.operators.approvals import NoStake
 
 STATE_COLOURS: Final = {
     "waiting": "info", "handed_over": "info", "sent": "success", "bounced": "danger", "failed": "danger", "unknown": "warning",
@@ -35,13 +36,19 @@ WORDS: Final = {
 }
 
 
+class AgainForm(KeyedForm):
+    """Why a mail is sent again."""
+
+    stake = NoStake("It moves no money: it sends a document that exists.")
+
+
 @dataclass(frozen=True, kw_only=True)
-class AgainPage(FormPage[KeyedForm]):
+class AgainPage(FormPage[AgainForm]):
     """The page that has a mail sent again."""
 
     mail: Mail
 
-    def operation(self, form: KeyedForm) -> Done:
+    def operation(self, form: AgainForm) -> Done:
         """Have it sent again, once."""
         result = execute_once(
             collection="mails",
@@ -107,7 +114,7 @@ class MailAdmin(ReadOnlyAdmin):
         """Have the mail sent again."""
         mail = self.row_of(request, object_id)
         return AgainPage(
-            form=KeyedForm,
+            form=AgainForm,
             mail=mail,
             title=f"Send mail {mail.pk} again",
             button="Send it again",

@@ -18,6 +18,7 @@ from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown, as_json, made
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, FormSection, RequestForm, declared_at
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 from ledger.records import shape_of
 from ledger.services import preview
 
@@ -45,6 +46,7 @@ def _line_fields() -> dict[str, forms.Field]:
 class OneOffForm(RequestForm[NewOneOffInvoice]):
     """A one-off invoice: up to five lines."""
 
+    stake = NoStake("It pays nobody: the customer owes it, and to take it back takes a credit note, which has a stake.")
     declared = NewOneOffInvoice
     shows: ClassVar[Mapping[str, Shown | forms.Field]] = {
         "currency": Shown(help="Empty: the customer's."),

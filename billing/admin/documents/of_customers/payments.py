@@ -1,12 +1,13 @@
 """The forms that record the payment of an invoice and money that went back, and the tables of both."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import money, money_text
-from billing.admin.documents.of_customers.amounts import AmountForm, major
+from billing.admin.documents.of_customers.amounts import AMOUNT_WRITTEN, AmountForm, major
 from billing.documents.invoice_payments.recording import NewPayment, record_payment
 from billing.documents.invoice_payments.returns import NewPaymentReturn, record_payment_return
 from billing.models import Invoice, InvoicePayment, PaymentReturn
@@ -21,10 +22,13 @@ from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.services import preview
 
+Result = TypeVar("Result")
+
 
 class PaymentForm(AmountForm[NewPayment]):
     """Money that came in for an invoice by other means than a provider that reports it."""
 
+    stake = AMOUNT_WRITTEN
     declared = NewPayment
     folded = ("provider", "paid_at")
 
@@ -37,11 +41,18 @@ class PaymentPage(FormPage[PaymentForm]):
 
     is_tried = True
 
+    def try_out(self, form: PaymentForm, look: Callable[[PaymentForm, InvoicePayment], Result]) -> Result:
+        """Record the payment in a preview."""
+        with preview():
+            return look(form, record_payment.execute(form.request))
+
     def dry_run(self, form: PaymentForm) -> DryRun:
         """Describe what the payment pays."""
-        with preview():
-            made = record_payment.execute(form.request)
+
+        def described(form: PaymentForm, made: InvoicePayment) -> DryRun:
             return DryRun(sentences=payment_sentences(reads.payment(made.pk), Invoice.objects.get(pk=self.invoice.pk)))
+
+        return self.try_out(form, described)
 
     def operation(self, form: PaymentForm) -> Done:
         """Record the payment, once."""
@@ -94,6 +105,7 @@ def payment_sentences(row: PaymentRow, invoice: Invoice) -> list[str]:
 class PaymentReturnForm(AmountForm[NewPaymentReturn]):
     """Money of a payment that went back."""
 
+    stake = AMOUNT_WRITTEN
     declared = NewPaymentReturn
     folded = ("returned_at",)
 
@@ -106,10 +118,14 @@ class PaymentReturnPage(FormPage[PaymentReturnForm]):
 
     is_tried = True
 
+    def try_out(self, form: PaymentReturnForm, look: Callable[[PaymentReturnForm, PaymentReturn], Result]) -> Result:
+        """Record the return in a preview."""
+        with preview():
+            return look(form, record_payment_return.execute(form.request))
+
     def dry_run(self, form: PaymentReturnForm) -> DryRun:
         """Describe from what it is taken."""
-        with preview():
-            return DryRun(sentences=return_sentences(record_payment_return.execute(form.request), self.paid.currency))
+        return self.try_out(form, lambda form, made: DryRun(sentences=return_sentences(made, self.paid.currency)))
 
     def operation(self, form: PaymentReturnForm) -> Done:
         """Record the return, once."""

@@ -15,6 +15,7 @@ from ledger.admin.kit.columns import table_of
 from ledger.admin.kit.forms.fields import Shown
 from ledger.admin.kit.forms.idempotent import Done, DryRun, FormPage, KeyedForm, RequestForm
 from ledger.admin.kit.pages import ReadOnlyAdmin
+from ledger.operators.approvals import NoStake
 from ledger.services import preview
 
 EFFECT = "No reminder, no fee and no suspension while it lasts. Afterwards the next reminder comes at once if its day is over."
@@ -23,6 +24,7 @@ EFFECT = "No reminder, no fee and no suspension while it lasts. Afterwards the n
 class HoldForm(RequestForm[NewReminderHold]):
     """Reminders to put on hold; the reason of the form is that of the hold."""
 
+    stake = NoStake("It moves no money: the invoice stays due.")
     declared = NewReminderHold
     shows = {"until": Shown(label="First day with reminders", help="Empty: until somebody releases the hold.")}
 
@@ -50,19 +52,25 @@ class HoldPage(FormPage[HoldForm]):
         return Done("The hold", f"hold {result.body['id']}", self.back, result.replayed)
 
 
+class ReleaseForm(KeyedForm):
+    """Why holds are released."""
+
+    stake = NoStake("It moves no money: reminders go on.")
+
+
 @dataclass(frozen=True, kw_only=True)
-class ReleasePage(FormPage[KeyedForm]):
+class ReleasePage(FormPage[ReleaseForm]):
     """The page that releases all holds of an invoice, or of a customer as a whole: first the effect, then done."""
 
     about: Invoice | Customer
 
     is_tried = True
 
-    def dry_run(self, form: KeyedForm) -> DryRun:
+    def dry_run(self, form: ReleaseForm) -> DryRun:
         """Name the holds."""
         return DryRun(sentences=[f"Released: {hold_words(hold)}" for hold in open_holds(self.about)])
 
-    def operation(self, form: KeyedForm) -> Done:
+    def operation(self, form: ReleaseForm) -> Done:
         """Release them, once."""
         reason = form.cleaned_data["reason"]
 
@@ -96,7 +104,7 @@ def hold_view(model_admin: ReadOnlyAdmin, request: HttpRequest, about: Invoice |
 def release_view(model_admin: ReadOnlyAdmin, request: HttpRequest, about: Invoice | Customer) -> HttpResponse:
     """Show the form that releases all holds of an invoice or of a customer; then the effect, then do it."""
     return ReleasePage(
-        form=KeyedForm,
+        form=ReleaseForm,
         about=about,
         title=f"Release the holds of reminders of {about}",
         button="Release",

@@ -15,15 +15,20 @@ Note [A double click is harmless]
         permitted to open the form is permitted to send it again, and the use-case refuses it if necessary.
 
 Note [A second operator]
-    A form whose stake is above the limit is not executed: it is recorded, and a second operator carries it out by sending the
-    same values to the same page. `request.approval` is then the record: its operator is the actor, and nothing waits again.
+    Every form says what it moves, or why it needs no second operator: a class of forms without a `stake` is refused when it is
+    defined, so the process does not start. The stakes follow from what the form would write; a preview finds that out.
+
+    A form whose stakes are above a limit, together with what its operator moved within a day, is not executed: it is recorded,
+    and a second operator carries it out by sending the same values to the same page. `request.approval` is then the record: its
+    operator is the actor, and the form may not move more than was approved. See Note [The sum of a day].
 """
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django import forms
 from django.contrib import messages
@@ -33,14 +38,21 @@ from django.urls import reverse
 
 from ledger.admin.kit.forms.fields import Shown, as_json, as_typed, made
 from ledger.admin.kit.pages import ReadOnlyAdmin, ReasonForm, actor, describe
+from ledger.database.lock_names import OPERATOR_STAKES
+from ledger.database.transactions import locked_transaction
 from ledger.errors import IdempotencyKeyReused, Invalid, LedgerError, OutcomeUnknown, Refused, Retryable
 from ledger.operators import approvals, staff_log
-from ledger.operators.approvals import Stake
+from ledger.operators.approvals import NoStake, StakeRule
 from ledger.records import Field, Nested, Record, Shape, shape_of
 from ledger.values import FieldError
 
 RecordT = TypeVar("RecordT", bound=Record)
 Result = TypeVar("Result")
+
+NEEDS_SECOND: Final = (
+    "This needs the approval of a second operator: the amount, with what the same operator moved in the last 24 hours, is above "
+    "a limit."
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,16 @@ class DryRun:
     """Further tables with their headings, such as the lines of an invoice."""
     picture: tuple[str, str] | None = None
     """The address of a picture of it, and what it shows."""
+
+
+class MoreThanApproved(Exception):
+    """A form that was approved would move more by now, so it has to be asked for again."""
+
+    def __init__(self, totals: Mapping[str, int], approved: Mapping[str, int]) -> None:
+        now, then = (", ".join(f"{amount:,} {unit}" for unit, amount in each.items()) for each in (totals, approved))
+        super().__init__(
+            f"Nothing was done: the form would move {now} by now, and {then} was asked for. It has to be asked for again."
+        )
 
 
 class FieldFaults(Exception):
@@ -106,6 +128,16 @@ class KeyedForm(ReasonForm):
     """Reasons that the browser offers while one is typed."""
     more = ""
     """The text of the button that asks for more rows; empty for no button."""
+    stake: ClassVar[StakeRule | NoStake | None] = None
+    """What the form moves, or why it needs no second operator. See Note [A second operator]."""
+    is_abstract: ClassVar[bool] = True
+    """The base of other forms, which no page shows. It is not inherited."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.is_abstract = "is_abstract" in vars(cls)
+        if cls.stake is None and not cls.is_abstract:
+            raise TypeError(f"the form {cls.__qualname__} must say what it moves: stake = StakeRule(...) or NoStake(why)")
 
     def __init__(self, *args: Any, fixed: Mapping[str, Any] | None = None, actor: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -161,6 +193,7 @@ class KeyedForm(ReasonForm):
 class RequestForm(KeyedForm, Generic[RecordT]):
     """A form with fields from the declaration of a request, which checks the typed values as it does over REST."""
 
+    is_abstract = True
     declared: ClassVar[type[Record] | Shape[Any]]
     shows: ClassVar[Mapping[str, Shown | forms.Field]]
     """The fields in their order: how each of the request's is shown, and fields that only the form has."""
@@ -276,6 +309,10 @@ class FormPage(Generic[FormT]):
     is_tried: ClassVar[bool] = False
     """Whether there is a dry run. See Note [First what will happen, then done]."""
 
+    def __post_init__(self) -> None:
+        if self.form.is_abstract:
+            raise TypeError(f"{self.form.__qualname__} is the base of other forms: it does not say what it moves")
+
     def operation(self, form: FormT) -> Done:
         """Execute a form without errors; return what was done, or raise."""
         raise NotImplementedError
@@ -284,9 +321,12 @@ class FormPage(Generic[FormT]):
         """Return what the operation would do, or raise what it would raise; write nothing."""
         raise NotImplementedError
 
-    def stake(self, form: FormT) -> Stake | None:
-        """Return what the operation moves, if a second operator may have to approve it. See Note [A second operator]."""
-        return None
+    def try_out(self, form: FormT, look: Callable[[FormT, Any], Result]) -> Result:
+        """Do in a preview what the operation would do, and return what `look` makes of the form and what was written.
+
+        A form with a StakeRule needs it; the others need it not.
+        """
+        raise NotImplementedError
 
     def explain(self, error: LedgerError, form: FormT) -> str:
         """Return why it was not done."""
@@ -300,23 +340,20 @@ class FormPage(Generic[FormT]):
         waits = False
         if form.is_bound and form.is_valid() and "edit" not in request.POST:
             # None: what it moves is not known, so nothing is done.
-            stakes = [None] if approval is not None else self._try(request, form, lambda form: [self.stake(form)])
-            waits = stakes is not None and approvals.needs_second(stakes[0])
+            totals = self._try(request, form, partial(self._totals, request))
             # A second operator sees what would happen, also of a form that its first operator sends at once.
             if (self.is_tried or approval is not None) and "confirmed" not in request.POST:
-                seen = None if stakes is None else self._try(request, form, self.dry_run)
-            elif stakes is not None and (stake := stakes[0]) is not None and waits:
-                return self._ask(request, form, stake)
-            elif stakes is not None and (done := self._try(request, form, self.operation)) is not None:
-                _record(request, self.title, form, done)
-                return HttpResponseRedirect(done.url)
+                waits = totals is not None and approval is None and approvals.needs_second(totals, form.actor)
+                seen = None if totals is None else self._try(request, form, self.dry_run)
+            elif totals is not None and (response := self._execute(request, form, totals)) is not None:
+                return response
         context = {
             **model_admin.admin_site.each_context(request),
             "opts": model_admin.model._meta,
             "form": form,
             "has_dry_run": self.is_tried,
             "approval": approval,
-            "waits": waits,
+            "waits": NEEDS_SECOND if waits else "",
             **{name: getattr(self, name) for name in ("title", "button", "explanation", "back")},
         }
         if seen is not None:
@@ -325,21 +362,64 @@ class FormPage(Generic[FormT]):
         status = 422 if form.is_bound and "edit" not in request.POST else 200
         return TemplateResponse(request, self.template, context, status=status)
 
-    def _ask(self, request: HttpRequest, form: FormT, stake: Stake) -> HttpResponse:
+    def _totals(self, request: HttpRequest, form: FormT) -> Mapping[str, int]:
+        """Return what the form would move; nothing if that does not matter, or if the form was let through before."""
+        rule = form.stake
+        if not isinstance(rule, StakeRule) or not approvals.limits():
+            return {}
+        if approvals.is_admitted(form.key, self._digest_of(request, form)):
+            return {}
+        totals = approvals.totals_of(self.try_out(form, rule.stakes_of))
+        approval = getattr(request, "approval", None)
+        if approval is not None and approvals.exceeds(totals, approval.stakes):
+            raise MoreThanApproved(totals, approval.stakes)
+        return totals
+
+    def _execute(self, request: HttpRequest, form: FormT, totals: Mapping[str, int]) -> HttpResponse | None:
+        """Execute the form, or have it wait; return the page that shows that, or None if nothing was done."""
+        approval = getattr(request, "approval", None)
+        operator = form.actor if approval is None else f"{form.actor} with {actor(request)}"
+
+        def let_through(form: FormT) -> bool:
+            with locked_transaction(OPERATOR_STAKES(operator)):
+                return approvals.admit(
+                    key=form.key,
+                    form_digest=self._digest_of(request, form),
+                    totals=totals,
+                    operator=operator,
+                    approved=None if approval is None else approval.stakes,
+                )
+
+        is_let_through = self._try(request, form, let_through) if totals else True
+        if is_let_through is False:
+            return self._ask(request, form, totals)
+        if is_let_through and (done := self._try(request, form, self.operation)) is not None:
+            _record(request, self.title, form, done)
+            return HttpResponseRedirect(done.url)
+        return None
+
+    def _values(self, form: FormT) -> dict[str, str]:
+        return {**{name: as_typed(value) for name, value in form.hidden_values().items()}, "confirmed": "yes"}
+
+    def _digest_of(self, request: HttpRequest, form: FormT) -> bytes:
+        # Not over the fields: the first form for a new holder asks for its id twice, the same form sent again does not.
+        content = {"body": form.body(), "reason": form.cleaned_data.get("reason") or ""}
+        return approvals.digest_of(request.path_info, request.GET.urlencode(), content)
+
+    def _ask(self, request: HttpRequest, form: FormT, totals: Mapping[str, int]) -> HttpResponse:
         """Record the form for a second operator, and show it among those that wait."""
-        values = {name: as_typed(value) for name, value in form.hidden_values().items()}
         number = approvals.ask(
             key=form.key,
             title=self.title,
             path=request.path_info,
             query=request.GET.urlencode(),
-            form={**values, "confirmed": "yes"},
-            stake=stake,
+            form=self._values(form),
+            totals=totals,
             reason=str(form.cleaned_data.get("reason") or ""),
             requested_by=form.actor,
         )
         staff_log.record(request, "approval-requested", about=self.title, details=f"approval {number}")
-        messages.warning(request, "Nothing was done yet: the amount needs the approval of a second operator.")
+        messages.warning(request, f"Nothing was done yet. {NEEDS_SECOND}")
         return HttpResponseRedirect(reverse("admin:ledger_approval_change", args=[number]))
 
     def _form(self, request: HttpRequest) -> FormT:
@@ -365,6 +445,8 @@ class FormPage(Generic[FormT]):
         except (Refused, IdempotencyKeyReused) as error:
             messages.error(request, self.explain(error, form))
             _renew_key(form)
+        except MoreThanApproved as error:
+            messages.error(request, str(error))
         except Retryable as error:
             messages.warning(request, f"{self.explain(error, form)}. Nothing was written; press the button again.")
         except OutcomeUnknown:

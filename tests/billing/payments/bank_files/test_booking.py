@@ -158,6 +158,18 @@ def test_a_receipt_above_the_limit_waits_for_a_second_operator(tmp_path: Path, s
     assert found["left"][0]["why"] == "it is above the amount from which a second operator is needed"
 
 
+def test_receipts_of_a_day_for_one_invoice_add_up_to_the_limit(tmp_path: Path, settings: Any) -> None:
+    settings.LEDGER = {**settings.LEDGER, "SECOND_OPERATOR_ABOVE": ["EUR=10000"]}
+    one, other = issued(CustomerFactory(), "100"), issued(CustomerFactory(), "100")
+    lines = [f"2026-01-05,60.00,{one.number},EUR,", f"2026-01-06,41.00,{one.number},EUR,", f"2026-01-05,60,{other.number},EUR,"]
+    found = booked(tmp_path / "a.csv", *lines, f"2026-01-07,40.00,{one.number},EUR,")
+    assert [(each["invoice"], each["amount_minor"]) for each in found["booked"]] == [
+        (one.pk, 6000), (other.pk, 6000), (one.pk, 4000),
+    ]  # fmt: skip
+    assert [each["amount_minor"] for each in found["left"]] == [4100]
+    assert (paid(one), InvoicePayment.objects.count()) == (("open", 10000, 2000), 3)
+
+
 def test_what_a_person_records_with_its_name_is_known_to_the_next_file(tmp_path: Path) -> None:
     invoice = issued(CustomerFactory(), "10")
     [left] = booked(tmp_path / "a.csv", "2026-01-05,12.00,no number,EUR,")["left"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.utils import quote
+from django.db import connection
 from django.test import Client
 
 from billing.generator.options import Options
@@ -15,7 +16,7 @@ from ledger import conf, reads, services
 from ledger.errors import HolderBusy
 from ledger.models import Approval, ApprovalDecision, StaffEvent
 from ledger.operators import approvals
-from ledger.operators.approvals import APPROVED, DECLINED, Stake, needs_second
+from ledger.operators.approvals import APPROVED, DECLINED, needs_second
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring
 from tests.ledger.admin.admin_site import entries_and_refusals, hidden_key, operator, submit_form
 
@@ -64,7 +65,7 @@ def test_the_page_says_before_that_a_second_operator_is_needed(mara: Client) -> 
     values = {**granted(101), "idempotency_key": hidden_key(mara.get(GRANT).content.decode())}
     del values["confirmed"]
     page = mara.post(GRANT, values).content.decode()
-    assert "The amount needs the approval of a second operator." in page
+    assert "needs the approval of a second operator" in page
     assert "Ask for approval" in page
     assert not Approval.objects.exists()
 
@@ -74,7 +75,7 @@ def test_an_amount_above_the_limit_waits_and_is_carried_out_by_somebody_else(mar
     row = Approval.objects.get()
     assert response["Location"] == f"/admin/ledger/approval/{row.pk}/change/"
     assert entries_and_refusals() == (0, 0)
-    assert (row.requested_by, row.amount, row.counted_in, row.reason) == ("admin:mara", 101, "credits", "goodwill")
+    assert (row.requested_by, row.stakes, row.reason) == ("admin:mara", {"credits": 101}, "goodwill")
     shown = judge(ben, row).content.decode()
     assert "What will happen" in shown
     assert "Requested by admin:mara" in shown
@@ -162,7 +163,7 @@ def test_what_is_refused_when_it_is_approved_says_why(mara: Client, ben: Client)
     url = f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"
     submit_form(mara, url, confirmed="yes", amount="", reason="mistake")
     row = Approval.objects.get()
-    assert (row.amount, row.counted_in) == (400, "credits")
+    assert row.stakes == {"credits": 400}
     services.refund(holder_id="ada", spend=2, idempotency_key="r")
     page = judge(ben, row, APPROVED).content.decode()
     assert "refund" in page
@@ -174,7 +175,7 @@ def test_an_overdraft_waits_by_its_limit(mara: Client, ben: Client) -> None:
     url = f"/admin/ledger/account/{quote('ada/credits')}/set-overdraft/"
     submit_form(mara, url, confirmed="yes", limit="1000", reason="agreed")
     row = Approval.objects.get()
-    assert row.amount == 1000
+    assert row.stakes == {"credits": 1000}
     judge(ben, row, APPROVED)
     assert reads.balance("ada").overdraft == 1000
 
@@ -187,7 +188,7 @@ def test_a_recurring_grant_waits_by_the_credits_of_a_period(mara: Client, ben: C
     values |= {"source": "promotional", "priority": "100", "expiry": "period_end"}
     submit_form(mara, url, confirmed="yes", **values, **given)
     row = Approval.objects.get()
-    assert (row.amount, row.counted_in, entries_and_refusals()) == (101, "credits", (1, 0))
+    assert (row.stakes, entries_and_refusals()) == ({"credits": 101}, (1, 0))
     judge(ben, row, APPROVED)
     assert [each.name for each in reads.recurring_grants("ada", "credits", upcoming=0)] == ["monthly"]
 
@@ -197,7 +198,7 @@ def test_a_purchase_by_hand_waits_by_its_credits(mara: Client, ben: Client) -> N
     values = {"pack": pack.code, "holder_id": "ada", "payment": "bank-1", "reason": "seen in the account"}
     submit_form(mara, "/admin/billing/purchase/add/", confirmed="yes", **values)
     row = Approval.objects.get()
-    assert (row.amount, row.counted_in) == (101, "credits")
+    assert row.stakes == {"credits": 101, pack.currency: pack.price_minor}
     assert not Purchase.objects.exists()
     judge(ben, row, APPROVED)
     assert Purchase.objects.get().actor == "admin:mara"
@@ -207,7 +208,7 @@ def test_nothing_is_done_while_it_is_not_known_what_a_form_moves(mara: Client, m
     def busy(*_: Any) -> None:
         raise HolderBusy(key="ledger/ada")
 
-    monkeypatch.setattr("ledger.admin.forms.operations.EntryPage.stake", busy)
+    monkeypatch.setattr("ledger.admin.forms.operations.EntryPage.try_out", busy)
     response = submit_form(mara, GRANT, **granted(101))
     assert response.status_code == 422
     assert "Nothing was written; press the button again." in response.content.decode()
@@ -232,7 +233,7 @@ def test_a_credit_note_waits_by_its_amount_with_tax(mara: Client, ben: Client) -
     url = f"/admin/billing/invoice/{invoice.pk}/credit/"
     submit_form(mara, url, reason="outage")
     row = Approval.objects.get()
-    assert (row.amount, row.counted_in) == (600, "EUR")
+    assert row.stakes == {"EUR": 600}
     for client in (mara, ben):
         assert "The credit note credits 6.00 EUR" in judge(client, row).content.decode()
     assert not CreditNote.objects.exists()
@@ -249,13 +250,78 @@ def test_the_first_page_and_the_list_show_what_waits(mara: Client) -> None:
     assert "Grant credits" in mara.get(f"/admin/ledger/approval/{Approval.objects.get().pk}/change/").content.decode()
 
 
-@pytest.mark.parametrize(("stake", "needs"), [(None, False), (Stake("credits", 100), False), (Stake("credits", 101), True),
-                                              (Stake("sms", 10**9), False), (Stake("EUR", 501), True)])  # fmt: skip
-def test_limits_are_by_credit_type_and_currency(stake: Stake | None, needs: bool) -> None:
-    assert needs_second(stake) is needs
+@pytest.mark.parametrize(
+    ("totals", "needs"),
+    [
+        ({}, False),
+        ({"credits": 100}, False),
+        ({"credits": 101}, True),
+        ({"EUR": 501}, True),
+        ({"sms": 10**9}, False),
+        ({"credits": 100, "EUR": 501}, True),
+    ],
+)
+def test_limits_are_by_credit_type_and_currency(totals: dict[str, int], needs: bool) -> None:
+    assert needs_second(totals, "admin:mara") is needs
 
 
 @pytest.mark.parametrize("wrong", ["credits", "credits=-1", "Credits=1", "EURO=1", "credits=1.5"])
 def test_a_wrong_limit_is_named_by_the_check(wrong: str) -> None:
     assert conf.SECOND_OPERATOR_ABOVE.complaint([wrong]).endswith(f"not {wrong!r}")
     assert conf.SECOND_OPERATOR_ABOVE.complaint(["credits=1", "EUR=5"]) == ""
+
+
+def test_several_forms_of_a_day_add_up(mara: Client) -> None:
+    submit_form(mara, GRANT, **granted(60))
+    values = {**granted(41), "idempotency_key": hidden_key(mara.get(GRANT).content.decode())}
+    del values["confirmed"]
+    assert "Ask for approval" in mara.post(GRANT, values).content.decode()
+    submit_form(mara, GRANT, **granted(41))
+    assert (reads.balance("ada").balance, Approval.objects.get().stakes) == (60, {"credits": 41})
+    submit_form(mara, GRANT, **granted(40))
+    assert (reads.balance("ada").balance, Approval.objects.count()) == (100, 1)
+    submit_form(operator(name="ben"), GRANT, **granted(100))
+    assert (reads.balance("ada").balance, Approval.objects.count()) == (200, 1)
+
+
+def test_what_was_approved_and_what_is_a_day_old_does_not_add_up(mara: Client, ben: Client) -> None:
+    submit_form(mara, GRANT, **granted(101))
+    judge(ben, Approval.objects.get(), APPROVED)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO ledger_operator_stake "
+            "VALUES ('k', 'credits', 'admin:mara', 100, sha256(''), now() - interval '25 hours')"
+        )
+    submit_form(mara, GRANT, **granted(100))
+    submit_form(ben, GRANT, **granted(100))
+    assert (reads.balance("ada").balance, Approval.objects.count()) == (301, 1)
+
+
+def test_a_second_click_is_let_through_and_adds_nothing(mara: Client) -> None:
+    values = {**granted(60), "idempotency_key": hidden_key(mara.get(GRANT).content.decode())}
+    first, second = mara.post(GRANT, values), mara.post(GRANT, values)
+    assert first["Location"] == second["Location"]
+    other = mara.post(GRANT, values | {"amount": "40"})
+    assert (other.status_code, entries_and_refusals()) == (422, (1, 0))
+    submit_form(mara, GRANT, **granted(40))
+    assert not Approval.objects.exists()
+
+
+def test_a_form_that_moves_more_by_now_than_was_approved_is_not_carried_out(mara: Client, ben: Client) -> None:
+    services.grant(holder_id="ada", amount=500, idempotency_key="g")
+    services.spend(holder_id="ada", amount=300, idempotency_key="s")
+    url = f"/admin/ledger/entrylisting/{quote('ada/credits/1')}/reissue/"
+    submit_form(mara, url, confirmed="yes", priority="5", reason="r")
+    row = Approval.objects.get()
+    assert (row.stakes, entries_and_refusals()) == ({"credits": 200}, (2, 0))
+    services.refund(holder_id="ada", spend=2, idempotency_key="r")
+    page = judge(ben, row, APPROVED).content.decode()
+    assert "the form would move 500 credits by now, and 200 credits was asked for" in page
+    assert entries_and_refusals() == (3, 0)
+
+
+@pytest.mark.parametrize(("operation", "values"), [("transfer", {"to": "ben", "holder_again": "ben", "amount": "200"})])
+def test_a_transfer_waits_by_its_credits(mara: Client, operation: str, values: dict[str, str]) -> None:
+    services.grant(holder_id="ada", amount=500, idempotency_key="g")
+    submit_form(mara, f"/admin/ledger/account/{quote('ada/credits')}/{operation}/", confirmed="yes", reason="r", **values)
+    assert (Approval.objects.get().stakes, entries_and_refusals()) == ({"credits": 200}, (1, 0))
