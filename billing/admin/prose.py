@@ -8,7 +8,7 @@ from typing import Any, Final
 from billing.models import VatLookup
 from billing.orders.plans import PlanTerms
 from billing.rating.periods import Interval, Timing
-from billing.rating.prices.price import Price, PriceKind
+from billing.rating.prices.price import Price, PriceKind, Proration
 from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
 from billing.rating.tax import NOTES, STANDARD, LookupOutcome, TaxBehavior
@@ -113,6 +113,8 @@ def price_sentence(price: Price, currency: str, period: str) -> str:
         each = " and ".join(price.group_by)
         sentences.append(f"Each {each} is charged by itself, on a separate line.")
     sentences += [PARTS[price.proration.value]] if price.proration.value in PARTS else []
+    if price.proration == Proration.NONE and price.kind == PriceKind.RECURRING:
+        sentences.append("More units within a period are free until the next one, and fewer give nothing back.")
     return " ".join([*sentences, _tax(price)])
 
 

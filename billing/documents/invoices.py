@@ -80,9 +80,16 @@ SET_CURSOR_BACK = """
     UPDATE billing_cursor AS cursor
     SET recurring_due_at = least(cursor.recurring_due_at, earliest.due_at),
         usage_due_at = least(cursor.usage_due_at, earliest.due_at),
+        charges_seen = least(cursor.charges_seen, earliest.charges_seen),
         claims_from = CASE WHEN cursor.claims_from IS NOT NULL THEN least(cursor.claims_from, earliest.starts_at) END
     FROM (
-        SELECT billed.subscription_id, min(c.starts_at) AS starts_at, least(billed.as_of, min(c.starts_at)) AS due_at
+        SELECT billed.subscription_id, min(c.starts_at) AS starts_at, least(billed.as_of, min(c.starts_at)) AS due_at, (
+                SELECT min(o.sequence) - 1
+                FROM billing_charge AS o
+                JOIN billing_claim AS one_off ON one_off.subscription_id = o.subscription_id AND one_off.item_id = o.id
+                    AND one_off.kind = 3 AND one_off.invoice_id = %(invoice)s
+                WHERE o.subscription_id = billed.subscription_id
+            ) AS charges_seen
         FROM (
             SELECT %(subscription)s::bigint AS subscription_id, %(as_of)s::timestamptz AS as_of
             UNION ALL

@@ -36,7 +36,7 @@ PRORATIONS: Final = {
     Proration.DAY: "by days",
     Proration.SECOND: "by seconds",
     Proration.FIXED_30: "by thirtieths of a month",
-    Proration.NONE: "not divided",
+    Proration.NONE: "not divided: changes within it are free",
 }
 ROUNDINGS: Final = {Rounding.NONE: "", Rounding.UP: "up", Rounding.DOWN: "down", Rounding.HALF_UP: "half up"}
 TIMES: Final = "×"

@@ -4,7 +4,7 @@
 lock: if another process has it, they raise at once, and the caller can try again later.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -22,7 +22,7 @@ from billing.generator.options import Options, Scope
 from billing.generator.run.consolidation.gathering import with_consolidated
 from billing.generator.run.steps import GenerationResult, finish_steps, pay_step, pays_with_its_allowance
 from billing.generator.state.subscription_state import SubscriptionState, read_subscription
-from billing.models import Activation, Claim, Cursor, Invoice
+from billing.models import Activation, Claim, Cursor, Customer, Invoice, Subscription
 from billing.orders import suspension
 from billing.rating.limits import check_instant
 from billing.rating.prices.reading import PriceInvalid
@@ -39,19 +39,27 @@ from ledger.services import clock_of, preview, time_of
 EXCLUSION_VIOLATION = "23P01"
 
 
-def check_as_of(as_of: datetime, *, dry_run: bool, allow_future: bool = False) -> None:
+def check_as_of(as_of: datetime, *, dry_run: bool, refs: Collection[str] = (), allow_future: bool = False) -> None:
     """Return if a run may bill up to an instant: it is not in the future, or the run is a dry run.
 
     Args:
+        refs: the subscriptions that the run bills, if it names them: the future begins at the time of their holders' test clocks.
         allow_future: allow it anyway; usage that comes later is then late for its own period.
 
     Raises:
         Invalid: at `/as_of`: it lies in the future, or outside the years 2000 to 2200.
     """
     check_instant("/as_of", as_of)
-    if as_of > timezone.now() and not (dry_run or allow_future):
+    if as_of > timezone.now() and not (dry_run or allow_future or _have_reached(refs, as_of)):
         detail = "lies in the future, which only a dry run may bill"
         raise Invalid(pointer="/as_of", rule="in-the-future", detail=detail)
+
+
+def _have_reached(refs: Collection[str], instant: datetime) -> bool:
+    """Return whether the holders of all these subscriptions have test clocks that have reached the instant."""
+    customer_ids = Subscription.objects.filter(ref__in=refs).values("customer_id")
+    clocks = [clock_of(customer.holder_id) for customer in Customer.objects.filter(pk__in=customer_ids)]
+    return bool(clocks) and all(clock is not None and clock >= instant for clock in clocks)
 
 
 @asks_taxes

@@ -142,7 +142,7 @@ class Command(CommandWithExamples):
         as_of = given["as_of"] or timezone.now()
         only_looks = given["dry_run"] or given["list_due"] or given["explain"] or given["check"]
         try:
-            check_as_of(as_of, dry_run=bool(only_looks), allow_future=given["allow_future"])
+            check_as_of(as_of, dry_run=bool(only_looks), refs=given["subscription"], allow_future=given["allow_future"])
         except Invalid as error:
             raise CommandError(f"--as-of {error.facts['detail']}", returncode=BAD_ARGUMENTS) from error
         options = Options(

@@ -124,7 +124,14 @@ class Price(Record, ABC):
         tuple[str, ...],
         GroupKeys("Usage prices only: each combination of these properties' values is rated and has a line by itself."),
     ] = ()
-    proration: Annotated[Proration, one_of(Proration, "How a price charges a part of a period.")] = Proration.DAY
+    proration: Annotated[
+        Proration,
+        one_of(
+            Proration,
+            "How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units "
+            "within it are free until the next period, and fewer give nothing back.",
+        ),
+    ] = Proration.DAY
     bill_last_day: Annotated[
         bool, Worded(Boolean("Whether the day on which a subscription ends is charged."), "type", "must be true or false")
     ] = False

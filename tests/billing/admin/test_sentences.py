@@ -76,6 +76,13 @@ PRICES = [
         ),
     ),
     (
+        {"key": "seats", "kind": "recurring", "model": "unit", "unit_amount": "9", "timing": "advance", "proration": "none"},
+        (
+            "seats: 9.00 EUR per unit and month, in advance. Part of a period is charged in full. More units within a "
+            "period are free until the next one, and fewer give nothing back. No tax."
+        ),
+    ),
+    (
         {
             "key": "s", "kind": "usage", "model": "unit", "unit_amount": "0.02", "meter": "s", "aggregation": "sum",
             "interval": {"unit": "month", "count": 2},

@@ -7,8 +7,9 @@ from django.db import connection
 from django.utils import timezone
 
 from billing import auditing
+from billing.documents.transitions import apply_in, delete_draft_in
 from billing.generator.run.due import DueFilter, how_many
-from billing.models import Cursor
+from billing.models import Cursor, Invoice
 from billing.orders import subscriptions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, use
 from tests.billing.generator.run.test_generate import bill
@@ -71,6 +72,24 @@ def test_a_charge_that_is_seen_and_not_billed_is_found(subscription):
     assert findings() == set()
     push(subscription, charges_seen=1)
     assert findings() == {"charge is seen and not billed"}
+
+
+def test_a_void_and_a_deleted_draft_set_the_cursor_back_before_their_charges(subscription):
+    for description in ("Setup", "Training"):
+        subscriptions.charge_once(ref=subscription.ref, amount_minor=700, description=description)
+        bill(subscription, at(2, 2))
+    first, second = Invoice.objects.order_by("pk")[1:]
+    apply_in(invoice_id=second.pk, kind="void", actor="test")
+    assert (Cursor.objects.get(pk=subscription.pk).charges_seen, findings()) == (1, set())
+    apply_in(invoice_id=first.pk, kind="void", actor="test")
+    assert (Cursor.objects.get(pk=subscription.pk).charges_seen, findings()) == (0, set())
+    bill(subscription, at(2, 2), finalize=False)
+    draft = Invoice.objects.get(state="draft")
+    assert (draft.total_minor, Cursor.objects.get(pk=subscription.pk).charges_seen, findings()) == (1400, 2, set())
+    delete_draft_in(invoice_id=draft.pk, actor="test")
+    assert findings() == set()
+    bill(subscription, at(2, 2))
+    assert (Invoice.objects.order_by("pk").last().total_minor, findings()) == (1400, set())
 
 
 @pytest.mark.parametrize("pushed", [

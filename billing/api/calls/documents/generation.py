@@ -29,8 +29,8 @@ class SubscriptionInvoices(WriteEndpoint):
     @operation(
         "generateInvoices", "Generate the invoices of a subscription",
         "Does the same as `manage.py generate_invoices`, for one subscription, up to `as_of`: 400 if that lies in the "
-        "future, except in a dry run. The response is 409 at once if another process is generating its invoices; try "
-        "again later.",
+        "future, by the test clock of the customer's holder if there is one, except in a dry run. The response is 409 at once "
+        "if another process is generating its invoices; try again later.",
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[REF_PATH],
         takes=RequestBody(shape_of(request_schemas.Generation), {"everything due": examples.GENERATION_BODY}),
         responses={
@@ -56,7 +56,7 @@ class SubscriptionInvoices(WriteEndpoint):
 
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
             fields["dry_run"] |= dry_run
-            generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"])
+            generate.check_as_of(fields["as_of"], dry_run=fields["dry_run"], refs=[ref])
             return self.make(ref=ref, fields=fields)
 
         return self.once(request, request_schemas.Generation, act, dry_run=dry_run, on_refusal=generate.suspend_refused)

@@ -3762,7 +3762,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;
@@ -3889,7 +3889,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;
@@ -3951,7 +3951,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;
@@ -5927,7 +5927,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;
@@ -6176,7 +6176,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;
@@ -7907,7 +7907,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;
@@ -8154,7 +8154,7 @@ export interface components {
             };
             /** @description Usage prices only: each combination of these properties' values is rated and has a line by itself. Default: `[]`. */
             group_by?: string[];
-            /** @description How a price charges a part of a period. Default: `"day"`. */
+            /** @description How a price charges a part of a period. With `none`, a period is charged once, when its billing begins: more units within it are free until the next period, and fewer give nothing back. Default: `"day"`. */
             proration?: components["schemas"]["ProrationEnum"];
             /** @description Whether the day on which a subscription ends is charged. Default: `false`. */
             bill_last_day?: boolean;

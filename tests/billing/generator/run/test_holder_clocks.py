@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 
 from billing import reads as billing_reads
@@ -188,3 +188,18 @@ def test_a_preview_bills_up_to_the_clock_or_up_to_a_later_time(holder):
 
     assert (periods(datetime.now(UTC)), periods(START), periods(START + 70 * DAY)) == (2, 2, 3)
     assert issued(subscription) == []
+
+
+def test_what_the_clock_has_reached_is_not_the_future(holder: str, api: Any) -> None:
+    subscription = subscribed(holder)
+    for as_of in (START + DAY, START):
+        response = api.post(f"/v1/subscriptions/{subscription.ref}/invoices", {"as_of": as_of.isoformat()})
+        expected = (400, []) if as_of > START else (201, [("open", "2040-01-01", 1000)])
+        assert (response.status_code, issued(subscription)) == expected
+    move(holder, START + 40 * DAY)
+    call_command("generate_invoices", "--no-progress", subscription=[subscription.ref], as_of=START + 31 * DAY)
+    assert len(issued(subscription)) == 2
+    unclocked = SubscriptionFactory(customer=CustomerFactory().ref, plan=PlanFactory(prices=[recurring()]).code)
+    with pytest.raises(CommandError, match="lies in the future"):
+        call_command("generate_invoices", "--no-progress", subscription=[subscription.ref, unclocked.ref], as_of=START + 31 * DAY)
+    assert not issued(unclocked)

@@ -3909,8 +3909,9 @@ def generate_invoices(
 ) -> Call[GeneratedInvoices]:
     """Generate the invoices of a subscription.
 
-    Does the same as `manage.py generate_invoices`, for one subscription, up to `as_of`: 400 if that lies in the future,
-    except in a dry run. The response is 409 at once if another process is generating its invoices; try again later.
+    Does the same as `manage.py generate_invoices`, for one subscription, up to `as_of`: 400 if that lies in the future, by
+    the test clock of the customer's holder if there is one, except in a dry run. The response is 409 at once if another
+    process is generating its invoices; try again later.
 
     Scope: `billing:write`.
     """
