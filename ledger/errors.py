@@ -11,6 +11,7 @@ constructor, the members of the problem, its schema in the OpenAPI document and 
 left out. A subclass inherits what it does not define.
 """
 
+from copyreg import __newobj__ as new_object
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypedDict, dataclass_transform
 
 from ledger.values import (
@@ -65,6 +66,10 @@ class LedgerError(Exception):
         self.facts = facts
         vars(self).update(facts)
         super().__init__(", ".join(f"{name}={value!r}" for name, value in facts.items()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy it with its attributes, without the constructor, so that other processes get it whole."""
+        return new_object, (type(self), *self.args), vars(self)
 
 
 # The ledger refuses, and records that ----------------------------------------------------------------

@@ -9,7 +9,7 @@ import django.db.models.expressions
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-from ledger.database.schema_versions import CreateModels, RecordSchema
+from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
 
 
 def years(*columns):
@@ -19,7 +19,7 @@ def years(*columns):
     return models.Q(*bounds)
 
 
-class Migration(migrations.Migration):
+class Migration(LedgerMigration):
 
     initial = True
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.apps import apps
+from django.db import DEFAULT_DB_ALIAS
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations import Migration
 from django.db.migrations.operations import CreateModel
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.recorder import MigrationRecorder
@@ -19,6 +21,8 @@ from django.db.migrations.state import ProjectState
 
 from ledger.errors import UnsafeDatabase
 
+LEDGER_ALIAS = DEFAULT_DB_ALIAS
+"""The database of `settings.DATABASES` that the ledger is in."""
 SCHEMA_FILE: Final = "schema.sql"
 MADE_AGAIN: Final = frozenset({"distributed.sql"})
 """The SQL that `prepare_database` executes each time, whichever files made the tables."""
@@ -33,6 +37,22 @@ WHAT_TO_DO: Final = (
     "before release 1.0 there are no migrations between versions: run the version that made it, or prepare a new database "
     "(docs/how-to/operations/upgrade.md)"
 )
+
+
+class LedgerMigration(Migration):
+    """A migration of the ledger's database only: others, which may be of any kind, record it and stay as they are."""
+
+    def apply(self, project_state: ProjectState, schema_editor: Any, collect_sql: bool = False) -> ProjectState:
+        """As Django's."""
+        if schema_editor.connection.alias == LEDGER_ALIAS:
+            return super().apply(project_state, schema_editor, collect_sql)
+        return self.mutate_state(project_state, preserve=False)
+
+    def unapply(self, project_state: ProjectState, schema_editor: Any, collect_sql: bool = False) -> ProjectState:
+        """As Django's."""
+        if schema_editor.connection.alias == LEDGER_ALIAS:
+            return super().unapply(project_state, schema_editor, collect_sql)
+        return project_state
 
 
 class RecordSchema(Operation):

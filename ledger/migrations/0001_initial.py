@@ -7,7 +7,7 @@ from django.db import migrations, models
 from django.db.migrations.operations.base import Operation
 from django.db.models.functions import Now
 
-from ledger.database.schema_versions import CreateModels, RecordSchema
+from ledger.database.schema_versions import CreateModels, LedgerMigration, RecordSchema
 from ledger.models import ExactJSON
 from ledger.operators.permissions import added_to
 from ledger.rules.kinds import LINES
@@ -423,7 +423,7 @@ MODELS = [
 ]
 
 
-class Migration(migrations.Migration):
+class Migration(LedgerMigration):
     initial = True
 
     operations: ClassVar[list[Operation]] = [

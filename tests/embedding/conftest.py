@@ -23,13 +23,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def python_with(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """`python_with("admin")` is the Python of an environment with the wheel and only what that extra requires."""
+    """`python_with("admin")` is the Python of an environment with the wheel, what that extra requires, and `also`."""
 
     unpacked = unpack_wheel(wheel, tmp_path_factory.mktemp("unpacked"))
 
     @cache
-    def make(*extras: str) -> Path:
-        return linked_environment(tmp_path_factory.mktemp("environment") / "venv", unpacked, *extras)
+    def make(*extras: str, also: tuple[str, ...] = ()) -> Path:
+        return linked_environment(tmp_path_factory.mktemp("environment") / "venv", unpacked, *extras, also=also)
 
     return make
 
@@ -59,7 +59,7 @@ def empty_database() -> Iterator[dict[str, object]]:
 def new_project(python_with: Callable[..., Path], plain_database: dict[str, object], tmp_path: Path) -> Callable[..., Project]:
     """`new_project("unfold", "ledger", extras=["admin"])` starts a project with these applications, where only the extras are."""
 
-    def make(*apps: str, extras: tuple[str, ...] = ()) -> Project:
-        return start_project(python_with(*extras), tmp_path / "project", plain_database, apps)
+    def make(*apps: str, extras: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Project:
+        return start_project(python_with(*extras, also=also), tmp_path / "project", plain_database, apps)
 
     return make

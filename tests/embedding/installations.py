@@ -38,13 +38,14 @@ def unpack_wheel(wheel: Path, folder: Path) -> Path:
     return folder
 
 
-def linked_environment(folder: Path, unpacked: Path, *extras: str) -> Path:
+def linked_environment(folder: Path, unpacked: Path, *extras: str, also: Sequence[str] = ()) -> Path:
     """Make an environment with the wheel and what it requires with these extras, as links to the packages of the tests' own.
 
     What is not required is missing there, as in an empty environment that pip filled. Returns its Python.
 
     Args:
         unpacked: the wheel, as `unpack_wheel` left it.
+        also: what the project itself requires.
     """
     run(sys.executable, "-m", "venv", "--without-pip", folder)
     (packages,) = folder.glob("lib/python3*/site-packages")
@@ -52,7 +53,9 @@ def linked_environment(folder: Path, unpacked: Path, *extras: str) -> Path:
         (packages / part.name).symlink_to(part)
     (metadata,) = packages.glob("credit_ledger-*.dist-info")
     wanted = f"credit-ledger[{','.join(extras)}]" if extras else "credit-ledger"
-    required = {**_required(Requirement(wanted), PathDistribution(metadata)), **_required(Requirement(DRIVER))}
+    required = _required(Requirement(wanted), PathDistribution(metadata))
+    for name in (DRIVER, *also):
+        required |= _required(Requirement(name))
     for name, found in required.items():
         if name != "credit-ledger":
             _link(found, packages)

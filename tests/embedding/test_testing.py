@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.embedding.installations import Project
+from tests.embedding.installations import Project, run
 
 ROLLED_BACK = """
 from datetime import UTC, datetime
@@ -52,6 +52,39 @@ class Committed(TransactionTestCase):
         with self.assertRaisesMessage(Exception, "ledger_entry is append-only: DELETE refused"):
             Entry.objects.all()._raw_delete("default")
 """
+
+
+WITH_PYTEST = """
+import pytest
+from ledger import services as credits
+from ledger.models import Entry
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("run", [1, 2])
+def test_committed(run):
+    credits.grant(holder_id="a", amount=1, idempotency_key="g", actor="test")
+    assert Entry.objects.count() == 1
+
+@pytest.mark.django_db(transaction=True, databases=["default", "analytics"])
+def test_both_databases():
+    with pytest.raises(Exception, match="ledger_entry is append-only: DELETE refused"):
+        Entry.objects.all()._raw_delete("default")
+
+def test_no_database():
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_pytests_tests_that_commit_empty_the_tables_by_themselves(new_project: Callable[..., Project]) -> None:
+    """With the extra of no helper, and a second database of another kind; the control is without the plugin."""
+    project = new_project("ledger", also=("pytest-django",))
+    project.add("DATABASES['analytics'] = {'ENGINE': 'django.db.backends.sqlite3', 'NAME': BASE_DIR / 'analytics.sqlite3'}")
+    (project.folder / "test_own.py").write_text(WITH_PYTEST)
+    (project.folder / "pytest.ini").write_text("[pytest]\nDJANGO_SETTINGS_MODULE = site_of_ours.settings\n")
+    assert "4 passed" in run(project.python, "-m", "pytest", folder=project.folder)
+    without = run(project.python, "-m", "pytest", "-p", "no:credit-ledger", folder=project.folder, succeeds=False)
+    assert "couldn't be flushed" in without
 
 
 @pytest.mark.slow

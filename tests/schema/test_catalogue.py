@@ -6,6 +6,8 @@ from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 
+from ledger.database import schema_versions
+
 pytestmark = pytest.mark.django_db
 
 BY_HOLDER = ("ledger_entry", "ledger_recurring_grant")
@@ -251,7 +253,8 @@ def test_every_function_finds_its_tables_whatever_the_search_path_of_the_session
     assert unbound == []
 
 
-def test_the_schema_can_be_another_than_public(scratch_database: BaseDatabaseWrapper):
+def test_the_schema_can_be_another_than_public(scratch_database: BaseDatabaseWrapper, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(schema_versions, "LEDGER_ALIAS", scratch_database.alias)
     with scratch_database.cursor() as cursor:
         cursor.execute('CREATE SCHEMA "credits here"')
         cursor.execute('SET search_path = "credits here"')

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from django.apps import apps
@@ -10,6 +11,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Model
 
+from ledger.database import schema_versions
 from tests.schema.catalogue import schema
 
 # Each application, with the applications whose functions its schema.sql calls.
@@ -90,7 +92,8 @@ def migrated(make_database: Callable[[], BaseDatabaseWrapper], app: str) -> Base
 def migrate(database: BaseDatabaseWrapper, *labels: str) -> None:
     """Apply all migrations of these apps."""
     executor = MigrationExecutor(database)
-    executor.migrate([leaf for leaf in executor.loader.graph.leaf_nodes() if leaf[0] in labels])
+    with mock.patch.object(schema_versions, "LEDGER_ALIAS", database.alias):
+        executor.migrate([leaf for leaf in executor.loader.graph.leaf_nodes() if leaf[0] in labels])
 
 
 def schema_file_of(app: str) -> str:

@@ -1,11 +1,16 @@
 """The base classes of this package's errors. `credit_ledger.problems` has a class for each problem of the server."""
 
 from collections.abc import Mapping
+from copyreg import __newobj__ as new_object
 from typing import Any, ClassVar, Final
 
 
 class CreditLedgerError(Exception):
     """Anything that this package raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy it with its attributes, without the constructor, so that other processes get it whole."""
+        return new_object, (type(self), *self.args), vars(self)
 
 
 class Unreachable(CreditLedgerError):
