@@ -524,13 +524,13 @@ class CaptureExceedsHold(Refused):
 
 
 class UnknownRate(Refused):
-    """No rate has this name."""
+    """No rate has this name. Not recorded: the same request succeeds once the rate is published."""
 
     code = "unknown-rate"
     title = "The rate does not exist"
     answer = Answer(409, "Rate {rate} of {credit_type} does not exist.")
     text = "no rate for {credit_type} is called {rate}."
-    remedy = ("publish", "Publish the rate {rate}", "")
+    passes = True
 
     rate: Annotated[str, RateCode("The rate that the request names.")]
     credit_type: Annotated[str, CreditType("What is counted.")]

@@ -71,14 +71,14 @@ CREATE TABLE ledger_entry (
     CONSTRAINT ledger_entry_never_overspent     CHECK (
         balance >= 0 OR (overdraft IS NOT NULL AND (kind <> 'spend' OR balance >= -overdraft))
     ),
-    CONSTRAINT ledger_entry_held_by_holds       CHECK (held >= 0 AND (held = 0) = (holds IS NULL)),
+    CONSTRAINT ledger_entry_held_by_holds       CHECK (held = 0 OR (held > 0 AND holds IS NOT NULL)),
     CONSTRAINT ledger_entry_overdraft_positive  CHECK (overdraft >= 0),
     CONSTRAINT ledger_entry_at_most_as_requested CHECK (requested IS NULL OR (kind = 'spend' AND requested >= -amount)),
     CONSTRAINT ledger_entry_sign_fits_kind      CHECK (
         (CASE
             WHEN kind IN ('grant', 'refund', 'transfer_in')            THEN amount > 0
-            WHEN kind IN ('spend', 'revoke', 'expire', 'transfer_out') THEN amount < 0
-            WHEN kind IN ('hold', 'capture')                           THEN amount <= 0
+            WHEN kind IN ('revoke', 'expire', 'transfer_out')          THEN amount < 0
+            WHEN kind IN ('spend', 'hold', 'capture')                  THEN amount <= 0
             WHEN kind = 'release'                                      THEN amount >= 0
             WHEN kind IN ('adjust', 'reissue', 'refusal')              THEN amount = 0
         END) IS TRUE
@@ -1033,7 +1033,7 @@ CREATE TABLE ledger_rate (
     request_digest    bytea,
 
     PRIMARY KEY (credit_type, code, version),
-    CONSTRAINT ledger_rate_positive CHECK (version >= 1 AND price >= 1 AND per >= 1),
+    CONSTRAINT ledger_rate_positive CHECK (version >= 1 AND price >= 0 AND per >= 1),
     CONSTRAINT ledger_rate_texts_in_limits CHECK (
         char_length(credit_type) <= 32
         AND char_length(code) <= 64
@@ -1045,7 +1045,7 @@ CREATE TABLE ledger_rate (
 CREATE UNIQUE INDEX ledger_rate_key ON ledger_rate (idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 COMMENT ON TABLE  ledger_rate                   IS 'Versions of named prices in credits: a new price is a new version.';
-COMMENT ON COLUMN ledger_rate.price             IS 'The credits that `per` units cost.';
+COMMENT ON COLUMN ledger_rate.price             IS 'The credits that `per` units cost; 0 if they are free.';
 COMMENT ON COLUMN ledger_rate.per               IS 'The number of units that `price` credits pay for. A cost is rounded up to whole credits.';
 COMMENT ON COLUMN ledger_rate.published_because IS 'The publisher''s reason.';
 COMMENT ON COLUMN ledger_rate.idempotency_key   IS 'The key of the request that published the version; null if the request had no key.';

@@ -11,13 +11,12 @@ from ledger.entries.clocks import TimedStatement
 from ledger.reads.account_state import ACCOUNT_LOADERS, ACCOUNT_STATE, AccountRow, Balance, balance_of
 from ledger.rules.entries import FROZEN
 from ledger.rules.instants import from_us
-from ledger.rules.kinds import KINDS, sql_list
 
 ACCOUNTS_AT_ONCE = 100
 
 # From first entry to first entry, which have an index, and only the last entry of each account: the cost grows with the page, not
 # with the history. `beyond` is an id behind all that begin with the prefix, at which the scan ends.
-# The index of kinds finds the first movement of an account behind any number of refusals.
+# The last entry of an account that began with a refusal says whether it has moved since.
 PAGE = f"""
 SELECT
     account.holder_id,
@@ -28,12 +27,12 @@ FROM (
     WHERE first.sequence = 1
         AND (
             first.kind <> 'refusal'
-            OR EXISTS (
-                SELECT
-                FROM ledger_entry moved
-                WHERE moved.holder_id = first.holder_id
-                    AND moved.credit_type = first.credit_type
-                    AND moved.kind IN {sql_list(kind.name for kind in KINDS.values() if kind.may_begin)}
+            OR (
+                SELECT last.refusal ->> 'after' IS DISTINCT FROM '0'
+                FROM ledger_entry last
+                WHERE last.holder_id = first.holder_id AND last.credit_type = first.credit_type
+                ORDER BY last.sequence DESC
+                LIMIT 1
             )
         )
         AND (first.holder_id, first.credit_type) {{comparison}} (%(holder_id)s, %(credit_type)s)

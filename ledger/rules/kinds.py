@@ -26,6 +26,7 @@ class Kind:
 
     Args:
         cases: other texts, for an entry that has a value in that column.
+        of_nothing: the texts for an entry that moves no credits, of a kind that can move some; None: it always does.
         on_statement: its name on statements, by language; empty: statements do not list it.
         colour: of its label.
         sign: how its amount compares with 0.
@@ -34,7 +35,6 @@ class Kind:
         cost: the line of the books to which the change of the lots' costs is added; None: it changes no cost.
         brings: its credits bring their cost into lots, instead of taking it out of them.
         refers_to: the kinds of entries to which it can refer.
-        may_begin: it can be the first movement of an account.
         opens_lots: it can open a lot with its own number.
         takes: it takes from lots in burn order.
         of_lot: what it does with each lot in `drawn` otherwise: the API's decision, and its sentence.
@@ -48,6 +48,7 @@ class Kind:
     name: str
     text: Texts
     cases: Mapping[str, Texts] = field(default_factory=dict)
+    of_nothing: Texts | None = None
     on_statement: Mapping[str, str]
     colour: Literal["success", "info", "primary", "warning", "danger"]
     sign: Literal[">", ">=", "=", "<=", "<"]
@@ -56,7 +57,6 @@ class Kind:
     cost: str | None
     brings: bool = False
     refers_to: tuple[str, ...] = ()
-    may_begin: bool = False
     opens_lots: bool = False
     takes: bool = False
     of_lot: tuple[str, str] | None = None
@@ -76,7 +76,8 @@ class Kind:
 
     def text_of(self, entry: Any) -> Texts:
         """The texts for an entry of this kind, or a row of one."""
-        return next((text for column, text in self.cases.items() if getattr(entry, column)), self.text)
+        usual = self.of_nothing if self.of_nothing and not (entry.amount or entry.drawn) else self.text
+        return next((text for column, text in self.cases.items() if getattr(entry, column)), usual)
 
     def moved(self, amount: int, drawn: int) -> int:
         """By how much an entry changes the account's credits, held ones included; `drawn` is what it drew from lots."""
@@ -91,13 +92,14 @@ _KINDS: Final = (
         cost="sold", brings=True,
         text=Texts("Grant", "{amount} added", "The grant added {amount} as a new lot."),
         on_statement={"en": "Grant", "de": "Gutschrift"},
-        may_begin=True, opens_lots=True, has_own_time=True,
+        opens_lots=True, has_own_time=True,
     ),
     Kind(
-        name="spend", colour="primary", sign="<", moves="amount", total="spent",
+        name="spend", colour="primary", sign="<=", moves="amount", total="spent",
         cost="recognised",
         text=Texts("Spend", "{amount}{of_requested} spent{rated}",
                   "The spend took {amount}{of_requested} from {lots}{on_overdraft}, in the order {order}."),
+        of_nothing=Texts("Spend", "0 spent{rated}", "The spend cost nothing and took nothing from any lot."),
         on_statement={"en": "Spend", "de": "Verbrauch"},
         takes=True,
         budgets="uses",
@@ -143,6 +145,7 @@ _KINDS: Final = (
         name="hold", colour="primary", sign="<=", moves="nothing", total=None, refers_to=("hold",),
         cost=None,
         text=Texts("Hold", "{amount} set aside{rated}", "The hold set aside {amount} from {lots}, in the order {order}."),
+        of_nothing=Texts("Hold", "0 set aside{rated}", "The hold set nothing aside, as what it is for costs nothing."),
         cases={"refers_to": Texts("Hold", "hold #{refers_to} extended", "Hold {refers_to} has a new expiry; no credits moved.")},
         on_statement={"en": "Held", "de": "Reserviert"},
         takes=True, changes_held=True,
@@ -153,6 +156,7 @@ _KINDS: Final = (
         cost="recognised",
         text=Texts("Capture", "{drawn} of hold #{refers_to} spent",
                   "The capture took {drawn}: {from_hold} from hold {refers_to}{beyond}."),
+        of_nothing=Texts("Capture", "0 of hold #{refers_to} spent", "The capture took nothing of hold {refers_to}."),
         on_statement={"en": "Held credits spent", "de": "Reserviertes verbraucht"},
         of_lot=("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
         changes_held=True,
@@ -177,7 +181,7 @@ _KINDS: Final = (
         cases={"refers_to": Texts("Reversal", "{amount} of transfer #{refers_to} came back from {other}",
                                   "The reversal of transfer {refers_to} took {amount} back from {other}.")},
         of_lot=("joined", "These credits are in a lot that was there: of earlier receipts, or the one that they came from."),
-        may_begin=True, opens_lots=True, has_key=False,
+        opens_lots=True, has_key=False,
     ),
     Kind(
         name="transfer_out", colour="primary", sign="<", moves="amount", total="transferred_out", refers_to=("transfer_in",),
@@ -201,7 +205,7 @@ _KINDS: Final = (
         },
         on_statement={"en": "Overdraft", "de": "Überziehung"},
         booked=("overdraft repaid", "{drawn} repaid the overdraft."),
-        may_begin=True, takes=True, has_key=False,
+        takes=True, has_key=False,
         budgets="sets",
     ),
     Kind(

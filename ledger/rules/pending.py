@@ -26,7 +26,7 @@ class Change(NamedTuple):
 
     @property
     def amount(self) -> int:
-        """The number of credits, more than 0."""
+        """The number of credits: more than 0, except for the release of a hold of 0."""
         return sum([amount for _, amount in self.drawn])
 
 

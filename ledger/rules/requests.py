@@ -219,13 +219,13 @@ class GrantRequest(Request):
 
 @dataclass(frozen=True, kw_only=True)
 class PricedRequest(Request):
-    """A request with an amount, or with a rate and a quantity that give the amount."""
+    """A request with an amount, or with a rate and a quantity that give the amount, which may then be 0."""
 
     either = (("amount",), ("rate", "quantity"))
 
     amount: Annotated[int | None, Amount("How many, in the smallest unit.")] = None
     rate: Annotated[str | None, RateCode("Instead of the amount: the rate that it is priced by …")] = None
-    quantity: Annotated[int | None, Amount("… and how much of what it prices was used.")] = None
+    quantity: Annotated[int | None, Amount("… and how much of what it prices was used; 0 costs 0 credits.", least=0)] = None
     wait_s: float = 0
     """How long to wait at most if credits are missing and a top-up is under way. A dry run does not wait."""
 
@@ -337,7 +337,8 @@ class HoldRequest(PricedRequest):
 class CaptureRequest(Request):
     """How much of a hold is spent.
 
-    The entry's amount is 0 or below: what it took from the balance beyond the hold.
+    The entry's amount is 0 or below: what it took from the balance beyond the hold. A capture of 0 is on record as a capture; a
+    final one gives back all that is held.
 
     Raises: EntryNotFound, NotAHold, HoldClosed, CaptureExceedsHold, InsufficientCredits; BudgetExceeded, BudgetLimit for
         what is taken beyond the hold.
@@ -346,7 +347,7 @@ class CaptureRequest(Request):
     operation: ClassVar[str] = "capture"
 
     hold: Annotated[int, EntryNumber("The hold, by its sequence.")]
-    amount: Annotated[int | None, Amount("How many; all that is held by default.")] = None
+    amount: Annotated[int | None, Amount("How many; 0 if it cost nothing; all that is held by default.", least=0)] = None
     final: Annotated[bool, Boolean("Release the rest; otherwise it stays held, for more captures.")] = True
     over_capture: Annotated[
         str,
@@ -676,7 +677,7 @@ class RateRequest(Record):
     """The next version of a rate."""
 
     code: Annotated[str, RateCode("Its name.", named="ref")]
-    price: Annotated[int, Amount("The price of `per` units, in credits.")]
+    price: Annotated[int, Amount("The price of `per` units, in credits; 0 if they are free.", least=0)]
     per: Annotated[int, Amount("Units per price; the ledger rounds up to whole credits.")]
     credit_type: CountedIn = "credits"
     reason: Reason = ""
@@ -692,5 +693,5 @@ class QuoteRequest(Record):
     """A quantity to be priced."""
 
     rate: Annotated[str, RateCode("The rate, by its name.")]
-    quantity: Annotated[int, Amount("The quantity to price.")]
+    quantity: Annotated[int, Amount("The quantity to price.", least=0)]
     credit_type: CountedIn = "credits"

@@ -40,7 +40,12 @@ LIMIT 1
 # Walks the index of first entries and reads only the last entry of each account: the cost grows with the number of accounts, not
 # with their histories. The path is strict: a lax filter would search the members of each hold, and find nothing.
 PAGE = """
-SELECT first.holder_id, first.credit_type, lot.expired, hold.expired, lot.spendable > 0 AND lot.total > last.balance
+SELECT
+    first.holder_id,
+    first.credit_type,
+    lot.expired,
+    hold.expired,
+    (lot.spendable > 0 AND lot.total > last.balance) OR last.has_ended_holds
 FROM ledger_entry first
 CROSS JOIN LATERAL (
     SELECT
@@ -49,7 +54,11 @@ CROSS JOIN LATERAL (
         clock.now_us,
         jsonb_path_query_array(
             e.holds::jsonb, 'strict $[*] ? (@[1] <= $now)[2][*][1]', jsonb_build_object('now', clock.now_us)
-        ) AS held_too_long
+        ) AS held_too_long,
+        -- Also one of 0.
+        COALESCE(jsonb_path_exists(
+            e.holds::jsonb, 'strict $[*] ? (@[1] <= $now)', jsonb_build_object('now', clock.now_us)
+        ), false) AS has_ended_holds
     FROM ledger_entry e
     CROSS JOIN (SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint - %(late_us)s AS now_us) AS clock
     WHERE e.holder_id = first.holder_id AND e.credit_type = first.credit_type
@@ -241,9 +250,9 @@ def _accounts() -> Iterator[tuple[DueAccount, bool]]:
     place: Place | None = BEGINNING
     while place is not None:
         rows = _page(place)
-        for holder_id, credit_type, expired, held, can_repay in rows:
+        for holder_id, credit_type, expired, held, is_due in rows:
             account = DueAccount(holder_id, credit_type, int(expired), int(held))
-            yield account, bool(expired or held or can_repay)
+            yield account, bool(expired or held or is_due)
         place = _following(rows)
 
 

@@ -7,18 +7,30 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from typing import Any
 
 import litellm
+from litellm.types.utils import Delta, ModelResponseStream, StreamingChoices, Usage
 
 from credit_ledger.litellm import CreditLedger
 from credit_ledger.tokens import TokenPrice
 
 MESSAGES = [{"role": "user", "content": "hello there"}]
-PRICES = {"gpt-4o": TokenPrice(prompt=1000, completion=3000)}
+PRICES = {"gpt-4o": TokenPrice(prompt=1000, completion=3000), "gpt-4o-mini": TokenPrice(prompt=0, completion=0)}
 LONG = "one two three four five six seven eight nine ten"
+
+
+class Pieces:
+    """A stream with one piece."""
+
+    def __init__(self, logging_obj: Any, delta: Delta) -> None:
+        self.logging_obj = logging_obj
+        self._delta = delta
+
+    async def __aiter__(self) -> AsyncIterator[ModelResponseStream]:
+        yield ModelResponseStream(choices=[StreamingChoices(delta=self._delta)])
 
 
 async def play(url: str, api_key: str) -> dict[str, Any]:
@@ -42,7 +54,7 @@ async def play(url: str, api_key: str) -> dict[str, Any]:
         seen[name.split("-", maxsplit=1)[0]] = {"balance": balance["balance"], "kinds": kinds[::-1], "said": said}
 
     async def call(name: str, **options: Any) -> Any:
-        return await litellm.acompletion(model="gpt-4o", messages=MESSAGES, user=name, **options)
+        return await litellm.acompletion(**{"model": "gpt-4o", "messages": MESSAGES, "user": name, **options})
 
     def cost(text: str) -> int:
         return int(litellm.token_counter("gpt-4o", messages=MESSAGES) + 3 * litellm.token_counter("gpt-4o", text=text))
@@ -70,6 +82,23 @@ async def play(url: str, api_key: str) -> dict[str, Any]:
                     break
         return cost(text)
 
+    async def stopped(name: str, **delta: Any) -> int:
+        """Stop a stream that has shown the user nothing: only reasoning, or only the call of a tool."""
+        stream = await call(name, mock_response=LONG * 20, stream=True)
+        pieces = Pieces(stream.logging_obj, Delta(content=None, **delta))
+        async with contextlib.aclosing(ledger.charged(pieces)) as charged:
+            async for _ in charged:
+                break
+        return cost(LONG)
+
+    async def filtered(name: str) -> int:
+        usage = Usage(prompt_tokens=20, completion_tokens=0)
+        return int((await call(name, mock_response=litellm.ModelResponse(usage=usage))).usage.prompt_tokens)
+
+    async def free(name: str) -> str:
+        answer = await call(name, mock_response="hi", model="gpt-4o-mini")
+        return str(answer.choices[0].message.content)
+
     async def routed(name: str) -> str:
         answer = await router.acompletion(model="g", messages=MESSAGES, user=name)
         return str(answer.choices[0].message.content)
@@ -77,12 +106,18 @@ async def play(url: str, api_key: str) -> dict[str, Any]:
     failing = {"mock_response": Exception("boom")}
     suffix = sys.argv[3]
     for name, amount in {"plain": 1000, "twice": 1000, "streamed": 1000, "closed": 1000, "error": 1000, "short": 5,
-                         "retried": 1000, "routed": 1000, "shortrouted": 5}.items():  # fmt: skip
+                         "retried": 1000, "routed": 1000, "shortrouted": 5, "reasoned": 1000, "tooled": 1000,
+                         "filtered": 1000}.items():  # fmt: skip
         await ledger.client.grant(f"{name}-{suffix}", amount=amount)
     await after(f"plain-{suffix}", plain(f"plain-{suffix}"))
     await after(f"twice-{suffix}", plain_twice_with_one_id(f"twice-{suffix}"))
     await after(f"streamed-{suffix}", streamed(f"streamed-{suffix}"))
     await after(f"closed-{suffix}", closed(f"closed-{suffix}"))
+    await after(f"reasoned-{suffix}", stopped(f"reasoned-{suffix}", reasoning_content=LONG))
+    tool = {"index": 0, "id": "t", "type": "function", "function": {"name": "", "arguments": LONG}}
+    await after(f"tooled-{suffix}", stopped(f"tooled-{suffix}", tool_calls=[tool]))
+    await after(f"filtered-{suffix}", filtered(f"filtered-{suffix}"))
+    await after(f"free-{suffix}", free(f"free-{suffix}"))
     await after(f"error-{suffix}", call(f"error-{suffix}", num_retries=2, **failing))
     await after(f"short-{suffix}", call(f"short-{suffix}", mock_response="hi"))
     await after(f"routed-{suffix}", routed(f"routed-{suffix}"))

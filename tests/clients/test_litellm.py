@@ -51,13 +51,15 @@ def test_calls_are_charged(python: Path, running_server: RunningServer) -> None:
     printed = run(python, script, running_server.url, running_server.api_key, suffix)
     seen: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     charged = ["grant", "hold", "release", "capture"]  # what is left of the hold comes back
+    stopped = dict.fromkeys(["closed", "reasoned", "tooled", "filtered"], charged)
     for name, kinds in {
-        "plain": charged, "twice": [*charged, *charged[1:]], "streamed": charged, "closed": charged,
+        "plain": charged, "twice": [*charged, *charged[1:]], "streamed": charged, **stopped,
     }.items():  # fmt: skip
         assert seen[name]["kinds"] == kinds, (name, seen[name])
         assert seen[name]["balance"] == 1000 - seen[name]["said"], (name, seen[name])
     assert seen["streamed"]["said"] > 20
     assert seen["closed"]["said"] < 60
+    assert seen["free"]["kinds"] == []
     assert seen["error"] == {"balance": 1000, "kinds": ["grant", "hold", "release"], "said": 500}
     assert seen["short"] == {"balance": 5, "kinds": ["grant"], "said": 402}
     assert (seen["routed"]["said"], seen["routed"]["kinds"]) == ("yes", charged)

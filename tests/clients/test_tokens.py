@@ -14,7 +14,8 @@ def test_a_call_is_rounded_up_once(prompt: int, completion: int, cost: int) -> N
 
 
 def test_at_least_one_credit_is_held() -> None:
-    assert TokenPrice(prompt=0, completion=0).estimate(10, 10) == 1
+    assert TokenPrice(prompt=0, completion=1).estimate(10, 0) == 1
+    assert TokenPrice(prompt=0, completion=0).estimate(10, 10) == 0
     assert TokenPrice(prompt=3, completion=12).estimate(1000, 1000) == 15
 
 

@@ -34,6 +34,8 @@ from tests.ledger.rules.credit_model import DAY_US, ModelAccount, Terms
 START_US = to_us(datetime(2025, 1, 1, tzinfo=UTC))
 NEW_LOT_DAYS = 2
 HOUR_US = DAY_US // 24
+FREE = "free"
+"""A rate of 0 credits."""
 
 
 class LedgerUnderTest(Protocol):
@@ -90,13 +92,13 @@ class RulesLedger:
             case rules.GrantRequest():
                 return rules.grant(account, request)
             case rules.SpendRequest():
-                return rules.spend(account, request)
+                return rules.spend(account, request, amount=_free(request))
             case rules.RefundRequest():
                 return self._refund(account, request)
             case rules.RevokeRequest():
                 return rules.revoke(account, request, grant=self.entry(account.holder_id, request.grant))
             case rules.HoldRequest():
-                return rules.hold(account, request)
+                return rules.hold(account, request, amount=_free(request))
             case rules.CaptureRequest():
                 return rules.capture(account, request, **self._of_hold(account.holder_id, request.hold))
             case rules.ReleaseRequest():
@@ -163,6 +165,16 @@ def _lot_of(lots: Sequence[Lot], grant: int) -> Lot:
     return next(lot for lot in lots if lot.grant == grant)
 
 
+def _free(request: rules.PricedRequest) -> int | None:
+    """The price of what has a rate: the only one of these histories costs nothing."""
+    return None if request.rate is None else 0
+
+
+def _asked(amount: int) -> dict[str, Any]:
+    """The amount as a request has it; only a rate asks for 0."""
+    return {"amount": amount} if amount else {"rate": FREE, "quantity": 3}
+
+
 @dataclass
 class Sent:
     """A part of a transfer: the lot that it came from, the one in which it arrived, and how much was not reversed."""
@@ -220,8 +232,9 @@ class RandomHistory:
     def spend(self, holder: str, amount: int, *, partial: bool = False) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
         spent = min(amount, model.available(now_us)) if partial else amount
-        predicted = self._unless_frozen(holder, None if 0 < spent <= model.available(now_us) else InsufficientCredits)
-        if entry := self._execute(rules.SpendRequest, predicted, holder, amount=amount, partial=partial):
+        is_there = spent <= model.available(now_us) and (spent > 0 or amount == 0)
+        predicted = self._unless_frozen(holder, None if is_there else InsufficientCredits)
+        if entry := self._execute(rules.SpendRequest, predicted, holder, partial=partial, **_asked(amount)):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.spend(entry.sequence, spent, now_us)
             assert (entry.amount, entry.requested) == (-spent, amount if partial else None)
@@ -306,7 +319,7 @@ class RandomHistory:
         now_us, model = self.ledger.now_us, self.models[holder]
         expires_us = now_us + expires_in_us
         predicted = self._unless_frozen(holder, None if amount <= model.own_available(now_us) else InsufficientCredits)
-        if entry := self._execute(rules.HoldRequest, predicted, holder, amount=amount, expires_at=from_us(expires_us)):
+        if entry := self._execute(rules.HoldRequest, predicted, holder, expires_at=from_us(expires_us), **_asked(amount)):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
         self.check(holder)
@@ -514,18 +527,18 @@ class RandomHistory:
             (
                 lambda: self.wait(chance.choice((1, HOUR_US, 7 * HOUR_US, DAY_US))),
                 lambda: self._random_grant(chance, holder),
-                lambda: self.spend(holder, chance.randint(1, 40), partial=chance.random() < 0.2),
+                lambda: self.spend(holder, chance.randint(0, 40), partial=chance.random() < 0.2),
                 lambda: self.refund(
                     holder, self._some(chance, holder, self._refundable(holder)), chance.choice((None, chance.randint(1, 20)))
                 ),
                 lambda: self.revoke(
                     holder, self._some(chance, holder, self.models[holder].lots), chance.choice((None, chance.randint(1, 20)))
                 ),
-                lambda: self.hold(holder, chance.randint(1, 60), chance.choice((1, HOUR_US, DAY_US, 3 * DAY_US))),
+                lambda: self.hold(holder, chance.randint(0, 60), chance.choice((1, HOUR_US, DAY_US, 3 * DAY_US))),
                 lambda: self.capture(
                     holder,
                     self._some(chance, holder, self.models[holder].holds),
-                    chance.choice((None, chance.randint(1, 40))),
+                    chance.choice((None, chance.randint(0, 40))),
                     final=chance.random() < 0.6,
                     beyond=chance.random() < 0.5,
                 ),

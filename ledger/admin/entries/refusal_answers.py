@@ -16,7 +16,7 @@ from ledger import reads
 from ledger.admin.kit.cells import number_text
 from ledger.admin.links import account_id, entry_id, entry_link, refusal_link
 from ledger.models import RefusalListing
-from ledger.operators.permissions import GRANT_CREDITS, PUBLISH_RATE, REFUND_SPEND, RELEASE_HOLD
+from ledger.operators.permissions import GRANT_CREDITS, REFUND_SPEND, RELEASE_HOLD
 from ledger.rules import KINDS
 from ledger.rules.instants import to_us
 from ledger.rules.texts.credit_units import CreditUnit
@@ -129,8 +129,6 @@ def _way(request: HttpRequest, row: RefusalListing, remedy: Remedy, now: reads.B
         return Advice(remedy.text, _of_entry(request, row, remedy, "release", RELEASE_HOLD))
     if remedy.action == "refund":
         return Advice(remedy.text, _of_entry(request, row, remedy, "refund", REFUND_SPEND))
-    if remedy.action == "publish" and request.user.has_perm(PUBLISH_RATE):
-        return Advice(remedy.text, reverse("admin:ledger_ratelisting_publish"))
     return Advice(remedy.text)
 
 

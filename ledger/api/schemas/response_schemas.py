@@ -78,7 +78,7 @@ class EntryRatingSerializer(ResponseSchema):
 
     rate = computed(serializers.CharField(help_text="The rate."), itemgetter("rate"))
     version = computed(serializers.IntegerField(help_text="Its version."), itemgetter("version"))
-    quantity = computed(_Whole(min_value=1, help_text="The quantity that it priced."), itemgetter("quantity"))
+    quantity = computed(_Whole(min_value=0, help_text="The quantity that it priced."), itemgetter("quantity"))
 
 
 class SaleSerializer(ResponseSchema):
@@ -170,7 +170,7 @@ class EntrySerializer(ResponseSchema):
     )
     requested = _Whole(
         required=False,
-        min_value=1,
+        min_value=0,
         help_text="Of a partial spend: how many credits the request asked for; `amount` says how many it got.",
     )
     refunded_total = _Whole(required=False, help_text="Of a refund: how much of the spend has been refunded in all.")
@@ -356,7 +356,7 @@ class HoldBodySerializer(ResponseSchema):
     """An open hold."""
 
     hold = _Whole(min_value=1, help_text="The hold, by the sequence of its entry.")
-    amount = _Whole(min_value=1, help_text="What it still sets aside.")
+    amount = _Whole(min_value=0, help_text="What it still sets aside.")
     expires_at = _time_of_us("expires_us", help_text="When the hold expires.")
     state = serializers.ChoiceField(
         choices=HOLD_STATES, help_text="An expired hold holds nothing; the list contains it until the ledger books its expiry."
@@ -402,7 +402,7 @@ class RateBodySerializer(ResponseSchema):
     ref = computed(serializers.CharField(help_text="Its name."), "code")
     credit_type = serializers.CharField(help_text="What is counted.")
     version = serializers.IntegerField(min_value=1, help_text="1, 2, 3 …; the highest version applies.")
-    price = _Whole(min_value=1, help_text="The price of `per` units, in credits.")
+    price = _Whole(min_value=0, help_text="The price of `per` units, in credits; 0 if they are free.")
     per = _Whole(min_value=1, help_text="Units per price; the ledger rounds up to whole credits.")
     published_at = _time(help_text="The instant from which this version applies.")
     published_by = serializers.CharField(help_text="Who published it.")
@@ -412,7 +412,7 @@ class RateBodySerializer(ResponseSchema):
 class QuoteBodySerializer(ResponseSchema):
     """The current price of a quantity."""
 
-    amount = _Whole(min_value=1, help_text="In credits.")
+    amount = _Whole(min_value=0, help_text="In credits.")
     rating = computed(EntryRatingSerializer(help_text="The rating that an entry would keep."), lambda rating: rating)
 
 

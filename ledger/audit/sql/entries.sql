@@ -128,7 +128,7 @@ WITH clock AS (
         t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
-                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]\])))+\]\](,(?!\])|(?=\]$)))*\]$'
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]\])))*\]\](,(?!\])|(?=\]$)))*\]$'
             AS is_canonical
     FROM classified t
 ), judged AS (
@@ -328,7 +328,7 @@ WITH clock AS (
                         WHEN f.kind = 'spend' THEN facts.drawn = -f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < -f.amount)
                         WHEN f.kind = 'refund' THEN facts.drawn = f.amount OR (f.overdraft IS NOT NULL AND facts.drawn < f.amount)
                         WHEN f.kind = 'release' THEN facts.drawn = f.amount
-                        WHEN f.kind = 'capture' THEN facts.drawn > -f.amount
+                        WHEN f.kind = 'capture' THEN facts.drawn >= -f.amount
                         WHEN f.kind = 'grant' THEN facts.drawn = 0
                         WHEN f.kind = 'transfer_in' THEN f.drawn_text = '[]' OR f.drawn_text ~ ('^\[\[\d+,' || f.amount || '\]\]$')
                         WHEN f.kind = 'adjust' THEN f.amount = 0
@@ -374,9 +374,14 @@ WITH clock AS (
                         ) OR (
                             f.kind IN ('capture', 'release') AND EXISTS (
                                 SELECT
-                                FROM part n
-                                JOIN part_before b USING (hold)
-                                WHERE n.hold = facts.hold AND n.hold_expires_us <> b.hold_expires_us
+                                FROM json_array_elements(f.holds) AS n
+                                JOIN json_array_elements(f.p_holds) AS b ON n ->> 0 = b ->> 0
+                                WHERE (n ->> 0)::numeric = facts.hold AND (n ->> 1)::numeric <> (b ->> 1)::numeric
+                            )
+                        ) OR (
+                            -- A hold stands in the state, also one of 0.
+                            f.kind = 'hold' AND NOT EXISTS (
+                                SELECT FROM json_array_elements(f.holds) AS h WHERE (h ->> 0)::numeric = facts.hold
                             )
                         )
                         FROM facts)
@@ -397,7 +402,8 @@ WITH clock AS (
                             SELECT FROM lot_before WHERE lot = f.refers_to AND expires_us = f.effective_us
                         )
                         WHEN f.kind = 'release' THEN f.effective_us <> f.decided_us AND NOT f.may_be_set_back AND NOT EXISTS (
-                            SELECT FROM part_before WHERE hold = f.refers_to AND hold_expires_us = f.effective_us
+                            SELECT FROM json_array_elements(f.p_holds) AS h
+                            WHERE (h ->> 0)::numeric = f.refers_to AND (h ->> 1)::numeric = f.effective_us
                                 AND f.effective_us <= f.decided_us
                         )
                         -- A repayment booked later counts from when a lot became effective, or from when a hold gave back credits.

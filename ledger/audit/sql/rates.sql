@@ -13,7 +13,7 @@ FROM (
         e.*,
         r.price,
         r.per,
-        CASE WHEN e.rating ->> 'quantity' ~ '^[1-9]\d{0,15}$' THEN -ceil((e.rating ->> 'quantity')::numeric * r.price / r.per) END AS cost,
+        CASE WHEN e.rating ->> 'quantity' ~ '^(0|[1-9]\d{0,15})$' THEN -ceil((e.rating ->> 'quantity')::numeric * r.price / r.per) END AS cost,
         (extract(epoch FROM COALESCE(e.effective_at, e.recorded_at)) * 1000000)::bigint AS effective_us
     FROM ledger_entry e
     LEFT JOIN ledger_rate r

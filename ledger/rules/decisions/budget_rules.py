@@ -16,7 +16,7 @@ from ledger.rules.requests import BudgetRequest, EndBudgetRequest, decides
 
 
 def counted(account: AccountState, asking: Any, amount: int, *, requested: int | None = None, hold: int | None = None) -> Budgets:
-    """Return the budgets after `amount` was used, or raise.
+    """Return the budgets after `amount` was used, or raise. What costs nothing changes no budget, and exceeds none.
 
     Args:
         account: with everything booked that is due.
@@ -29,6 +29,8 @@ def counted(account: AccountState, asking: Any, amount: int, *, requested: int |
         BudgetLimit: the budgets would count too many subjects.
         Invalid: a label is too long to be counted.
     """
+    if amount == 0:
+        return account.budgets
     now_us = account.now_us
     current = [(budget.at(now_us), _subject(budget, asking)) for budget in account.budgets]
     exceeded = [

@@ -139,9 +139,13 @@ def extend(account: AccountState, request: ExtendRequest, *, hold_entry: Entry |
 
 
 def _counted_parts(holds: Holds) -> int:
-    """Return how many parts of lots the holds have, without those that lots from others may make many of."""
+    """Return how many parts of lots the holds have, without those that lots from others may make many of.
+
+    A hold of 0 counts as one: it stands in the state too.
+    """
     parts = [part for hold in holds for part in hold.parts]
-    return len(parts) - min(MAX_RECEIVED_LOTS, sum(part.received for part in parts))
+    of_nothing = sum(not hold.parts for hold in holds)
+    return of_nothing + len(parts) - min(MAX_RECEIVED_LOTS, sum(part.received for part in parts))
 
 
 def _expiry(account: AccountState, expires_us: int) -> int:
@@ -185,7 +189,7 @@ def _release(account: AccountState, held: Hold, kept: Lots, rest: Lots, request:
 def _with_parts(holds: Holds, held: Hold, parts: Lots) -> Holds:
     """Return the holds after one of them is reduced to `parts`; without that hold if there are no parts."""
     changed = (each if each.sequence != held.sequence else each._replace(parts=parts) for each in holds)
-    return tuple(each for each in changed if each.parts)
+    return tuple(each for each in changed if each.parts or each.sequence != held.sequence)
 
 
 def _added(first: Drawn, second: Drawn) -> Drawn:

@@ -135,7 +135,11 @@ def _lots(entry: Entry, before: AccountState) -> list[dict[str, Any]]:
     if opened and not drawn:
         return opened
     if kind.takes and entry.refers_to is None:
-        return [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots] if drawn or entry.kind == "spend" else []
+        return (
+            [_taken(lot, before, drawn.get(lot.grant, 0)) for lot in before.lots]
+            if drawn or (entry.kind == "spend" and entry.amount)
+            else []
+        )
     if kind.of_lot is None:
         return []
     decision, text = kind.of_lot

@@ -77,7 +77,6 @@ def test_a_refusal_is_replayed_even_after_a_top_up(api: ApiClient, holder: str) 
         ("holds/1/captures", {}),
         ("holds/9/release", {}),
         ("transfers", {"to": "team-7", "amount": 101}),
-        ("spends", {"rate": "nothing", "quantity": 1}),
     ],
 )
 def test_every_refusal_is_replayed(api: ApiClient, holder: str, path: str, body: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ HOLDERS = ("ada", "bob", "cy")
 
 holders = st.sampled_from(HOLDERS)
 amounts = st.integers(1, 60)
+prices = st.integers(0, 60)
 maybe_amounts = st.none() | amounts
 waits = st.sampled_from((1, HOUR_US, 7 * HOUR_US, DAY_US, 3 * DAY_US))
 numbers = st.integers(1, 60)
@@ -41,7 +42,7 @@ class Credits(RuleBasedStateMachine):
             paid_minor=0 if promotional and paid else paid, currency=None if paid is None else currency,
         )  # fmt: skip
 
-    @rule(holder=holders, amount=amounts)
+    @rule(holder=holders, amount=prices)
     def spend(self, holder, amount):
         self.history.spend(holder, amount)
 
@@ -53,11 +54,11 @@ class Credits(RuleBasedStateMachine):
     def revoke(self, holder, number, amount):
         self.history.revoke(holder, self._among(holder, self.history.models[holder].lots, number), amount)
 
-    @rule(holder=holders, amount=amounts, expires=waits)
+    @rule(holder=holders, amount=prices, expires=waits)
     def hold(self, holder, amount, expires):
         self.history.hold(holder, amount, expires)
 
-    @rule(holder=holders, number=numbers, amount=maybe_amounts, final=st.booleans(), beyond=st.booleans())
+    @rule(holder=holders, number=numbers, amount=st.none() | prices, final=st.booleans(), beyond=st.booleans())
     def capture(self, holder, number, amount, final, beyond):
         self.history.capture(
             holder, self._among(holder, self.history.models[holder].holds, number), amount, final=final, beyond=beyond

@@ -11,7 +11,7 @@ from ledger import journal, reads, rules, services
 from ledger.audit import audit
 from ledger.errors import IdempotencyKeyReused, Refused
 from ledger.rules import AccountState, Entry
-from tests.ledger.random_histories import NEW_LOT_DAYS, START_US, RandomHistory
+from tests.ledger.random_histories import FREE, NEW_LOT_DAYS, START_US, RandomHistory
 
 pytestmark = pytest.mark.django_db
 
@@ -63,6 +63,7 @@ def ledger_on_database(monkeypatch, settings) -> ServicesLedger:
 
     monkeypatch.setattr(journal, "_account", at_the_historys_clock)
     settings.LEDGER = settings.LEDGER | {"REFUND_LOT_DAYS": NEW_LOT_DAYS}
+    services.publish_rate(code=FREE, price=0, per=1000)
     return made
 
 

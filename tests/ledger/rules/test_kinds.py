@@ -67,7 +67,6 @@ def kinds_with(does: Any) -> set[str]:
         (lambda before, entry: True, lambda kind: True),
         (lambda before, entry: any(lot.grant == entry.sequence for lot in entry.lots), lambda kind: kind.opens_lots),
         (lambda before, entry: entry.held != (before.held if before else 0), lambda kind: kind.changes_held),
-        (lambda before, entry: before is None and entry.kind != "refusal", lambda kind: kind.may_begin),
         (lambda before, entry: entry.idempotency_key is None, lambda kind: not kind.has_key),
         (lambda before, entry: entry.idempotency_key is None and entry.actor == "ledger", lambda kind: kind.booked),
         (
@@ -77,7 +76,7 @@ def kinds_with(does: Any) -> set[str]:
         (lambda before, entry: entry.refers_to is not None, lambda kind: kind.refers_to),
         (lambda before, entry: entry.taken > 0, lambda kind: kind.name in KINDS["refund"].refers_to),
     ],
-    ids=["exists", "opens_lots", "changes_held", "may_begin", "has_key", "booked", "has_own_time", "refers_to", "taken"],
+    ids=["exists", "opens_lots", "changes_held", "has_key", "booked", "has_own_time", "refers_to", "taken"],
 )
 def test_exactly_the_kinds_whose_rows_say_so_do_it(does, says):
     assert {entry.kind for before, entry in entries() if does(before, entry)} == kinds_with(says)
@@ -179,10 +178,7 @@ def sets_of_kinds() -> list[set[str]]:
     """The sets that the rows make, and those that are named for their own reasons."""
     rows = KINDS.values()
     return [
-        *(
-            kinds_with(lambda kind, each=each: getattr(kind, each))
-            for each in ("opens_lots", "takes", "may_begin", "changes_held", "budgets")
-        ),
+        *(kinds_with(lambda kind, each=each: getattr(kind, each)) for each in ("opens_lots", "takes", "changes_held", "budgets")),
         *(set(kind.refers_to) for kind in rows),
         kinds_with(lambda kind: kind.budgets == "uses"),
         kinds_with(lambda kind: not kind.has_key),

@@ -60,6 +60,7 @@ def test_each_refusal_is_recorded_or_is_a_limit_that_passes():
         "recurring-grant-limit",
         "test-clocks-off",
         "test-clocks-differ",
+        "unknown-rate",
     }
     assert {code for code, refusal in REFUSALS.items() if refusal.passes} == passing
     assert set(RECORDED) == REFUSALS.keys() - passing

@@ -1,9 +1,26 @@
 """Rate cards, dry runs and conditional writes."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
+from django.db import connection
 
 from ledger import reads, services
-from ledger.errors import AccountMovedOn, InsufficientCredits, Invalid, UnknownRate
+from ledger.audit import audit
+from ledger.errors import (
+    AccountMovedOn,
+    HoldClosed,
+    HolderFrozen,
+    HoldLimit,
+    InsufficientCredits,
+    Invalid,
+    RefundExceedsSpend,
+    UnknownRate,
+)
+from ledger.rules.decisions import hold_rules
+from ledger.services.expiration import book_all_expirations
+from tests.benchmarks.histories import store
+from tests.ledger.random_histories import HOUR_US, RandomHistory, RulesLedger
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +44,126 @@ def test_an_unknown_rate_is_refused_and_half_a_price_is_invalid():
     with pytest.raises(Invalid):
         services.spend(holder_id="ada", amount=1, rate="nothing", quantity=1, idempotency_key="s3")
     assert reads.entries("ada") == []
-    assert [each.code for each in reads.refusals("ada")] == ["unknown-rate"]
+    assert reads.refusals("ada") == []
+
+
+def test_a_request_that_was_refused_for_an_unknown_rate_succeeds_once_the_rate_is_published():
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    with pytest.raises(UnknownRate) as refused:
+        services.spend(holder_id="ada", rate="new", quantity=2, idempotency_key="s")
+    assert refused.value.passes
+    assert reads.balance("ada").sequence == 1
+    services.publish_rate(code="new", price=3, per=1)
+    entry = services.spend(holder_id="ada", rate="new", quantity=2, idempotency_key="s")
+    assert (entry.amount, entry.replayed) == (-6, False)
+    assert services.spend(holder_id="ada", rate="new", quantity=2, idempotency_key="s").replayed
+
+
+@pytest.mark.parametrize(("price", "quantity"), [(3, 0), (0, 1000), (0, 0)])
+def test_what_costs_nothing_is_spent_and_held_by_accounts_with_nothing_too(price, quantity):
+    services.publish_rate(code="r", price=price, per=1000)
+    rating = {"rate": "r", "version": 1, "quantity": quantity}
+    assert services.quote(rate="r", quantity=quantity) == (0, rating)
+    spent = services.spend(holder_id="ada", rate="r", quantity=quantity, idempotency_key="s")
+    held = services.hold(holder_id="ada", rate="r", quantity=quantity, idempotency_key="h")
+    assert [(each.kind, each.amount, each.drawn, each.rating) for each in (spent, held)] == [
+        ("spend", 0, (), rating),
+        ("hold", 0, (), rating),
+    ]
+    assert [(hold.hold, hold.amount, hold.state) for hold in reads.balance("ada").shown_holds] == [(2, 0, "open")]
+    assert [holder.holder_id for holder in reads.holders(prefix="ada")] == ["ada"]
+    with pytest.raises(RefundExceedsSpend) as refused:
+        services.refund(holder_id="ada", spend=1, idempotency_key="r")
+    assert refused.value.facts["refundable"] == 0
+    captured = services.capture(holder_id="ada", hold=2, amount=0, idempotency_key="c")
+    assert (captured.kind, captured.amount, captured.held, captured.holds) == ("capture", 0, 0, ())
+    assert services.capture(holder_id="ada", hold=2, amount=0, idempotency_key="c").replayed
+    with pytest.raises(HoldClosed) as closed:
+        services.release(holder_id="ada", hold=2, idempotency_key="l")
+    assert closed.value.facts["how"] == "captured"
+    texts = [reads.explanation("ada", "credits", number)["text"] for number in (1, 2, captured.sequence)]
+    assert texts == [
+        "The spend cost nothing and took nothing from any lot.",
+        "The hold set nothing aside, as what it is for costs nothing.",
+        "The capture took nothing of hold 2.",
+    ]
+    assert audit([connection.connection], holder_id="ada").findings == []
+    report = audit([connection.connection], holder_id="ada").identities["credits"]
+    assert report.totals["spent"] == 0
+
+
+def test_an_account_that_began_with_a_refusal_is_listed_once_it_has_spent_nothing():
+    services.publish_rate(code="r", price=0, per=1)
+    with pytest.raises(InsufficientCredits):
+        services.spend(holder_id="ada", amount=1, idempotency_key="s")
+    assert reads.holders(prefix="ada") == []
+    services.spend(holder_id="ada", rate="r", quantity=1, idempotency_key="s2")
+    assert [holder.holder_id for holder in reads.holders(prefix="ada")] == ["ada"]
+
+
+def test_what_costs_nothing_is_refused_a_frozen_holder_and_changes_no_budget():
+    services.publish_rate(code="r", price=0, per=1)
+    services.grant(holder_id="ada", amount=10, idempotency_key="g")
+    services.set_budget(holder_id="ada", budget="b", limit=5, window="day", by="actor", idempotency_key="b")
+    services.spend(holder_id="ada", amount=5, actor="key:x", idempotency_key="s")
+    services.set_budget(holder_id="ada", budget="b", limit=3, window="day", by="actor", idempotency_key="b2")
+    before = reads.entry("ada", "credits", 4).budgets
+    for actor in ("key:x", "key:y"):
+        free = services.hold(holder_id="ada", rate="r", quantity=1, actor=actor, idempotency_key=f"h-{actor}")
+        assert free.budgets == before
+    services.release(holder_id="ada", hold=5, idempotency_key="l")
+    assert audit([connection.connection], holder_id="ada").findings == []
+    services.freeze(holder_id="ada", frozen=True, idempotency_key="f")
+    with pytest.raises(HolderFrozen):
+        services.spend(holder_id="ada", rate="r", quantity=1, idempotency_key="s2")
+    assert [each.code for each in reads.refusals("ada")] == ["holder-frozen"]
+
+
+@pytest.mark.parametrize("final", [True, False])
+def test_a_capture_of_0_is_a_capture(final):
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    captured = services.capture(holder_id="ada", hold=2, amount=0, final=final, idempotency_key="c", metadata={"tokens": 0})
+    assert (captured.kind, captured.amount, captured.drawn, captured.metadata) == ("capture", 0, (), {"tokens": 0})
+    assert (captured.balance, captured.held) == ((100, 0) if final else (70, 30))
+    if not final:
+        assert services.capture(holder_id="ada", hold=2, amount=10, idempotency_key="c2").balance == 90
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def test_holds_of_0_stay_beside_others_until_they_are_closed_or_expire():
+    services.publish_rate(code="r", price=0, per=1)
+    services.grant(holder_id="ada", amount=100, idempotency_key="g")
+    services.hold(holder_id="ada", rate="r", quantity=1, idempotency_key="free", expires_at=datetime.now(UTC) + timedelta(days=2))
+    services.hold(holder_id="ada", amount=30, idempotency_key="h")
+    services.capture(holder_id="ada", hold=3, idempotency_key="c")
+    assert [hold.hold for hold in reads.balance("ada").shown_holds] == [2]
+    # It cost something after all.
+    beyond = services.capture(holder_id="ada", hold=2, amount=7, over_capture="if_available", idempotency_key="c2")
+    assert (beyond.amount, beyond.balance, beyond.holds) == (-7, 63, ())
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def test_a_hold_of_0_that_has_expired_is_booked_by_the_worker():
+    ledger = RulesLedger()
+    RandomHistory(ledger, ("ada",)).hold("ada", 0, HOUR_US)
+    connection.ensure_connection()
+    store(connection.connection, ledger.in_order)
+    summary = book_all_expirations(dry_run=True)
+    assert summary.due == 1
+    [released] = services.book_expirations(holder_id="ada", credit_type="credits")
+    assert (released.kind, released.amount, released.refers_to, released.holds) == ("release", 0, 1, ())
+    assert audit([connection.connection], holder_id="ada").findings == []
+
+
+def test_an_account_has_at_most_as_many_holds_of_0_as_it_may_hold_lots(monkeypatch):
+    monkeypatch.setattr(hold_rules, "MAX_HOLD_PARTS", 3)
+    services.publish_rate(code="r", price=0, per=1)
+    for number in range(3):
+        services.hold(holder_id="ada", rate="r", quantity=1, idempotency_key=f"h{number}")
+    with pytest.raises(HoldLimit):
+        services.hold(holder_id="ada", rate="r", quantity=1, idempotency_key="h3")
+    assert reads.balance("ada").sequence == 3
 
 
 def test_a_dry_run_returns_the_entry_and_writes_nothing():

@@ -156,7 +156,7 @@ def capture(
     holder: Holder,
     sequence: Sequence,
     amount: Annotated[
-        int | None, typer.Argument(help="How many credits; by default all that are held.", min=1, show_default=False)
+        int | None, typer.Argument(help="How many credits; by default all that are held.", min=0, show_default=False)
     ] = None,
     credit_type: CreditType = None,
     key: Key = None,

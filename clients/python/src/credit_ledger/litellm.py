@@ -6,7 +6,7 @@
 The state of a charge is in LiteLLM's record of the call, and ends with it. Only asynchronous calls are charged.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -45,10 +45,7 @@ class Charge:
         amount = self._price.credits(prompt, completion)
         metadata = {"prompt_tokens": prompt, "completion_tokens": completion}
         try:
-            if amount == 0:
-                await hold.release()
-            else:
-                await hold.capture(amount, over_capture="if_available", metadata=metadata)
+            await hold.capture(amount, over_capture="if_available", metadata=metadata)
         except HoldClosed:
             raise
         except Problem as refusal:
@@ -146,7 +143,7 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
         texts: list[str] = []
         try:
             async for chunk in stream:
-                texts.extend(choice.delta.content or "" for choice in getattr(chunk, "choices", ()))
+                texts.extend(text for choice in getattr(chunk, "choices", ()) for text in streamed_texts(choice.delta))
                 yield chunk
         except Exception:
             raise  # The provider broke it: the failure event releases.
@@ -158,7 +155,7 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
                     await charge.capture(charge.prompt, litellm.token_counter(model=details["model"], text="".join(texts)))
             raise
 
-    async def _hold(self, call: Mapping[str, Any]) -> Charge:
+    async def _hold(self, call: Mapping[str, Any]) -> Charge | None:
         model, holder = call["model"], self._holder(call)
         price = self._prices.get(model) or self._prices.get("*")
         if holder is None or price is None:
@@ -166,6 +163,8 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
         prompt = litellm.token_counter(model=model, messages=call["messages"])
         most = call.get("max_completion_tokens") or call.get("max_tokens") or self._most_completion
         amount = price.estimate(prompt, most * (call.get("n") or 1))
+        if amount == 0:
+            return None  # A free model is for holders without credits too.
         call_id = str(call["litellm_call_id"])
         try:
             hold = await self.client.hold(
@@ -182,6 +181,16 @@ class CreditLedger(CustomLogger):  # type: ignore[misc, unused-ignore]
         charge, usage = details.get(CHARGE), getattr(response, "usage", None)
         if charge is not None and usage is not None:
             await charge.capture(usage.prompt_tokens, usage.completion_tokens)
+
+
+def streamed_texts(delta: Any) -> Iterator[str]:
+    """Yield all that a piece of a stream has of the answer, shown to the user or not: providers count all of it as tokens."""
+    for name in ("content", "reasoning_content", "refusal"):
+        yield getattr(delta, name, None) or ""
+    functions = [getattr(delta, "function_call", None), *(call.function for call in getattr(delta, "tool_calls", None) or ())]
+    for function in functions:
+        for name in ("name", "arguments"):
+            yield getattr(function, name, None) or ""
 
 
 def refused(status: int, message: str, model: str) -> CreditsRefused:

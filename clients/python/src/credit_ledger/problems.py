@@ -747,7 +747,7 @@ class Unauthenticated(Problem):
 
 
 class UnknownRate(Problem):
-    """No rate has this name."""
+    """No rate has this name. Not recorded: the same request succeeds once the rate is published."""
 
     SLUG = "unknown-rate"
     rate: str

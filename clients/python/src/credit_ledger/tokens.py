@@ -22,5 +22,8 @@ class TokenPrice:
         return -(-(prompt * self.prompt + completion * self.completion) // PER)
 
     def estimate(self, prompt: int, most: int) -> int:
-        """Return how many credits to hold for a prompt and an answer of at most `most` tokens: at least 1, as every hold."""
-        return max(1, self.credits(prompt, most))
+        """Return how many credits to hold for a prompt and an answer of at most `most` tokens: at least 1, as every hold.
+
+        0 if both prices are 0: then there is nothing to hold.
+        """
+        return max(1, self.credits(prompt, most)) if self.prompt or self.completion else 0

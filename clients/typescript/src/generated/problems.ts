@@ -516,7 +516,7 @@ export class TransfersRefused extends Problem {
 /** The request has no API key, or its key does not exist, is revoked or has expired; the response is the same for all. A key for tests gets another sentence where the deployment is not for tests, and the other way round. */
 export class Unauthenticated extends Problem {}
 
-/** No rate has this name. */
+/** No rate has this name. Not recorded: the same request succeeds once the rate is published. */
 export class UnknownRate extends Problem {
   readonly rate = this.fact<string>("rate");
   readonly credit_type = this.fact<string>("credit_type");

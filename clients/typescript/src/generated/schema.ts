@@ -2868,7 +2868,7 @@ export interface components {
             };
             /**
              * Format: int64
-             * @description How many; all that is held by default.
+             * @description How many; 0 if it cost nothing; all that is held by default.
              */
             amount?: number;
             /** @description Release the rest; otherwise it stays held, for more captures. Default: `true`. */
@@ -2894,7 +2894,7 @@ export interface components {
             };
             /**
              * Format: int64
-             * @description How many; all that is held by default.
+             * @description How many; 0 if it cost nothing; all that is held by default.
              */
             amount?: number;
             /** @description Release the rest; otherwise it stays held, for more captures. Default: `true`. */
@@ -4249,7 +4249,7 @@ export interface components {
             rate?: string;
             /**
              * Format: int64
-             * @description … and how much of what it prices was used.
+             * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
             /**
@@ -4323,7 +4323,7 @@ export interface components {
             rate?: string;
             /**
              * Format: int64
-             * @description … and how much of what it prices was used.
+             * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
             /**
@@ -6568,7 +6568,7 @@ export interface components {
             ref: string;
             /**
              * Format: int64
-             * @description The price of `per` units, in credits.
+             * @description The price of `per` units, in credits; 0 if they are free.
              */
             price: number;
             /**
@@ -6601,7 +6601,7 @@ export interface components {
             version: number;
             /**
              * Format: int64
-             * @description The price of `per` units, in credits.
+             * @description The price of `per` units, in credits; 0 if they are free.
              */
             price: number;
             /**
@@ -7431,7 +7431,7 @@ export interface components {
             rate?: string;
             /**
              * Format: int64
-             * @description … and how much of what it prices was used.
+             * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
             /** @description Spend what is available if that is less; the entry's `requested` says how many credits the request asked for. Default: `false`. */
@@ -7466,7 +7466,7 @@ export interface components {
             rate?: string;
             /**
              * Format: int64
-             * @description … and how much of what it prices was used.
+             * @description … and how much of what it prices was used; 0 costs 0 credits.
              */
             quantity?: number;
             /** @description Spend what is available if that is less; the entry's `requested` says how many credits the request asked for. Default: `false`. */

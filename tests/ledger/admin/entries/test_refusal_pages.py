@@ -8,7 +8,7 @@ import pytest
 from django.contrib.admin.utils import quote
 
 from ledger import services
-from ledger.errors import InsufficientCredits, RefundExceedsSpend, UnknownRate
+from ledger.errors import InsufficientCredits, RefundExceedsSpend
 from ledger.models import CreditType
 from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
 
@@ -98,12 +98,9 @@ def test_other_refusals_offer_their_own_way(client):
     services.spend(holder_id="ada", amount=30, idempotency_key="s")
     with pytest.raises(RefundExceedsSpend):
         services.refund(holder_id="ada", spend=2, amount=31, idempotency_key="r")
-    with pytest.raises(UnknownRate):
-        services.spend(holder_id="ada", rate="gpt.out", quantity=5, idempotency_key="u")
-    refund, rate = refusal_page(client, 3), refusal_page(client, 4)
+    refund = refusal_page(client, 3)
     assert "Refused: 31 requested, 30 are left of spend #2. Over by 1." in text_of(refund)
     assert list(suggested_actions(refund).values()) == [f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/refund/"]
-    assert list(suggested_actions(rate).values()) == ["/admin/ledger/ratelisting/publish-rate/"]
 
 
 def test_an_operator_who_may_only_look_is_offered_no_form(ada):

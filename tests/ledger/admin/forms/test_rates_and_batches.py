@@ -58,11 +58,13 @@ def test_the_form_for_a_new_price_shows_the_old_one_and_saves_the_next_version(c
     address = rate_url(1, page="new-price")
     page = client.get(address).content.decode()
     assert re.search(r'name="code"[^>]*value="tokens"|value="tokens"[^>]*name="code"', page)
-    submit_form(client, address, **PRICE | {"price": "4"})
+    submit_form(client, address, **PRICE | {"price": "0"})
     cost, _ = services.quote(rate="tokens", quantity=1_000)
-    assert cost == 4
+    assert cost == 0
+    page = client.get(rate_url(2, page="new-price")).content.decode()
+    assert re.search(r'name="price"[^>]*value="0"|value="0"[^>]*name="price"', page)
     listed = text_of(client.get(RATES).content.decode())
-    assert re.search(r"v2 4 credits per 1,000 units .* current .* v1 3 credits per 1,000 units .* superseded", listed)
+    assert re.search(r"v2 0 credits per 1,000 units .* current .* v1 3 credits per 1,000 units .* superseded", listed)
     assert "superseded" in client.get(rate_url(1)).content.decode()
 
 
@@ -84,7 +86,7 @@ def test_a_double_click_publishes_once(client):
         ({"reason": ""}, "This field is required."),
         ({"reason": "  "}, "This field is required."),
         ({"reason": "x" * 501}, "at most 500 characters"),
-        ({"price": "0"}, "Price must be at least 1 credit."),
+        ({"price": "-1"}, "Price must be at least 0 credits."),
         ({"per": "1.5"}, "Enter a whole number."),
         ({"code": "No Such"}, "1 to 64 characters"),
         ({"credit_type": "SMS"}, "1 to 32 characters"),

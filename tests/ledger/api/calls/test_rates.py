@@ -105,6 +105,32 @@ def test_a_quote_needs_no_key_and_writes_nothing(make_api: Callable[..., ApiClie
     assert response.content == b'{"amount":4,"rating":{"rate":"gpt-4o.output","version":1,"quantity":1250}}'
 
 
+def test_a_quantity_of_0_and_a_rate_of_0_cost_0_on_all_calls(admin: ApiClient, holder: str) -> None:
+    free = admin.post("/v1/rates", {"ref": "free", "price": 0, "per": 1000}, key="free")
+    assert (free.status_code, json.loads(free.content)["price"]) == (201, 0)
+    services.publish_rate(code="answer", price=3, per=1000)
+    for rate, quantity in (("answer", 0), ("free", 900)):
+        asked = {"rate": rate, "quantity": quantity}
+        rating = asked | {"version": 1}
+        quoted = json.loads(admin.post("/v1/quotes", asked, key=None).content)
+        assert quoted == {"amount": 0, "rating": rating}
+        spent = json.loads(admin.post(f"/v1/holders/{holder}/spends", asked, key=f"s-{rate}").content)
+        assert (spent["kind"], spent["amount"], spent["rating"]) == ("spend", 0, rating)
+        held = json.loads(admin.post(f"/v1/holders/{holder}/holds", asked, key=f"h-{rate}").content)
+        assert (held["kind"], held["amount"], held["held"]) == ("hold", 0, 0)
+        captured = admin.post(f"/v1/holders/{holder}/holds/{held['sequence']}/captures", {"amount": 0}, key=f"c-{rate}")
+        assert (captured.status_code, json.loads(captured.content)["kind"]) == (201, "capture")
+        operations = [{"operation": "spend", "holder": holder, "idempotency_key": f"b-{rate}", **asked}]
+        batch = admin.post("/v1/batches", {"mode": "all", "operations": operations}, key=f"b-{rate}")
+        assert (batch.status_code, json.loads(batch.content)["failed"]) == (200, 0)
+    balance = json.loads(admin.get(f"/v1/holders/{holder}/balance").content)
+    assert (balance["balance"], balance["held"]) == (100, 0)
+    with nothing_written(holder):
+        for path in ("spends", "holds"):
+            refused = admin.post(f"/v1/holders/{holder}/{path}", {"amount": 0})
+            assert (refused.status_code, json.loads(refused.content)["errors"][0]["code"]) == (400, "too-small")
+
+
 @pytest.mark.parametrize(("path", "kind"), [("spends", "spend"), ("holds", "hold")])
 def test_a_rate_and_a_quantity_stand_for_an_amount(admin: ApiClient, holder: str, path: str, kind: str) -> None:
     services.publish_rate(code="gpt-4o.output", price=3, per=1000)
@@ -119,12 +145,15 @@ def test_a_rate_and_a_quantity_stand_for_an_amount(admin: ApiClient, holder: str
     assert (again.content, again["Idempotency-Replayed"]) == (response.content, "true")
 
 
-def test_what_has_no_price_is_refused_on_record(admin: ApiClient, holder: str) -> None:
-    response = admin.post(f"/v1/holders/{holder}/spends", {"rate": "nothing", "quantity": 1})
+def test_what_has_no_price_is_refused_and_succeeds_under_the_same_key_once_it_has_one(admin: ApiClient, holder: str) -> None:
+    spends = f"/v1/holders/{holder}/spends"
+    response = admin.post(spends, {"rate": "nothing", "quantity": 1}, key="k")
     found = json.loads(response.content)
     assert (response.status_code, found["type"].rsplit("/", 1)[1]) == (409, "unknown-rate")
     assert (found["rate"], found["credit_type"]) == ("nothing", "credits")
-    assert rows_of(holder) == (1, 1)
+    assert rows_of(holder) == (1, 0)
+    services.publish_rate(code="nothing", price=3, per=1)
+    assert admin.post(spends, {"rate": "nothing", "quantity": 1}, key="k").status_code == 201
     services.publish_rate(code="dear", price=2**53 - 1, per=1)
     response = admin.post("/v1/quotes", {"rate": "dear", "quantity": 2}, key=None)
     assert (response.status_code, json.loads(response.content)["type"].rsplit("/", 1)[1]) == (409, "amount-limit")

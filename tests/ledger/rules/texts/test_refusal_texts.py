@@ -253,7 +253,6 @@ def test_a_refusal_of_a_later_version_is_named_by_its_code():
         ("refund-exceeds-spend", {"sequence": 2, "refundable": 30, "requested": 31}, [("refund", 30, 2)]),
         ("refund-exceeds-spend", {"sequence": 2, "refundable": 0, "requested": 31}, []),
         ("capture-exceeds-hold", {"sequence": 4, "held": 40, "requested": 50}, [("", 40, 4)]),
-        ("unknown-rate", {"rate": "gpt.out", "credit_type": "credits"}, [("publish", None, None)]),
         ("lot-limit", {"open_lots": 500, "limit": 500}, []),
     ],
 )
