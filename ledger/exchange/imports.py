@@ -1,8 +1,8 @@
 """Imports rows as entries, each once, and history at its own times.
 
-A row becomes a request with the key `import/` and the row's id, so a repeated or continued import stores nothing twice. A row
-that says when it happened is decided as of that time: its entry has it as `effective_at`, and `recorded_at` is the time of the
-import.
+A row becomes a request with the key `import/` and the row's id, so a repeated or continued import stores nothing twice. The ids
+of rows are global: a row whose holder was corrected is not imported again for the other holder (docs/adr/0140). A row that says
+when it happened is decided as of that time: its entry has it as `effective_at`, and `recorded_at` is the time of the import.
 """
 
 import zlib
@@ -22,8 +22,8 @@ from ledger.database.transactions import in_transaction
 from ledger.entries.previews import AccountRef
 from ledger.errors import HolderBusy, IdempotencyKeyReused, Invalid, LedgerError, Refused, SequenceTaken
 from ledger.exchange.import_rows import KEY_PREFIX, OF, ImportRow
-from ledger.journal import LockedAccounts
-from ledger.rules import Entry, GrantRequest
+from ledger.journal import LockedAccounts, key_hash
+from ledger.rules import Entry, GrantRequest, Request
 from ledger.rules.entries import BY_AN_IMPORT, BY_THE_LEDGER
 from ledger.rules.instants import to_us
 from ledger.services.execute import execute_one
@@ -49,14 +49,28 @@ CROSS JOIN LATERAL (
 ) AS last
 """
 
+# Which holders have rows of these keys, by the index of imported rows.
+HOLDERS_OF_ROWS: Final = """
+SELECT e.idempotency_key, e.holder_id
+FROM ledger_entry e
+WHERE starts_with(e.actor, 'import:')
+    AND e.idempotency_key IS NOT NULL
+    AND ledger_key_hash(e.idempotency_key) = ANY(%s)
+"""
+
 RESULTS: Final = {
     "imported": "imported",
     "known": "imported before",
     "refused": "refused",
     "changed": "imported before with other content",
+    "moved": "imported before for another holder",
     "invalid": "invalid at this time",
 }
 """What each result of a row is called."""
+
+
+class ImportedForAnother(Invalid):
+    """A row with this id was imported for another holder."""
 
 
 class RowOutcome(NamedTuple):
@@ -73,6 +87,8 @@ class RowOutcome(NamedTuple):
             return "known" if self.entry.replayed else "imported"
         if isinstance(self.error, IdempotencyKeyReused):
             return "changed"
+        if isinstance(self.error, ImportedForAnother):
+            return "moved"
         return "refused" if isinstance(self.error, Refused) else "invalid"
 
 
@@ -102,7 +118,7 @@ class ImportSummary:
     @property
     def not_imported(self) -> int:
         """How many rows were imported neither now nor before."""
-        return self.rows["refused"] + self.rows["changed"] + self.rows["invalid"]
+        return sum(self.rows[result] for result in RESULTS if result not in ("imported", "known"))
 
 
 class Difference(NamedTuple):
@@ -192,7 +208,7 @@ class Importer:
 
         def once() -> tuple[list[RowOutcome], dict[AccountRef, int]]:
             with journal.open(requests) as accounts:
-                execution = _Execution(accounts, self._last_times(rows))
+                execution = _Execution(accounts, self._last_times(rows), _holders_of(requests))
                 outcomes = [execution.outcome_of(row) for row in rows]
                 accounts.append()
                 return outcomes, execution.times
@@ -221,10 +237,12 @@ class _Execution:
 
     Args:
         times: when the last entry of each account was decided.
+        holders: of the rows that were imported before, by their keys.
     """
 
     accounts: LockedAccounts
     times: dict[AccountRef, int]
+    holders: dict[str, str]
 
     def outcome_of(self, row: ImportRow) -> RowOutcome:
         """Decide a row, and collect its entries."""
@@ -232,6 +250,7 @@ class _Execution:
         now_us = self.accounts.account(*account_ref).state.now_us
         is_new = not self.accounts.is_used(row.request)
         try:
+            self._check_holder(row)
             request = row.request if row.of is None else self._referring(row)
             if row.occurred_at is not None and is_new:
                 self._go_back(row, row.occurred_at)
@@ -248,6 +267,12 @@ class _Execution:
             # As LAST_TIMES says it to the next import.
             self.times[account_ref] = now_us
         return RowOutcome(row, outcome.entry, outcome.refusal)
+
+    def _check_holder(self, row: ImportRow) -> None:
+        holder_id = self.holders.get(row.request.idempotency_key, row.request.holder_id)
+        if holder_id != row.request.holder_id:
+            detail = f"was imported for {holder_id}; transfer the credits, or give the corrected row an id of its own"
+            raise ImportedForAnother(pointer="/row", rule="imported-for-another", detail=detail)
 
     def _referring(self, row: ImportRow) -> Any:
         """Return the request with the number of the entry that it refers to."""
@@ -270,6 +295,13 @@ class _Execution:
             raise Invalid(pointer="/occurred_at", rule="out-of-order", detail="is earlier than the account's last entry")
         self.times[account_ref] = at_us
         self.accounts.decide_at(account_ref, at_us, server_us=state.now_us)
+
+
+def _holders_of(requests: Iterable[Request]) -> dict[str, str]:
+    """Return which holder has a row of that key already, by key."""
+    with connection.cursor() as cursor:
+        cursor.execute(HOLDERS_OF_ROWS, [[key_hash(request.idempotency_key) for request in requests]])
+        return dict(cursor.fetchall())
 
 
 def _account_of(row: ImportRow) -> AccountRef:

@@ -8,6 +8,17 @@
 -- Each function keeps its schema as its search path, as in schema.sql.
 SELECT set_config('search_path', format('%I, pg_temp', current_schema()), true);
 
+-- A unique index of a distributed table contains the holder. This one finds the rows of earlier imports; two imports at the same time are
+-- not kept apart.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_index WHERE indexrelid = 'ledger_entry_imported'::regclass AND indisunique) THEN
+        DROP INDEX ledger_entry_imported;
+        CREATE INDEX ledger_entry_imported ON ledger_entry (ledger_key_hash(idempotency_key))
+            WHERE starts_with(actor, 'import:') AND idempotency_key IS NOT NULL;
+    END IF;
+END $$;
+
 -- Returns the shard of a holder, or raises LG003 if this node does not have the shard, or if the session must not ask it: a lock taken on
 -- another node would exclude nobody, and rows written there would be lost. Two kinds of sessions may ask: sessions at the coordinator, whose
 -- catalog is always right, and sessions at this node itself. A session at another worker may not: a worker that was taken out of the cluster

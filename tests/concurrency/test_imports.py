@@ -2,24 +2,30 @@
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 from ledger.database.locks import holder_lock
-from ledger.exchange.imports import ROWS_AT_ONCE
+from ledger.exchange.import_rows import ImportRow
+from ledger.exchange.imports import HOLDERS_OF_ROWS, ROWS_AT_ONCE, Importer, ImportSummary
+from ledger.journal import key_hash
 from ledger.models import Entry
-from tests.conftest import database_url
+from ledger.rules import GrantRequest
+from tests import nodes
+from tests.conftest import database_url, wait_until_waiting
 
 HANGS_S = 120
 """Ends what hangs; no test depends on how long something takes."""
@@ -88,6 +94,37 @@ def test_an_import_that_was_killed_continues_in_two_processes_at_once(
     for holder in (first, second):
         assert Entry.objects.filter(holder_id=holder).count() == ROWS_AT_ONCE
         assert Entry.objects.filter(holder_id=holder).latest("sequence").balance == 5_000 - 3 * (ROWS_AT_ONCE - 1)
+
+
+@pytest.mark.one_node("on a cluster the index of imported rows is not unique")
+def test_a_row_that_two_imports_have_for_different_holders_is_imported_once(
+    committed_db: None, raw_connection: Callable[..., "psycopg.Connection[Any]"], new_holder: Callable[[], str]
+) -> None:
+    wrong, right = new_holder(), new_holder()
+    observer = raw_connection(autocommit=True)
+    sessions: queue.Queue[int] = queue.Queue()
+
+    def import_for(holder: str) -> list[str]:
+        request = GrantRequest(holder_id=holder, amount=5, idempotency_key=f"import/{wrong}", actor="import:test")
+        outcomes = Importer(ImportSummary(20)).import_chunk([ImportRow(1, request, None, None)])
+        return [outcome.result for outcome in outcomes]
+
+    def second() -> list[str]:
+        try:
+            sessions.put(nodes.session_id())
+            return import_for(right)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            assert import_for(wrong) == ["imported"]
+            late = pool.submit(second)
+            wait_until_waiting(observer, sessions.get(timeout=HANGS_S))
+            # The control: a look-up alone would find nothing, and the row would be imported twice.
+            assert observer.execute(HOLDERS_OF_ROWS, [[key_hash(f"import/{wrong}")]]).fetchall() == []
+        assert late.result(timeout=HANGS_S) == ["moved"]
+    assert not Entry.objects.filter(holder_id=right).exists()
 
 
 @pytest.mark.slow

@@ -12,12 +12,13 @@ from django.core.management.base import CommandError, CommandParser
 from ledger.entries.previews import preview
 from ledger.errors import OutcomeUnknown, Retryable
 from ledger.exchange.files import read_lines
-from ledger.exchange.import_rows import OPERATIONS, ImportRow, RowError, read_rows
+from ledger.exchange.import_rows import KEY_PREFIX, OPERATIONS, ImportRow, RowError, read_rows
 from ledger.exchange.imports import RESULTS, Difference, Importer, ImportSummary, RowOutcome, differences
 from ledger.exchange.sources import SOURCES, SourceError, SourceRows, Terms, Total
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
 from ledger.rules.entries import BY_AN_IMPORT
+from ledger.values import FieldError
 
 NOT_ALL, INVALID, AGAIN = 1, 2, 4
 MOST_ERRORS: Final = 20
@@ -102,15 +103,27 @@ def _checked(file: Path, source: str, terms: Terms, actor: str) -> int:
     """Return the number of rows, or end with the errors of the file."""
     count, wrong = 0, 0
     errors: list[RowError] = []
+    lines: dict[str, int] = {}
     for row in _read(file, source, terms, actor):
         count += 1
-        if not isinstance(row, ImportRow):
-            wrong += 1
-            errors += row[: MOST_ERRORS - len(errors)]
+        faults = _named_twice(row, lines) if isinstance(row, ImportRow) else row
+        wrong += bool(faults)
+        errors += faults[: MOST_ERRORS - len(errors)]
     if errors:
         rest = f"{wrong} of {count} rows are invalid. Nothing was imported."
         raise CommandError("\n".join([*map(str, errors), rest]), returncode=INVALID)
     return count
+
+
+def _named_twice(row: ImportRow, lines: dict[str, int]) -> list[RowError]:
+    """Return an error if the row's id is that of an earlier one, and note its line otherwise."""
+    key = row.request.idempotency_key
+    if key not in lines:
+        lines[key] = row.line
+        return []
+    return [
+        RowError(row.line, FieldError("/row", "twice", f"{key.removeprefix(KEY_PREFIX)} is the id of line {lines[key]} too."))
+    ]
 
 
 def _totals(file: Path | None, terms: Terms) -> Iterator[Total]:

@@ -93,7 +93,7 @@ def test_live_grants_keep_their_terms(holder: str, run: Any) -> None:
 
 def test_a_repeated_import_stores_nothing_and_a_continued_one_the_rest(holder: str, run: Any) -> None:
     first = [grant(holder, "g", 100), spend(holder, "s", 30)]
-    assert run(first)["rows"] == {"imported": 2, "known": 0, "refused": 0, "changed": 0, "invalid": 0}
+    assert run(first)["rows"] == {"imported": 2, "known": 0, "refused": 0, "changed": 0, "moved": 0, "invalid": 0}
     again = run([*first, spend(holder, "s-2", 20)])
     assert (again["exit_code"], again["rows"]["known"], again["rows"]["imported"]) == (0, 2, 1)
     assert again["credits"] == [{"credit_type": "credits", "kind": "spend", "amount": -20}]
@@ -105,6 +105,30 @@ def test_a_row_that_has_changed_is_not_imported(holder: str, run: Any) -> None:
     found = run([grant(holder, "g", 200)])
     assert (found["exit_code"], found["rows"]["changed"]) == (1, 1)
     assert entries(holder) == [("grant", 100, 100)]
+
+
+def test_a_row_whose_holder_was_corrected_is_not_imported_again(holder: str, run: Any, tmp_path: Path) -> None:
+    corrected = f"{holder}-corrected"
+    run([grant(holder, "g", 100), spend(holder, "s", 1000)])
+    for options in ([], ["--dry-run"]):
+        found = run([grant(corrected, "g", 100), spend(corrected, "s", 1), grant(corrected, "g-2", 5)], *options)
+        assert (found["exit_code"], found["rows"]["moved"]) == (1, 2)
+        assert [error["result"] for error in found["errors"]] == ["moved", "moved"]
+        assert f"was imported for {holder}; transfer the credits" in found["errors"][0]["error"]
+    assert entries(corrected) == [("grant", 5, 5)]
+    assert [kind for kind, _, _ in entries(holder)] == ["grant", "refusal"]
+    # The API's keys are kept per holder, as ever.
+    assert not services.grant(holder_id=corrected, amount=1, idempotency_key="import/g").replayed
+
+
+@pytest.mark.parametrize("other", [{}, {"amount": 70}, {"holder": "someone-else"}])
+def test_a_file_with_an_id_twice_is_not_begun(holder: str, run: Any, other: dict[str, Any]) -> None:
+    rows = [grant(holder, "g", 100), grant(holder, "g-2", 1), grant(holder, "g", 100) | other]
+    for options in ([], ["--dry-run"]):
+        with pytest.raises(CommandError, match=r"line 3: row: g is the id of line 1 too\.\n1 of 3 rows are invalid") as ended:
+            run(rows, *options)
+        assert ended.value.returncode == 2
+    assert entries(holder) == []
 
 
 def test_history_is_decided_at_its_own_times(holder: str, run: Any) -> None:
@@ -316,7 +340,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(holder: str, run: Any, monke
     assert entries(holder) == []
     done = run(rows)
     assert tried == done
-    assert done["rows"] == {"imported": 4, "known": 0, "refused": 1, "changed": 0, "invalid": 1}
+    assert done["rows"] == {"imported": 4, "known": 0, "refused": 1, "changed": 0, "moved": 0, "invalid": 1}
     assert is_clean(holder)
 
 
