@@ -653,7 +653,7 @@ $$;
 -- Returns the columns of a table that its model declares as personal; their comments begin with the word. See Note [Personal columns] in
 -- billing/models/personal.py.
 CREATE FUNCTION billing_personal_columns(of_table text) RETURNS text[]
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE SET search_path FROM CURRENT
 RETURN (
     SELECT coalesce(array_agg(c.attname::text ORDER BY c.attnum), '{}')
     FROM pg_attribute AS c
