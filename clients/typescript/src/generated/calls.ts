@@ -139,7 +139,7 @@ export const CALLS = {
   /** Revoke an API key. */
   revokeKey: {"id": "revokeKey", "method": "POST", "path": "/v1/keys/{key_id}/revoke", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List customers. */
-  customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder_id", "currency", "since", "until", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  customers: {"id": "listCustomers", "method": "GET", "path": "/v1/customers", "query": ["limit", "cursor", "name", "holder_id", "currency", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a customer. */
   createCustomer: {"id": "createCustomer", "method": "POST", "path": "/v1/customers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a customer. */
@@ -169,7 +169,7 @@ export const CALLS = {
   /** Forget a saved payment method. */
   forgetPaymentMethod: {"id": "forgetPaymentMethod", "method": "DELETE", "path": "/v1/customers/{ref}/payment-methods/{method}", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** List plans. */
-  plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  plans: {"id": "listPlans", "method": "GET", "path": "/v1/plans", "query": ["limit", "cursor", "ref", "name", "currency", "newest", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a plan. */
   createPlan: {"id": "createPlan", "method": "POST", "path": "/v1/plans", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a plan. */
@@ -223,13 +223,13 @@ export const CALLS = {
   /** Read a coupon. */
   coupon: {"id": "readCoupon", "method": "GET", "path": "/v1/coupons/{ref}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List packs. */
-  packs: {"id": "listPacks", "method": "GET", "path": "/v1/packs", "query": ["limit", "cursor", "ref", "currency", "on_sale", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  packs: {"id": "listPacks", "method": "GET", "path": "/v1/packs", "query": ["limit", "cursor", "ref", "currency", "on_sale"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a pack. */
   createPack: {"id": "createPack", "method": "POST", "path": "/v1/packs", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a pack. */
   pack: {"id": "readPack", "method": "GET", "path": "/v1/packs/{ref}", "query": ["version"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List purchases. */
-  purchases: {"id": "listPurchases", "method": "GET", "path": "/v1/purchases", "query": ["limit", "cursor", "holder_id", "customer", "pack", "provider", "payment", "waiting", "since", "until", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  purchases: {"id": "listPurchases", "method": "GET", "path": "/v1/purchases", "query": ["limit", "cursor", "holder_id", "customer", "pack", "provider", "payment", "waiting", "since", "until"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Record a purchase. */
   recordPurchase: {"id": "recordPurchase", "method": "POST", "path": "/v1/purchases", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a purchase. */
@@ -237,7 +237,7 @@ export const CALLS = {
   /** Record returned money. */
   recordReturn: {"id": "recordReturn", "method": "POST", "path": "/v1/purchases/{purchase_id}/returns", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List payment intents. */
-  paymentIntents: {"id": "listPaymentIntents", "method": "GET", "path": "/v1/payment-intents", "query": ["limit", "cursor", "holder_id", "customer", "invoice", "pack", "state", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  paymentIntents: {"id": "listPaymentIntents", "method": "GET", "path": "/v1/payment-intents", "query": ["limit", "cursor", "holder_id", "customer", "invoice", "pack", "state"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Ask a provider for money. */
   createPaymentIntent: {"id": "createPaymentIntent", "method": "POST", "path": "/v1/payment-intents", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a payment intent. */
@@ -249,7 +249,7 @@ export const CALLS = {
   /** Send money back. */
   refundPaymentIntent: {"id": "refundPaymentIntent", "method": "POST", "path": "/v1/payment-intents/{intent_id}/refunds", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List automatic top-ups. */
-  topUps: {"id": "listTopUps", "method": "GET", "path": "/v1/top-ups", "query": ["limit", "cursor", "holder_id", "customer", "ended", "holder"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  topUps: {"id": "listTopUps", "method": "GET", "path": "/v1/top-ups", "query": ["limit", "cursor", "holder_id", "customer", "ended"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Top an account up automatically. */
   setTopUp: {"id": "setTopUp", "method": "POST", "path": "/v1/top-ups", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read an automatic top-up. */
@@ -297,7 +297,7 @@ export const CALLS = {
   /** Resume the billing of a subscription. */
   resumeBilling: {"id": "resumeBilling", "method": "POST", "path": "/v1/subscriptions/{ref}/resume", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List meters. */
-  meters: {"id": "listMeters", "method": "GET", "path": "/v1/meters", "query": ["limit", "cursor", "ref", "newest", "code"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  meters: {"id": "listMeters", "method": "GET", "path": "/v1/meters", "query": ["limit", "cursor", "ref", "newest"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
   /** Create a meter. */
   createMeter: {"id": "createMeter", "method": "POST", "path": "/v1/meters", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Read a meter. */

@@ -3059,11 +3059,6 @@ export interface components {
         /** @description A discount. */
         Coupon: {
             ref: string;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; there until 1.0.
-             */
-            code: string;
             name: string | null;
             names: {
                 [key: string]: string;
@@ -4390,11 +4385,6 @@ export interface components {
             };
             /** @description False refuses transfers from now on; by default an account accepts them. */
             accepts_transfers: boolean;
-            /**
-             * @deprecated
-             * @description Former name of `accepts_transfers`; answered until 1.0.
-             */
-            accepted?: boolean;
         };
         /** @description Whether others may transfer credits into an account. */
         IncomingTransfersBody: {
@@ -4404,11 +4394,6 @@ export interface components {
             credit_type: string;
             /** @description False if the account refuses transfers from others. */
             accepts_transfers: boolean;
-            /**
-             * @deprecated
-             * @description Former name of `accepts_transfers`; there until 1.0.
-             */
-            accepted: boolean;
             /**
              * Format: int64
              * @description The last entry that set this; null if no entry did.
@@ -4578,11 +4563,6 @@ export interface components {
         InvoiceTransition: {
             invoice: number;
             transition: string;
-            /**
-             * @deprecated
-             * @description Former name of `transition`; there until 1.0.
-             */
-            move: string;
             actor: string;
             reason: string;
             recorded_at: string;
@@ -4951,12 +4931,6 @@ export interface components {
             charges_while_paused?: boolean;
             /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
             phases?: components["schemas"]["Phase"][];
-            /**
-             * Format: date-time
-             * @deprecated
-             * @description Former name of `trial_ends_at`; answered until 1.0.
-             */
-            trial_end?: string;
         };
         /** @description An API key to make. */
         NewApiKey: {
@@ -5039,11 +5013,6 @@ export interface components {
             prices?: string[];
             /** @description The coupon applies only to these plans. */
             plans?: string[];
-            /**
-             * @deprecated
-             * @description Former name of `ref`; answered until 1.0.
-             */
-            code?: string;
         };
         /** @enum {string} */
         NewCouponKindEnum: "amount" | "percentage";
@@ -5155,11 +5124,6 @@ export interface components {
             ref: string;
             /** @description What computes the quantity from the properties, such as `round(properties.input_tokens * 1.5, 2)`; empty: events send their value. */
             expression: string;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; answered until 1.0.
-             */
-            code?: string;
         };
         /** @description An invoice of a customer without a subscription. */
         NewOneOffInvoice: {
@@ -5217,11 +5181,6 @@ export interface components {
              * @description When its sale ends; a version that ends when it starts takes the pack off sale. No end by default.
              */
             valid_until?: string | null;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; answered until 1.0.
-             */
-            code?: string;
         };
         /** @description A link to the page of a holder. */
         NewPageLink: {
@@ -5360,11 +5319,6 @@ export interface components {
             tax_behavior?: components["schemas"]["TaxBehaviorEnum"];
             /** @description Credits granted each period. */
             allowance?: components["schemas"]["NewAllowance"] | null;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; answered until 1.0.
-             */
-            code?: string;
         };
         /** @description Subscriptions that change to the newest version of their plan. */
         NewPlanMove: {
@@ -5632,12 +5586,6 @@ export interface components {
              * @description With `starts_when_paid`: how long the first invoice may be paid, counted from the order; 23 by default.
              */
             payment_timeout_hours?: number | null;
-            /**
-             * Format: date-time
-             * @deprecated
-             * @description Former name of `trial_ends_at`; answered until 1.0.
-             */
-            trial_end?: string | null;
         };
         /** @description A tax, or the next version of it. */
         NewTax: {
@@ -6274,11 +6222,6 @@ export interface components {
         /** @description A version of a plan. */
         Plan: {
             ref: string;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; there until 1.0.
-             */
-            code: string;
             version: number;
             name: string;
             names: {
@@ -6393,12 +6336,6 @@ export interface components {
             charges_while_paused?: boolean;
             /** @description Replaces the phases that begin at `effective_at`, a time to come, or later; empty: what counts then goes on. */
             phases?: components["schemas"]["Phase"][];
-            /**
-             * Format: date-time
-             * @deprecated
-             * @description Former name of `trial_ends_at`; answered until 1.0.
-             */
-            trial_end?: string;
         };
         /** @description What a customer orders. */
         PreviewedSubscription: {
@@ -6448,12 +6385,6 @@ export interface components {
              * @description With `starts_when_paid`: how long the first invoice may be paid, counted from the order; 23 by default.
              */
             payment_timeout_hours?: number | null;
-            /**
-             * Format: date-time
-             * @deprecated
-             * @description Former name of `trial_ends_at`; answered until 1.0.
-             */
-            trial_end?: string | null;
         };
         Price: components["schemas"]["FlatPrice"] | components["schemas"]["UnitPrice"] | components["schemas"]["GraduatedPrice"] | components["schemas"]["VolumePrice"] | components["schemas"]["PackagePrice"] | components["schemas"]["PercentagePrice"] | components["schemas"]["GraduatedPercentagePrice"];
         /** @enum {string} */
@@ -6580,21 +6511,11 @@ export interface components {
             credit_type?: string;
             /** @description Why, for people. Default: `""`. */
             reason?: string;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; answered until 1.0.
-             */
-            code?: string;
         };
         /** @description A version of a rate. */
         RateBody: {
             /** @description Its name. */
             ref: string;
-            /**
-             * @deprecated
-             * @description Former name of `ref`; there until 1.0.
-             */
-            code: string;
             /** @description What is counted. */
             credit_type: string;
             /** @description 1, 2, 3 …; the highest version applies. */
@@ -7560,11 +7481,6 @@ export interface components {
             anchor_at: string;
             time_zone: string;
             trial_ends_at: string | null;
-            /**
-             * @deprecated
-             * @description Former name of `trial_ends_at`; there until 1.0.
-             */
-            trial_end: string | null;
             /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
             hold_days: number;
             /** @description Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's. */
@@ -7583,11 +7499,6 @@ export interface components {
             anchor_at: string;
             time_zone: string;
             trial_ends_at: string | null;
-            /**
-             * @deprecated
-             * @description Former name of `trial_ends_at`; there until 1.0.
-             */
-            trial_end: string | null;
             /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
             hold_days: number;
             /** @description Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's. */
@@ -7627,11 +7538,6 @@ export interface components {
             anchor_at: string;
             time_zone: string;
             trial_ends_at: string | null;
-            /**
-             * @deprecated
-             * @description Former name of `trial_ends_at`; there until 1.0.
-             */
-            trial_end: string | null;
             /** @description By how many days invoices come later than due: as ordered, or as the customer's. */
             hold_days: number;
             /** @description Whether it shares invoices with the customer's other subscriptions: as ordered, or as the customer's. */
@@ -8382,11 +8288,6 @@ export interface components {
         since2: string;
         /** @description Created before this time. */
         until2: string;
-        /**
-         * @deprecated
-         * @description Former name of `holder_id`; answered until 1.0.
-         */
-        holder5: string;
         /** @description Your name for the resource. */
         ref: string;
         /** @description The coupon. */
@@ -8401,11 +8302,6 @@ export interface components {
         currency2: string;
         /** @description True: only the newest version of each plan. */
         newest: boolean;
-        /**
-         * @deprecated
-         * @description Former name of `ref`; answered until 1.0.
-         */
-        code3: string;
         /** @description The newest by default. */
         version: number;
         /** @description The subscription after which the page begins: `next` of an earlier response. */
@@ -8421,7 +8317,7 @@ export interface components {
         /** @description Only documents of this seller. */
         seller: string;
         /** @description All versions of this tax. */
-        code4: string;
+        code3: string;
         /** @description Due in this country. */
         country: string;
         /** @description Of this customer. */
@@ -10564,11 +10460,6 @@ export interface operations {
                 since?: components["parameters"]["since2"];
                 /** @description Created before this time. */
                 until?: components["parameters"]["until2"];
-                /**
-                 * @deprecated
-                 * @description Former name of `holder_id`; answered until 1.0.
-                 */
-                holder?: components["parameters"]["holder5"];
             };
             header?: never;
             path?: never;
@@ -10987,11 +10878,6 @@ export interface operations {
                 since?: components["parameters"]["since2"];
                 /** @description Created before this time. */
                 until?: components["parameters"]["until2"];
-                /**
-                 * @deprecated
-                 * @description Former name of `ref`; answered until 1.0.
-                 */
-                code?: components["parameters"]["code3"];
             };
             header?: never;
             path?: never;
@@ -11281,7 +11167,7 @@ export interface operations {
                 /** @description Opaque; from `next` or `previous` of an earlier response. */
                 cursor?: components["parameters"]["cursor"];
                 /** @description All versions of this tax. */
-                code?: components["parameters"]["code4"];
+                code?: components["parameters"]["code3"];
                 /** @description Due in this country. */
                 country?: components["parameters"]["country"];
             };
@@ -11699,11 +11585,6 @@ export interface operations {
                 currency?: components["parameters"]["currency2"];
                 /** @description True: only the version of each pack that is on sale now. */
                 on_sale?: components["parameters"]["on_sale"];
-                /**
-                 * @deprecated
-                 * @description Former name of `ref`; answered until 1.0.
-                 */
-                code?: components["parameters"]["code3"];
             };
             header?: never;
             path?: never;
@@ -11797,11 +11678,6 @@ export interface operations {
                 since?: components["parameters"]["since3"];
                 /** @description Paid before this time. */
                 until?: components["parameters"]["until3"];
-                /**
-                 * @deprecated
-                 * @description Former name of `holder_id`; answered until 1.0.
-                 */
-                holder?: components["parameters"]["holder5"];
             };
             header?: never;
             path?: never;
@@ -11917,11 +11793,6 @@ export interface operations {
                 pack?: components["parameters"]["pack2"];
                 /** @description In this state. */
                 state?: components["parameters"]["state3"];
-                /**
-                 * @deprecated
-                 * @description Former name of `holder_id`; answered until 1.0.
-                 */
-                holder?: components["parameters"]["holder5"];
             };
             header?: never;
             path?: never;
@@ -12091,11 +11962,6 @@ export interface operations {
                 customer?: components["parameters"]["customer"];
                 /** @description True: only those that have ended; false: only the others. */
                 ended?: components["parameters"]["ended"];
-                /**
-                 * @deprecated
-                 * @description Former name of `holder_id`; answered until 1.0.
-                 */
-                holder?: components["parameters"]["holder5"];
             };
             header?: never;
             path?: never;
@@ -12781,11 +12647,6 @@ export interface operations {
                 ref?: components["parameters"]["ref4"];
                 /** @description True: only the newest version of each meter. */
                 newest?: components["parameters"]["newest2"];
-                /**
-                 * @deprecated
-                 * @description Former name of `ref`; answered until 1.0.
-                 */
-                code?: components["parameters"]["code3"];
             };
             header?: never;
             path?: never;

@@ -456,7 +456,6 @@ class Coupon(TypedDict):
     """A discount."""
 
     ref: str
-    code: str
     name: str | None
     names: dict[str, str]
     kind: str
@@ -1062,7 +1061,6 @@ class IncomingTransfersBody(TypedDict):
     holder_id: str
     credit_type: str
     accepts_transfers: bool
-    accepted: bool
     changed_by: int | None
     changed_at: str | None
 
@@ -1171,7 +1169,6 @@ class InvoiceTransition(TypedDict):
 
     invoice: int
     transition: str
-    move: str
     actor: str
     reason: str
     recorded_at: str
@@ -1638,7 +1635,6 @@ class Plan(TypedDict):
     """A version of a plan."""
 
     ref: str
-    code: str
     version: int
     name: str
     names: dict[str, str]
@@ -1692,7 +1688,6 @@ class PreviewedAmendment(TypedDict):
     unused_time: NotRequired[UnusedTimeEnum]
     charges_while_paused: NotRequired[bool]
     phases: NotRequired[Sequence[Phase]]
-    trial_end: NotRequired[datetime | str]
 
 
 class PreviewedSubscription(TypedDict):
@@ -1711,7 +1706,6 @@ class PreviewedSubscription(TypedDict):
     phases: NotRequired[Sequence[Phase] | None]
     starts_when_paid: NotRequired[bool]
     payment_timeout_hours: NotRequired[int | None]
-    trial_end: NotRequired[datetime | str | None]
 
 
 class PriceOverride(TypedDict):
@@ -1784,7 +1778,6 @@ class RateBody(TypedDict):
     """A version of a rate."""
 
     ref: str
-    code: str
     credit_type: str
     version: int
     price: int
@@ -2153,7 +2146,6 @@ class Subscription(TypedDict):
     anchor_at: str
     time_zone: str
     trial_ends_at: str | None
-    trial_end: str | None
     hold_days: int
     consolidated_invoicing: bool
     activation: Activation | None
@@ -2171,7 +2163,6 @@ class SubscriptionDetail(TypedDict):
     anchor_at: str
     time_zone: str
     trial_ends_at: str | None
-    trial_end: str | None
     hold_days: int
     consolidated_invoicing: bool
     ends_at: str | None
@@ -2208,7 +2199,6 @@ class SubscriptionSummary(TypedDict):
     anchor_at: str
     time_zone: str
     trial_ends_at: str | None
-    trial_end: str | None
     hold_days: int
     consolidated_invoicing: bool
     ends_at: str | None
