@@ -111,6 +111,7 @@ def environment() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl; .ci/run installs it")
 @pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
