@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 
 class WebServerDoesNotStay(Exception):
-    """The web server ended shortly after each of several starts; starting it once more would not help."""
+    """The web server ended shortly after each of its first starts; starting it once more would not help."""
 
 
 class WebServer:
@@ -76,6 +76,7 @@ class WebServer:
         self._environment = environment
         self._folder = folder
         self._failed_starts = 0
+        self._has_come_up = False
         self._start()
 
     def _start(self) -> None:
@@ -103,13 +104,16 @@ class WebServer:
     def restart_ended(self) -> None:
         """Start it again after it ended by itself, with a pause that grows with each start that failed.
 
+        One that once ran is never given up: what ends it now, such as a machine that is short of memory, may pass.
+
         Raises:
-            WebServerDoesNotStay: the last `FAILED_STARTS_LIMIT` starts have failed; nothing runs.
+            WebServerDoesNotStay: its first `FAILED_STARTS_LIMIT` starts have failed; nothing runs.
         """
         has_come_up = monotonic() - self._started_at >= SETTLED_AFTER_S
+        self._has_come_up = self._has_come_up or has_come_up
         self._failed_starts = 0 if has_come_up else self._failed_starts + 1
         self.stop()
-        if self._failed_starts >= FAILED_STARTS_LIMIT:
+        if self._failed_starts >= FAILED_STARTS_LIMIT and not self._has_come_up:
             raise WebServerDoesNotStay
         sleep(_pause_s(self._failed_starts - 1))
         self._start()
@@ -163,7 +167,7 @@ class Database:
 
 
 def keep_running(web: WebServer, database: Database | None, worker: TimetableWorker | None) -> None:
-    """Restart ended processes, for ever: a signal, or a web server that does not stay, ends this by an exception.
+    """Restart ended processes, for ever: a signal, or a web server that has never come up, ends this by an exception.
 
     Raises:
         WebServerDoesNotStay: see `WebServer.restart_ended`.

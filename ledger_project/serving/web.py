@@ -52,6 +52,7 @@ COUNTS_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 PREPARED_WHEN_FREE = "LEDGER_PREPARED_WHEN_FREE"
 """In the environment of web processes that start before their database is prepared: the file that is locked until then."""
 PROGRAM = [sys.executable, "-m", "ledger_project.serving.web"]
+SERVER = "ledger_project.serving.granian_server"
 
 
 def command(*, port: int, host: str = "127.0.0.1", workers: int = WORKERS, application: str = PAGES) -> list[str]:
@@ -62,7 +63,7 @@ def command(*, port: int, host: str = "127.0.0.1", workers: int = WORKERS, appli
         workers: processes; application: CALLS, or PAGES, which can do everything.
     """
     return [
-        *PROGRAM, "granian", application, "--interface", "asgi",
+        *PROGRAM, SERVER, application, "--interface", "asgi",
         "--host", host, "--port", str(port), "--workers", str(workers), "--loop", "uvloop",
         "--backlog", str(BACKLOG), "--backpressure", str(CONNECTIONS), "--http", "1", "--no-ws",
         "--http1-buffer-size", str(HTTP1_BUFFER_BYTES), "--http1-header-read-timeout", str(HEADER_TIMEOUT_MS),

@@ -410,6 +410,27 @@ def test_when_the_web_servers_main_process_dies_it_is_started_again(serve: Calla
 
 
 @pytest.mark.slow
+def test_web_processes_that_are_killed_again_and_again_end_no_server(serve: Callable[..., Serving]) -> None:
+    """granian alone ends all of its processes when one is killed twice within 5.5 s."""
+    serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY, LEDGER_WEB_WORKERS="1").wait_until_ready()
+    before = serving.web_pids()
+    [web] = [pid for pid in before if _parent_pid(pid) == serving.process.pid]
+    mains = {pid for pid in before if _parent_pid(pid) == web}
+
+    def workers() -> set[int]:
+        return serving.web_pids() - {web} - mains
+
+    for _ in range(4):
+        killed = workers()
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda killed=killed: len(workers() - killed) == 2 and is_answering(serving), "started again")  # type: ignore[misc]
+        assert mains | {web} <= serving.web_pids()
+    assert "The web server has ended" not in serving.said
+    assert serving.stop() == 0
+
+
+@pytest.mark.slow
 def test_when_the_database_dies_it_is_started_again(serve: Callable[..., Serving]) -> None:
     serving = serve(LEDGER_BOOTSTRAP_API_KEY=KEY).wait_until_ready()
     postmaster = Server(serving.data_dir).postmaster_pid()

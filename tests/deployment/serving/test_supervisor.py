@@ -7,6 +7,7 @@ from unittest import mock
 import pytest
 
 from ledger_project.serving import supervisor
+from ledger_project.serving.granian_server import pause_s
 from ledger_project.serving.postgres import EmbeddedPostgresError
 from ledger_project.serving.timetable_worker import TimetableWorker
 
@@ -87,6 +88,25 @@ def test_a_web_server_that_ends_at_once_is_given_up_after_five_starts(
     assert (tmp_path / "starts").read_text() == "xxxxx"
     assert caplog.messages == ["The web server has ended with 0; starting it again."] * 5
     assert now == [100 + 1 + 2 + 4 + 8]
+
+
+def test_a_web_server_that_once_ran_is_never_given_up(now: list[float], tmp_path: Path) -> None:
+    """As on a machine whose memory is short for a while: its main process is killed soon after each start."""
+    web = web_server("open('starts', 'a').write('x'); input()", tmp_path)
+    pauses = []
+    for start in range(12):
+        assert web.ended(within_s=30) == 1
+        now[0] += supervisor.SETTLED_AFTER_S if start == 0 else 0
+        before = now[0]
+        web.restart_ended()
+        pauses.append(now[0] - before)
+    assert pauses == [0, 1, 2, 4, 8, 10, 10, 10, 10, 10, 10, 10]
+    web.stop()
+
+
+def test_a_web_process_is_started_again_at_once_and_then_after_growing_pauses() -> None:
+    assert [pause_s(failed) for failed in range(9)] == [0, 0, 0.5, 1, 2, 4, 5, 5, 5]
+    assert pause_s(10**6) == 5
 
 
 def test_a_web_server_that_had_settled_is_started_again_without_a_pause(now: list[float], tmp_path: Path) -> None:
