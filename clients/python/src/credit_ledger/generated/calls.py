@@ -3266,8 +3266,8 @@ def create_payment_intent(
 def payment_intent(intent_id: int) -> Call[PaymentIntent]:
     """Read a payment intent.
 
-    As it is on record: the response does not wait for the provider. If it is open, a worker asks the provider how it stands,
-    at most every five seconds; the next read shows it.
+    As it is on record: the response does not wait for the provider. If the intent is open, a worker asks the provider again
+    how it stands, at most every five seconds; the next read shows it.
 
     Scope: `billing:read`.
     """
