@@ -71,6 +71,11 @@ class LedgerError(Exception):
         """Pickle and copy it with its attributes, without the constructor, so that other processes get it whole."""
         return new_object, (type(self), *self.args), vars(self)
 
+    def __str__(self) -> str:
+        """Return one sentence, with the facts that are no lists."""
+        known = [f"{name} {value!r}" for name, value in self.facts.items() if isinstance(value, str | int) and value != ""]
+        return f"{self.title}: {', '.join(known)}." if known else f"{self.title}."
+
 
 # The ledger refuses, and records that ----------------------------------------------------------------
 
@@ -591,7 +596,9 @@ class LockBusy(Retryable):
 
     code = "lock-busy"
     title = "Another process holds this lock"
-    answer = Answer(409, "Another process holds this lock. Nothing was written; try again later.")
+    answer = Answer(
+        409, "Another process holds this lock. Nothing was written; try again later.", retry_after_seconds=range(1, 5)
+    )
 
     key: Annotated[str, Text("The name of the lock.", most=400)]
 
@@ -648,6 +655,11 @@ class Invalid(LedgerError):
 
     def __init__(self, *, pointer: str, rule: str, detail: str) -> None:
         super().__init__(pointer=pointer, rule=rule, detail=detail)
+
+    def __str__(self) -> str:
+        """Return one sentence, with field and rule."""
+        field = self.facts["pointer"].lstrip("/").replace("/", ".") or "the request"
+        return f"{field}: {self.facts['detail'].rstrip('.')} ({self.facts['rule']})."
 
 
 class IdempotencyKeyReused(LedgerError):

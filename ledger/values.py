@@ -269,9 +269,15 @@ class Number(Value):
         return number
 
     def openapi(self) -> dict[str, Any]:
-        text: dict[str, Any] = {"type": "string", "pattern": f"^{self.pattern}$"}
+        # A number of 0 or more has no minus. The reader knows it all the same, to say which rule it breaks.
+        has_minus = self.least is None or self.least < 0
+        text: dict[str, Any] = {
+            "type": "string",
+            "pattern": f"^{self.pattern if has_minus else self.pattern.removeprefix('-?')}$",
+        }
+        integer = {"type": "integer"} if self.least is None else {"type": "integer", "minimum": int(self.least)}
         # Beside an integer without the format: clients would take the string for a number type of theirs, and mix up the two.
-        return {"oneOf": [text, {"type": "integer"}]} if self.or_integer else {**text, "format": "decimal"}
+        return {"oneOf": [text, integer]} if self.or_integer else {**text, "format": "decimal"}
 
 
 class Boolean(Value):
@@ -661,6 +667,16 @@ class MapOf(Value):
         }
 
 
+def too_many(most: int) -> tuple[str, str]:
+    """Return code and detail for a list with too many items."""
+    return "too-many", f"This must have at most {most} items."
+
+
+def too_few(least: int) -> tuple[str, str]:
+    """Return code and detail for a list with too few items."""
+    return "too-few", f"This must have at least {least} item{'' if least == 1 else 's'}."
+
+
 class ListOf(Value):
     """A list whose items are all of one type."""
 
@@ -677,10 +693,10 @@ class ListOf(Value):
             field_errors.append(FieldError(pointer, "not-a-list", f"This must be a list, not {json_name(value)}."))
             return None
         if len(value) > self.most:
-            field_errors.append(FieldError(pointer, "too-many-items", f"This must have at most {self.most} items."))
+            field_errors.append(FieldError(pointer, *too_many(self.most)))
             return None
         if len(value) < self.least:
-            field_errors.append(FieldError(pointer, "too-few-items", f"This must have at least {self.least} items."))
+            field_errors.append(FieldError(pointer, *too_few(self.least)))
         return [self.child.take(item, f"{pointer}/{number}", field_errors) for number, item in enumerate(value)]
 
     def made(self, item: Any) -> Any:

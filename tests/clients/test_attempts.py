@@ -157,3 +157,18 @@ def test_an_unknown_problem_is_a_general_one_with_its_facts() -> None:
 def test_a_redirect_is_no_answer() -> None:
     with pytest.raises(Problem):
         play(READ, Answer(302, {"Location": "http://elsewhere"}, b""))
+
+
+def test_a_problem_as_text_is_one_sentence_with_each_field_and_rule() -> None:
+    fault = {"pointer": "/price/tiers", "code": "too-many", "detail": "This must have at most 100 items."}
+    body = {
+        "title": "The request is not valid",
+        "detail": "`errors` lists every fault.",
+        "errors": [fault, fault | {"pointer": ""}],
+    }
+    items = "This must have at most 100 items (too-many)"
+    assert str(Problem(400, body)) == f"The request is not valid: price.tiers: {items}; the request: {items}."
+    assert str(Problem(409, {"title": "The rate does not exist", "detail": "Rate r does not exist."})) == (
+        "The rate does not exist: Rate r does not exist."
+    )
+    assert str(Problem(502, "bad gateway")) == "HTTP 502."

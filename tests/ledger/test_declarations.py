@@ -306,9 +306,9 @@ def cases(value: Value) -> Iterator[Case]:
                 yield [PRICE, PRICE], "/1/key", "duplicate"
             else:
                 yield [good(value.child)] * value.most, "", ""
-            yield [good(value.child)] * (value.most + 1), "", "too-many-items"
+            yield [good(value.child)] * (value.most + 1), "", "too-many"
             if value.least:
-                yield [], "", "too-few-items"
+                yield [], "", "too-few"
             yield from [([good(value.child), each], f"/1{at}", code) for each, at, code in cases(value.child) if code]
         case Nested():
             yield from [

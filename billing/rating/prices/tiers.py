@@ -12,7 +12,7 @@ from billing.rating.prices.steps import Step, exact
 from billing.rating.prices.values import Charged, PackageSize, Units, take_fields, unknown_fields
 from billing.rating.prices.wording import Wording, number
 from ledger.records import Record, Shape, shape_of
-from ledger.values import FieldError, Value
+from ledger.values import FieldError, Value, too_few, too_many
 
 MAX_TIERS = 100
 
@@ -59,8 +59,11 @@ class Tiers(Value):
         self.model = model
 
     def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> tuple[Tier, ...] | None:
-        if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_TIERS:
+        if not isinstance(value, list | tuple):
             field_errors.append(FieldError(pointer, "type", f"must be a list of 1..{MAX_TIERS} tiers"))
+            return None
+        if not 1 <= len(value) <= MAX_TIERS:
+            field_errors.append(FieldError(pointer, *(too_many(MAX_TIERS) if value else too_few(1))))
             return None
         tiers = [self._tier(item, f"{pointer}/{index}", field_errors) for index, item in enumerate(value)]
         known = tuple(tier for tier in tiers if tier is not None)

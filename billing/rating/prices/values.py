@@ -16,7 +16,7 @@ from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import Interval
 from billing.rating.values import NewInterval
 from ledger.records import Field, Record, Shape, shape_of
-from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part
+from ledger.values import CREDIT_TYPE, Choice, FieldError, InvalidValue, Number, Text, Value, pointer_part, too_few, too_many
 
 DECIMAL_PLACES = 12
 MAX_BUCKETS = 50
@@ -242,8 +242,10 @@ class GroupKeys(Value):
     """The properties by whose values usage is grouped: distinct names, 1 to `MAX_GROUP_KEYS`."""
 
     def read(self, value: Any) -> tuple[str, ...]:
-        if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_GROUP_KEYS:
+        if not isinstance(value, list | tuple):
             raise InvalidValue("type", f"must be a list of 1..{MAX_GROUP_KEYS} properties' names")
+        if not 1 <= len(value) <= MAX_GROUP_KEYS:
+            raise InvalidValue(*(too_many(MAX_GROUP_KEYS) if value else too_few(1)))
         if not all(_is_text(name, 1, MAX_PROPERTY_CHARACTERS) for name in value):
             raise InvalidValue("format", f"each property's name has 1..{MAX_PROPERTY_CHARACTERS} characters")
         if len({*value}) < len(value):
@@ -431,8 +433,11 @@ class Buckets(Value):
         self.shape = Shape(Bucket, name="UnitBucket" if column == "unit_amount" else "PercentageBucket", without=others)
 
     def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> tuple[Bucket, ...] | None:
-        if not isinstance(value, list | tuple) or not 1 <= len(value) <= MAX_BUCKETS:
+        if not isinstance(value, list | tuple):
             field_errors.append(FieldError(pointer, "type", f"must be a list of 1..{MAX_BUCKETS} buckets"))
+            return None
+        if not 1 <= len(value) <= MAX_BUCKETS:
+            field_errors.append(FieldError(pointer, *(too_many(MAX_BUCKETS) if value else too_few(1))))
             return None
         before, buckets = len(field_errors), list[Bucket]()
         for index, item in enumerate(value):

@@ -34,6 +34,17 @@ export interface FieldProblem {
 
 const MEMBERS: ReadonlySet<string> = new Set(["type", "title", "status", "detail", "request_id", "outcome", "errors"]);
 
+/** Return one sentence; of a wrong request, with each field and the rule that it breaks. */
+function sentence(title: string, detail: string, errors: FieldProblem[]): string {
+  const faults = errors.map((each) => `${each.pointer.replace(/^\//, "").replaceAll("/", ".") || "the request"}: ${withoutStop(each.detail)} (${each.code})`);
+  const why = faults.join("; ") || withoutStop(detail);
+  return why ? `${title}: ${why}.` : `${title}.`;
+}
+
+function withoutStop(text: string): string {
+  return text.replace(/\.+$/, "");
+}
+
 /** The server answered with an error. A problem that this version does not know is a plain Problem. */
 export class Problem extends CreditLedgerError {
   /** The kind of problem, such as `insufficient-credits`. Empty if something other than the ledger answered. */
@@ -54,7 +65,7 @@ export class Problem extends CreditLedgerError {
     const members: Record<string, unknown> = typeof body === "object" && body !== null ? { ...body } : {};
     const title = String(members["title"] || `HTTP ${status}`);
     const detail = String(members["detail"] || "");
-    super(`${title}. ${detail}`.trim());
+    super(sentence(title, detail, Array.isArray(members["errors"]) ? members["errors"] : []));
     this.slug = String(members["type"] || "").split("/").pop() ?? "";
     this.title = title;
     this.detail = detail;

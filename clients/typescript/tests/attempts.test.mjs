@@ -66,7 +66,7 @@ test("a problem that this version does not know is a plain one, with its facts",
   for (const slug of ["moon-phase", "constructor", "__proto__"]) {
     assert.throws(
       () => attemptsOf().judge(answer(418, { type: `https://x/problems/${slug}`, title: "Moon", detail: "full", phase: 4 }), 0, 0),
-      (error) => error.constructor === Problem && error.slug === slug && error.facts.phase === 4 && error.message === "Moon. full",
+      (error) => error.constructor === Problem && error.slug === slug && error.facts.phase === 4 && error.message === "Moon: full.",
     );
   }
   assert.throws(() => attemptsOf().judge(answer(403, "[]"), 0, 0), { name: "Problem", status: 403, slug: "", outcome: null });

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from ledger.errors import Answer, LedgerError
+from ledger.errors import Answer, Invalid, LedgerError
 from ledger.values import Count, FieldError, ListOf, Text
 
 
@@ -37,6 +37,11 @@ class InvalidRequest(RequestError):
     def __init__(self, field_errors: Sequence[FieldError]) -> None:
         super().__init__()
         self.field_errors = tuple(field_errors)
+
+    def __str__(self) -> str:
+        """Return one sentence, with each field and the rule that it breaks."""
+        faults = [str(Invalid(pointer=each.pointer, rule=each.code, detail=each.detail)) for each in self.field_errors]
+        return f"{self.title}: {'; '.join(each.rstrip('.') for each in faults)}."
 
 
 class IdempotencyKeyMissing(RequestError):

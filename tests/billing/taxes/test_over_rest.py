@@ -33,7 +33,7 @@ def test_a_tax_is_declared_read_and_listed_with_its_versions(api):
         ({"rate": 5}, "/rate", "not-a-decimal"),
         ({"category": "AE"}, "/category", "not-of-a-tax"), ({"category": "Z"}, "/rate", "rate-not-for-category"),
         ({"country": "Canada"}, "/country", "too-long"), ({"subdivision": "qc"}, "/subdivision", "pattern"),
-        ({"classes": []}, "/classes", "too-few-items"), ({"postal_codes": [""]}, "/postal_codes/0", "too-short"),
+        ({"classes": []}, "/classes", "too-few"), ({"postal_codes": [""]}, "/postal_codes/0", "too-short"),
         ({"valid_from": "1999-12-31"}, "/valid_from", "out-of-range"),
         ({"valid_until": "2008-01-01"}, "/valid_until", "after-start"),
         ({"valid_until": "9999-12-31"}, "/valid_until", "out-of-range"),

@@ -114,7 +114,10 @@ def test_a_row_whose_holder_was_corrected_is_not_imported_again(holder: str, run
         found = run([grant(corrected, "g", 100), spend(corrected, "s", 1), grant(corrected, "g-2", 5)], *options)
         assert (found["exit_code"], found["rows"]["moved"]) == (1, 2)
         assert [error["result"] for error in found["errors"]] == ["moved", "moved"]
-        assert f"was imported for {holder}; transfer the credits" in found["errors"][0]["error"]
+        assert found["errors"][0]["error"] == (
+            f"row: was imported for {holder}; transfer the credits, or give the corrected row an id of its own "
+            "(imported-for-another)."
+        )
     assert entries(corrected) == [("grant", 5, 5)]
     assert [kind for kind, _, _ in entries(holder)] == ["grant", "refusal"]
     # The API's keys are kept per holder, as ever.

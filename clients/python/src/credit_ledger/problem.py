@@ -55,7 +55,17 @@ class Problem(CreditLedgerError):
         self.facts = {name: value for name, value in facts.items() if name not in MEMBERS}
         for name in facts_of(type(self)):
             setattr(self, name, facts.get(name))
-        super().__init__(f"{self.title}. {self.detail}".strip())
+        super().__init__(self._sentence())
+
+    def _sentence(self) -> str:
+        """Return one sentence; of a wrong request, with each field and the rule that it breaks."""
+        faults = [f"{_field(each)}: {each.get('detail', '').rstrip('.')} ({each.get('code', '')})" for each in self.errors]
+        why = "; ".join(faults) or self.detail.rstrip(".")
+        return f"{self.title}: {why}." if why else f"{self.title}."
+
+
+def _field(fault: Mapping[str, str]) -> str:
+    return fault.get("pointer", "").lstrip("/").replace("/", ".") or "the request"
 
 
 MEMBERS: Final = frozenset({"type", "title", "status", "detail", "request_id", "outcome", "errors"})

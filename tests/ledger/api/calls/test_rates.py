@@ -121,7 +121,7 @@ def test_a_quantity_of_0_and_a_rate_of_0_cost_0_on_all_calls(admin: ApiClient, h
         captured = admin.post(f"/v1/holders/{holder}/holds/{held['sequence']}/captures", {"amount": 0}, key=f"c-{rate}")
         assert (captured.status_code, json.loads(captured.content)["kind"]) == (201, "capture")
         operations = [{"operation": "spend", "holder": holder, "idempotency_key": f"b-{rate}", **asked}]
-        batch = admin.post("/v1/batches", {"mode": "all", "operations": operations}, key=f"b-{rate}")
+        batch = admin.post("/v1/batches", {"mode": "each", "operations": operations}, key=f"b-{rate}")
         assert (batch.status_code, json.loads(batch.content)["failed"]) == (200, 0)
     balance = json.loads(admin.get(f"/v1/holders/{holder}/balance").content)
     assert (balance["balance"], balance["held"]) == (100, 0)

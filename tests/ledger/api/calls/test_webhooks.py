@@ -83,7 +83,7 @@ def test_a_dry_run_writes_nothing(api: ApiClient) -> None:
         ({"url": "http://shop.example/"}, "/url", "not-a-url"),
         ({"url": "https://u:p@shop.example/"}, "/url", "not-a-url"),
         ({"url": "shop.example"}, "/url", "not-a-url"),
-        ({"types": []}, "/types", "too-few-items"),
+        ({"types": []}, "/types", "too-few"),
         ({"types": ["webhook.ping"]}, "/types/0", "not-a-choice"),
         ({"types": ["entry.recorded", "x"]}, "/types/1", "not-a-choice"),
         ({"holder_id": "a b"}, "/holder_id", "pattern"),

@@ -319,3 +319,26 @@ def test_an_app_says_the_status_of_its_error_on_its_class() -> None:
     assert problems.problem_response(TeapotOnly(), request).status_code == 500
     response = problems.problem_response(NoCoffee(), request)
     assert (response.status_code, response.problem["detail"]) == (418, "Coffee is made elsewhere.")
+
+
+def test_another_process_with_the_lock_says_when_to_come_back() -> None:
+    response = problems.problem_response(
+        billing_errors.InvoiceGenerationBusy(key="invoice_gen/SUB-1", subscription="SUB-1"), RequestFactory().get("/")
+    )
+    assert response.status_code == 409
+    assert 1 <= int(response["Retry-After"]) <= 4
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (errors.Invalid(pointer="/prices/0/tiers", rule="too-many", detail="This must have at most 100 items."),
+         "prices.0.tiers: This must have at most 100 items (too-many)."),
+        (errors.Invalid(pointer="", rule="order", detail="must be in order"), "the request: must be in order (order)."),
+        (errors.InsufficientCredits(available=3, balance=3, requested=5, shortfall=2, lots=[]),
+         "The account has too few credits: available 3, balance 3, requested 5, shortfall 2."),
+        (errors.NothingToVoid(held=0), "The account has no unspent credits: held 0."),
+    ],
+)  # fmt: skip
+def test_an_error_as_text_is_one_sentence_with_its_facts(error: errors.LedgerError, sentence: str) -> None:
+    assert str(error) == sentence
