@@ -7,6 +7,8 @@ from django.contrib import admin
 from django.contrib.admin.apps import SimpleAdminConfig
 from django.contrib.admin.checks import check_admin_app, check_dependencies
 from django.core import checks
+from django.db import DEFAULT_DB_ALIAS
+from django.db.backends.signals import connection_created
 
 
 class LedgerProjectConfig(AppConfig):
@@ -15,6 +17,23 @@ class LedgerProjectConfig(AppConfig):
     name = "ledger_project"
     verbose_name = "Credit ledger"
     default = True
+
+    def ready(self) -> None:
+        """Refuse each connection to tables of another version: every process of this project works with them."""
+        connection_created.connect(refuse_other_schemas, dispatch_uid="ledger_project.schema")
+
+
+def refuse_other_schemas(sender: Any, connection: Any, **options: Any) -> None:
+    """Return if the tables of the ledger's database fit this process, or close the connection and raise UnsafeDatabase."""
+    from ledger.database.schema_versions import ensure_schema
+
+    if connection.alias != DEFAULT_DB_ALIAS:
+        return
+    try:
+        ensure_schema(connection)
+    except BaseException:
+        connection.close()
+        raise
 
 
 class AdminConfig(SimpleAdminConfig):

@@ -24,7 +24,7 @@ from psycopg import IsolationLevel
 from ledger import conf
 from ledger.database.cluster import on_cluster
 from ledger.database.locks import holder_key, lock_number
-from ledger.database.schema_versions import verify_schema
+from ledger.database.schema_versions import leave_unensured, verify_schema
 from ledger.database.transactions import REPEATABLE_SNAPSHOT
 from ledger.errors import UnsafeDatabase
 
@@ -63,6 +63,8 @@ def register() -> None:
     """Register the system checks, and verify each database when this process first connects to it."""
     register_check(check_settings, "ledger", conf.CHECKS)
     register_check(check_pooler, "ledger", Tags.database)
+    register_check(check_schema, "ledger", Tags.database)
+    register_check(check_schema_before_deployment, "ledger", deploy=True)
     connection_created.connect(_verify_once, dispatch_uid="ledger.database.checks")
 
 
@@ -102,6 +104,34 @@ def check_pooler(app_configs: Any, databases: Sequence[str] | None = None, **kwa
     return [CheckWarning(what, hint=hint, id="ledger.W005")]
 
 
+def check_schema(app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any) -> list[CheckMessage]:
+    """Warn, with `--database` and before `migrate`, of tables that another version made (ledger.W006); `migrate` goes on."""
+    refusal = refusal_of_schema() if DEFAULT_DB_ALIAS in (databases or ()) else None
+    return [] if refusal is None else [CheckWarning(f"Calls of the ledger are refused: {refusal}.", id="ledger.W006")]
+
+
+def check_schema_before_deployment(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report, with `--deploy`, tables that another version made (ledger.E007), or a database that does not answer (W007)."""
+    try:
+        refusal = refusal_of_schema()
+    except OperationalError as error:
+        what = f"The database of the ledger does not answer, so its tables were not compared: {' '.join(str(error).split())}"
+        return [CheckWarning(what, id="ledger.W007")]
+    return [] if refusal is None else [Error(f"Calls of the ledger would be refused: {refusal}.", id="ledger.E007")]
+
+
+def refusal_of_schema() -> str | None:
+    """Return why calls of the ledger are refused because of its tables; None if they are not."""
+    connection = connections[DEFAULT_DB_ALIAS]
+    if connection.vendor != "postgresql":
+        return None
+    try:
+        verify_schema(connection)
+    except UnsafeDatabase as unsafe:
+        return "; ".join(str(fact) for fact in unsafe.facts.values())
+    return None
+
+
 def goes_through_pooler(connection: BaseDatabaseWrapper) -> bool:
     """Return whether somebody else than PostgreSQL answered when the connection was made: a pooler has sessions of its own."""
     connection.ensure_connection()
@@ -131,11 +161,18 @@ def verify_database(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool
     # Django determines the isolation level on connecting.
     connection.ensure_connection()
     verify_version(connection)
+    verify_schema(connection)
+    verify_server(connection, needs_lock_timeout=needs_lock_timeout)
+
+
+def verify_server(connection: BaseDatabaseWrapper, *, needs_lock_timeout: bool = False) -> None:
+    """Return if the ledger can rely on the server, whatever its tables are, or raise; as `verify_database` otherwise."""
+    connection.ensure_connection()
+    verify_version(connection)
     found = server_settings(connection)
     verify_isolation(connection, found)
     verify_durability(found)
     verify_coordinator(connection)
-    verify_schema(connection)
     if needs_lock_timeout:
         verify_lock_timeout(found)
         verify_cluster(connection)
@@ -253,17 +290,22 @@ def pending_migrations(connection: BaseDatabaseWrapper) -> list[str]:
 def leave_unverified(alias: str) -> None:
     """Let this process connect to the database of that alias without verification: the caller verifies it step by step."""
     _verified.add(alias)
+    leave_unensured(alias)
 
 
 def _verify_once(sender: Any, connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Verify the ledger's database when this process first connects to it; close the connection and raise if it is unsafe."""
+    """Verify the ledger's server when this process first connects to it; close the connection and raise if it is unsafe.
+
+    Tables of another version refuse the calls of the ledger (`ensure_schema`), not the connection: a project that embeds the
+    ledger has logins, pages and migrations of its own.
+    """
     if connection.alias != DEFAULT_DB_ALIAS or connection.alias in _verified:
         return
     with _verifying:
         if connection.alias in _verified:
             return
         try:
-            verify_database(connection)
+            verify_server(connection)
         except BaseException:
             connection.close()
             raise

@@ -71,6 +71,25 @@ class RecordSchema(Operation):
         return "Record which files made the tables"
 
 
+_fitting: set[str] = set()
+"""The aliases of the databases whose tables fit this process, or that it works with all the same."""
+
+
+def ensure_schema(connection: BaseDatabaseWrapper) -> None:
+    """Return if the files of this version made the tables, or raise UnsafeDatabase: what each call of the ledger asks first.
+
+    It asks the database until the tables fit, so that a process goes on after the database was prepared.
+    """
+    if connection.alias not in _fitting:
+        verify_schema(connection)
+        _fitting.add(connection.alias)
+
+
+def leave_unensured(alias: str) -> None:
+    """Let this process call the ledger in the database of that alias whichever files made its tables."""
+    _fitting.add(alias)
+
+
 def verify_schema(connection: BaseDatabaseWrapper) -> None:
     """Return, or raise UnsafeDatabase if the files of another version made the tables of the database.
 

@@ -23,6 +23,7 @@ from psycopg import pq
 from ledger import conf
 from ledger.database.cluster import sql_of
 from ledger.database.locks import sqlstate
+from ledger.database.schema_versions import ensure_schema
 
 UTF8 = "utf-8"
 BINARY: Final = 1
@@ -172,6 +173,7 @@ class Statement:
         if isinstance(values, Mapping):
             values = [values[name] for name in self.parameters]
         database = connections[DEFAULT_DB_ALIAS]
+        ensure_schema(database)
         send: Any = self._send
         if database.queries_logged:
             database.queries_log.append({"sql": self.sql, "time": ""})
@@ -231,6 +233,7 @@ def fetch_rows(row: Callable[..., Row], sql: str, parameters: Sequence[Any] | Ma
         row: a NamedTuple, a dataclass, or a function of the columns; for one column also `int` or `str`.
         parameters: None: a `%` in the query is a plain character.
     """
+    ensure_schema(connection)
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return [row(*values) for values in cursor.fetchall()]

@@ -24,6 +24,7 @@ from ledger.database.locks import (
     wait_no_longer_than,
     waits_bounded,
 )
+from ledger.database.schema_versions import ensure_schema
 from ledger.database.statements import PREPARED_IS_GONE
 from ledger.errors import HolderBusy, LedgerError, OutcomeUnknown, SequenceTaken, UnsafeDatabase
 from ledger.telemetry.metrics import RETRIES
@@ -76,6 +77,7 @@ def outermost(**about: str) -> Iterator[None]:
         OutcomeUnknown: COMMIT was sent, and the server did not say whether it took effect. A block that sets a rollback never
             raises it.
     """
+    ensure_schema(connection)
     is_committing, driver = False, None
     try:
         with _Outermost(DEFAULT_DB_ALIAS, savepoint=True, durable=True):
@@ -194,6 +196,7 @@ def in_transaction(once: Callable[[], Result], *, locks: Iterable[str] = (), **a
 def _joined(names: Iterable[str], about: dict[str, str], repeated: Collection[str]) -> Iterator[None]:
     """Run the block in a savepoint of the open transaction; after an error in `repeated`, the caller has to repeat that."""
     names = tuple(names)
+    ensure_schema(connection)
     ensure_order(names)
     if any(isinstance(block, _Outermost) for block in connection.atomic_blocks):
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""The triggers of each table. They are ENABLE ALWAYS, so they fire for every role and in every replication mode.
+"""The triggers of each table. Those that refuse are ENABLE ALWAYS, so they fire for every role and in every replication mode.
 
 Those of the register and of signals are not: a server to which rows are replicated gets from the first server what was
 registered of them, and what was signalled about them.
@@ -87,9 +87,11 @@ TRIGGERS: Final[dict[str, frozenset[str]]] = {
 }
 PARTITIONS_HAVE: Final = frozenset({"append_only"})
 ALWAYS: Final = "A"
+COMPUTING: Final = frozenset({"registered", "told", "unregistered", "mailed", "starts", "chained", "digested", "keeps_rest"})
+"""They write or compute something, which a copied row comes with."""
 ORDINARY: Final = "O"
 
 
 def enabled_as(trigger: str) -> str:
     """In which modes of replication a trigger of that name fires, as `pg_trigger.tgenabled` says it."""
-    return ORDINARY if trigger in {"registered", "told", "unregistered", "mailed", "starts"} else ALWAYS
+    return ORDINARY if trigger in COMPUTING else ALWAYS

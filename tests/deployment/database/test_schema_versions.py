@@ -73,6 +73,7 @@ def of_another_version(
     owner.execute("CREATE TEMPORARY TABLE kept AS SELECT * FROM django_migrations WHERE name LIKE 'schema %'")
     owner.execute(f"UPDATE django_migrations SET name = {changed} WHERE id IN (SELECT id FROM kept)")
     monkeypatch.setattr(checks, "_verified", set())
+    monkeypatch.setattr(schema_versions, "_fitting", set())
     health.forget_checks()
     connection.close()
     yield

@@ -135,7 +135,7 @@ def test_a_process_that_connects_to_an_unsafe_database_is_refused_every_time(mon
 def test_a_safe_database_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     monkeypatch.setattr(checks, "_verified", set())
-    monkeypatch.setattr(checks, "verify_database", lambda found: looked.append(found.alias))
+    monkeypatch.setattr(checks, "verify_server", lambda found: looked.append(found.alias))
     for _ in range(3):
         connections.close_all()
         connection.ensure_connection()
