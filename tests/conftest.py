@@ -86,7 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
     except BlockingIOError:
         raise pytest.UsageError(f"another test run uses {TEST_DATA_DIR}; wait for it, or set LEDGER_DATA_DIR") from None
     # No autovacuum: whether it has passed decides plans, and tests of plans would pass or fail by its moment.
-    server = nodes.cluster or postgres.Server(TEST_DATA_DIR, shared_buffers="128MB", autovacuum="off")
+    # Deadlocks are looked for sooner than after a second, for which the tests of them would wait.
+    settings_of_tests = {"shared_buffers": "128MB", "autovacuum": "off", "deadlock_timeout": "200ms"}
+    server = nodes.cluster or postgres.Server(TEST_DATA_DIR, **settings_of_tests)
     _server = server.start()
     # The port may have changed since the settings were read.
     os.environ["DATABASE_URL"] = _server.owner_url

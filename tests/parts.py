@@ -29,6 +29,8 @@ FOLDERS: Final = {
     "schema": "deployment",
     "faults": "faults",
     "browser": "browser",
+    "admin": "browser",
+    "operators": "browser",
     "clients": "clients",
     "distributed": "distributed",
     "benchmarks": "benchmarks",
@@ -36,7 +38,7 @@ FOLDERS: Final = {
     "billing": "examples",
     "ledger": "examples",
 }
-"""The part of the slow tests of each folder."""
+"""The part of the slow tests of each folder; the innermost that is named here counts."""
 
 WAYS: Final = ("front", "django")
 """The names of the two ways in among a test's parameters; see `way` in tests/ledger/api/conftest.py."""
@@ -119,15 +121,16 @@ def _evenly(cases: list[pytest.Item], most: int) -> list[pytest.Item]:
 
 def _mark_part(item: pytest.Item) -> None:
     """Give a test the mark of its folder's part if it is slow or a race, and bears the mark of no part."""
-    folder = item.path.relative_to(TESTS).parts[0]
+    folders = item.path.relative_to(TESTS).parts[:-1]
     if any(item.get_closest_marker(part) for part in PARTS):
         return
-    if folder == "concurrency":
+    if folders[:1] == ("concurrency",):
         item.add_marker("races")
     elif is_slow(item):
-        if folder not in FOLDERS:
-            raise pytest.UsageError(f"{item.nodeid} is slow, and tests/{folder} is of no part; tests/parts.py has the parts")
-        item.add_marker(FOLDERS[folder])
+        part = next((FOLDERS[folder] for folder in reversed(folders) if folder in FOLDERS), None)
+        if part is None:
+            raise pytest.UsageError(f"{item.nodeid} is slow, and its folder is of no part; tests/parts.py has the parts")
+        item.add_marker(part)
 
 
 def is_slow(item: pytest.Item) -> bool:

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.benchmarks.server import ROOT
 
 
+@pytest.mark.slow
 def test_every_benchmark_can_be_imported_without_settings() -> None:
     files = [path for path in (ROOT / "tests" / "benchmarks").rglob("*.py") if "__name__ ==" in path.read_text()]
     modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]

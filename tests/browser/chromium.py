@@ -222,7 +222,7 @@ def site_of(client: Client) -> Iterator[Site]:
     server.daemon_threads, server.block_on_close = True, False
     client.defaults["SERVER_NAME"] = "127.0.0.1"
     site = Site(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield site

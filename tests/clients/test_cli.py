@@ -31,7 +31,6 @@ def client(running_server: RunningServer) -> Iterator[Client]:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_grant_spend_balance_history_and_explain(run: Run, new_holder: Callable[[], str]) -> None:
     holder = new_holder()
     assert run("grant", holder, 1000, "--reason", "welcome [bold]", "--expires-at", "2027-01-31T00:00:00Z").exit_code == 0

@@ -161,6 +161,7 @@ def test_an_output_is_compared_but_for_what_is_left_out(written: str, printed: s
     assert is_as_written(written, printed) is is_same
 
 
+@pytest.mark.slow
 def test_every_guide_that_has_code_to_run_is_run() -> None:
     with_code = {path.relative_to(DOCS).as_posix() for path in (DOCS / "how-to").glob("*.md") if "```sh\n" in path.read_text()}
     assert with_code <= set(PAGES)

@@ -144,7 +144,6 @@ def test_entries_are_found_and_read_by_id_and_balances_together(client: Client, 
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_feed_has_every_entry_once_through_lost_answers(
     losing: Client, losing_proxy: LosingProxy, client: Client, new_holder: Callable[[], str]
 ) -> None:
@@ -288,6 +287,8 @@ def test_the_outcome_is_unknown_when_the_time_is_over_and_the_key_settles_it(
     assert client.balance(holder)["balance"] == 90
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_without_a_server_nothing_is_unknown(running_server: RunningServer) -> None:
     retries = Retries(total_s=0.3, first_wait_s=0.01)
     with Client(f"http://127.0.0.1:{free_port()}", "key", retries=retries) as client:
@@ -311,6 +312,8 @@ def test_an_answer_that_trickles_ends_with_the_time_of_the_attempt() -> None:
         assert time.monotonic() - began < 60, "the answer itself never ends"
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_writes_through_broken_commits_take_effect_once(
     running_server: RunningServer, client: Client, new_holder: Callable[[], str]
 ) -> None:
@@ -472,6 +475,8 @@ def test_a_cancelled_task_releases_its_hold(running_server: RunningServer, clien
     assert (client.balance(holder)["balance"], client.balance(holder)["held"]) == (100, 0)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_one_client_serves_many_threads(
     losing: Client, losing_proxy: LosingProxy, client: Client, new_holder: Callable[[], str]
 ) -> None:

@@ -13,7 +13,7 @@ from billing.models import Line, Subscription
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique
 from tests.concurrency.test_invoices_races import start_generate_invoices
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.deployment]
 
 COPIES_AT_ONCE = 25
 SENT = 1_000

@@ -62,6 +62,7 @@ def test_contested_spends_and_holds_use_exactly_the_limits(new_holder: NewHolder
 
 
 @pytest.mark.slow
+@pytest.mark.deployment
 def test_of_100_000_contested_spends_none_exceeds_a_budget(
     new_holder: NewHolder, run_threads: RunThreads, raw_connection: Callable[..., Any]
 ) -> None:

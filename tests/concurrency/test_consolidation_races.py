@@ -156,6 +156,7 @@ def test_the_workers_of_a_run_make_one_invoice_of_a_customer(committed_db: None)
 
 
 @pytest.mark.slow
+@pytest.mark.deployment
 def test_a_thousand_subscriptions_share_an_invoice(committed_db: None) -> None:
     customer = CustomerFactory(consolidated_invoicing=True)
     plan = PlanFactory(prices=[recurring(), recurring("seats"), recurring("support")]).code

@@ -33,6 +33,8 @@ from tests.concurrency.test_invoices_races import start_generate_invoices
 
 Connect = Callable[..., psycopg.Connection[Any]]
 WORKERS = 8
+LARGE = [pytest.mark.slow, pytest.mark.deployment]
+"""A run over so many subscriptions is about its size."""
 FEB_1 = at(2, 1)
 
 # Copies of one subscription that was made through the services, with its items, versions, amendment and usage.
@@ -114,10 +116,9 @@ def assert_each_billed_once(plan: str, count: int, first: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.parametrize(
     ("workers", "count"),
-    [(WORKERS, 120), *(pytest.param(workers, 3_000, marks=pytest.mark.slow) for workers in (1, 2, 4, 8))],
+    [pytest.param(WORKERS, 120, marks=pytest.mark.check), *(pytest.param(each, 3_000, marks=LARGE) for each in (1, 2, 4, 8))],
 )
 def test_every_subscription_is_billed_once_and_numbered_without_a_hole(committed_db: None, workers: int, count: int) -> None:
     plan, first = due_subscriptions(count), last_number() + 1
@@ -159,7 +160,7 @@ def run_here(plan: str, workers: int) -> list[SubscriptionResult]:
     return done
 
 
-@pytest.mark.parametrize(("workers", "count"), [(4, 100), pytest.param(WORKERS, 3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("workers", "count"), [(4, 100), pytest.param(WORKERS, 3_000, marks=LARGE)])
 def test_no_number_is_lost_although_every_fifth_finalisation_is_rolled_back(committed_db: None, workers: int, count: int) -> None:
     plan, first = due_subscriptions(count), last_number() + 1
     with connection.execute_wrapper(EveryFifth()):
@@ -205,7 +206,7 @@ def wait_for_invoices(plan: str, wanted: int, process: subprocess.Popen[str]) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("workers", "count"), [(4, 300), pytest.param(WORKERS, 3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("workers", "count"), [(4, 300), pytest.param(WORKERS, 3_000, marks=LARGE)])
 def test_a_worker_killed_in_the_middle_leaves_no_invoice_no_number_and_no_lock(
     committed_db: None, raw_connection: Connect, workers: int, count: int
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_busy_subscription_is_skipped_by_one_statement(committed_db: None, raw
 
 
 @pytest.mark.slow
+@pytest.mark.deployment
 def test_a_busy_subscription_is_skipped_in_less_than_5_ms(committed_db: None, raw_connection: Connect) -> None:
     subscription = SubscriptionFactory()
     other = raw_connection()
@@ -344,6 +346,7 @@ def test_the_list_of_what_is_due_takes_no_more_memory_for_more_subscriptions(db:
 
 
 @pytest.mark.slow
+@pytest.mark.deployment
 def test_a_run_over_3000_subscriptions_keeps_only_counts_in_memory(committed_db: None) -> None:
     """What a run remembers of a subscription is a duration and at most an outcome on its way to the database."""
     plan = due_subscriptions(3_000)

@@ -252,6 +252,7 @@ def test_no_spend_is_refused_beside_a_dry_run_of_many_subscriptions(run_threads:
 
 
 @pytest.mark.slow
+@pytest.mark.deployment
 def test_no_spend_is_refused_beside_a_dry_run_of_a_thousand(run_threads: Callable[..., list[Any]]) -> None:
     spends, seconds = spends_beside_a_dry_run(1_000, run_threads)
     print(f"{spends} spends, none refused, in {seconds:.1f} s beside a dry run of 1,000 subscriptions")

@@ -16,7 +16,6 @@ def hold_url(told: Story, sequence: int, call: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_of_two_captures_of_one_hold_at_two_servers_one_succeeds(
     story: Story, clients: Clients, pool: ThreadPoolExecutor
 ) -> None:

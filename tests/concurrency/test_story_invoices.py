@@ -114,7 +114,6 @@ def invoice_figures(subscription: Subscription) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_t1_to_t5_a_usage_and_a_recurring_generator_on_one_subscription(
     subscription: Subscription, billing_client: HttpClient, raw_connection: Callable[..., psycopg.Connection[Any]]
 ) -> None:

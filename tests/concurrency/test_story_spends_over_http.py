@@ -292,7 +292,6 @@ def test_a_client_that_gives_up_and_retries_elsewhere_while_the_first_still_runs
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_request_beyond_the_lock_timeout_gets_a_503_with_retry_after_and_writes_nothing(story: Story, clients: Clients) -> None:
     services.grant(holder_id=story.holder, amount=100, idempotency_key="grant")
 

@@ -32,7 +32,6 @@ def checks_in_new_process(*, broken: bool) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_sound_pages_pass() -> None:
     assert checks_in_new_process(broken=False) == "[] True\n"
 

@@ -48,6 +48,7 @@ def names_that_exist() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_demonstration_is_made_and_summed_up() -> None:
     before = row_counts()["ledger_entry"]
     text = printed_by_demo()
@@ -60,6 +61,7 @@ def test_the_demonstration_is_made_and_summed_up() -> None:
     assert names_that_exist() & TAKEN_BY_GUIDES == set()
 
 
+@pytest.mark.slow
 def test_made_again_it_leaves_what_is_billed_undue() -> None:
     seed_demo()
     now = timezone.now()
@@ -72,6 +74,7 @@ def test_made_again_it_leaves_what_is_billed_undue() -> None:
     assert Cursor.objects.values("recurring_due_at", "usage_due_at").get(subscription__ref="SUB-1001") == cursor
 
 
+@pytest.mark.slow
 def test_made_again_it_changes_nothing() -> None:
     first = seed_demo()
     before = row_counts()
@@ -80,6 +83,7 @@ def test_made_again_it_changes_nothing() -> None:
     assert row_counts() == before
 
 
+@pytest.mark.slow
 def test_demo_data_that_an_interrupted_run_left_out_are_made_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(demonstration, "_sell_subscriptions", mock.Mock(side_effect=KeyboardInterrupt))
@@ -90,6 +94,7 @@ def test_demo_data_that_an_interrupted_run_left_out_are_made_by_the_next(monkeyp
     assert seed_demo() == demonstration.DemoSummary(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
 
 
+@pytest.mark.slow
 def test_the_demonstration_has_entries_of_every_kind() -> None:
     seed_demo()
     entries = [entry for holder in HOLDERS for entry in reads.entries(holder, limit=200)]
@@ -110,6 +115,7 @@ def test_the_demonstration_has_entries_of_every_kind() -> None:
     assert (ada.balance, ada.available, ada.held) == (3_350, 3_350, 0)
 
 
+@pytest.mark.slow
 def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
     seed_demo()
 
@@ -124,12 +130,14 @@ def test_its_subscriptions_are_due_and_one_has_its_first_invoice() -> None:
     assert reads.balance("initech", "usd_cents").available < 50_000
 
 
+@pytest.mark.slow
 def test_the_demonstration_does_not_depend_on_other_holders() -> None:
     services.grant(holder_id="adam", amount=1, idempotency_key="x")
 
     assert seed_demo() == demonstration.DemoSummary(holders=25, entries=85, refusals=2, subscriptions=12, invoices=1)
 
 
+@pytest.mark.slow
 def test_the_invoice_of_the_demo_can_be_printed() -> None:
     seed_demo()
     invoice = Invoice.objects.exclude(state=Invoice.State.DRAFT).first()

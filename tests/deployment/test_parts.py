@@ -105,4 +105,4 @@ def test_make_test_leaves_out_what_the_marks_leave_to_make_check_and_make_prove(
 @pytest.mark.check
 def test_a_slow_test_of_no_part_is_refused(tmp_path: Path) -> None:
     said = collect(small_suite(tmp_path, "elsewhere"), "slow")
-    assert "test_long is slow, and tests/elsewhere is of no part" in said
+    assert "test_long is slow, and its folder is of no part" in said

@@ -200,7 +200,6 @@ def test_with_unfold_every_page_of_the_ledger_opens(new_project: Callable[..., P
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_project: Callable[..., Project]) -> None:
     project = new_project(*PAGES, "ledger", "billing", extras=("admin", "billing"))
     project.manage("migrate")

@@ -163,7 +163,6 @@ def test_two_processes_sell_what_there_is_and_no_more(shop: Shop, way: Way) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_control_without_the_lock_two_processes_sell_the_last_credit_twice(shop: Shop) -> None:
     team = shop.team(1)
     unprotected = replace(shop, environment={**shop.environment, "SHOP_URLS": "project.without_lock"})
@@ -205,7 +204,6 @@ credits.batch([GrantRequest(**grant) for grant in grants], mode="each", idempote
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_payment_stays_where_its_credits_fail_and_they_are_added_once(shop: Shop) -> None:
     team = shop.shell(FILL_UP)
     with shop.served(SHOPS_WSGI) as addresses:

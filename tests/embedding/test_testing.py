@@ -88,7 +88,6 @@ def test_pytests_tests_that_commit_empty_the_tables_by_themselves(new_project: C
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_projects_tests_are_rolled_back(new_project: Callable[..., Project]) -> None:
     project = new_project("ledger", extras=("testing",))
     (project.folder / "tests.py").write_text(ROLLED_BACK)

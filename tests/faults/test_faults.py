@@ -28,6 +28,7 @@ from tests.faults.clients import Clients, Told
 from tests.faults.proxy import AT_COMMIT, NOT_STORED, STORED, Fault, FaultProxy, connecting_to
 from tests.faults.world import MONTHS, PER_SET, World
 from tests.nodes import lock_holder
+from tests.parts import spread
 
 CLIENTS = 12
 SERVERS = 2
@@ -98,10 +99,8 @@ def play(requests: int, log_dir: Path, *, seed: int) -> tuple[Clients, FaultProx
     return clients, proxy
 
 
-@pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.one_node("the proxy is before one server")
-@pytest.mark.parametrize("requests", [400, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", spread([400, 20_000], test=(), check=[400]))
 def test_what_clients_are_told_while_connections_break_is_true(fresh_database: None, tmp_path: Path, requests: int) -> None:
     clients, proxy = play(requests, tmp_path, seed=requests)
     stored = dict(fetch_rows(lambda key, outcome: (key, outcome), KEYS_STORED))

@@ -168,6 +168,8 @@ def test_the_server_gives_the_golden_digest_too():
     assert digest_in_server(GOLDEN).hex() == GOLDEN_DIGEST
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.django_db
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entry=ENTRIES, previous_digest=DIGESTS)
@@ -175,6 +177,8 @@ def test_python_and_the_server_agree_on_every_digest(entry, previous_digest):
     assert digest_in_server(entry, previous_digest) == entry.computed_digest(previous_digest)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @given(first=ENTRIES, second=ENTRIES)
 def test_two_entries_have_one_form_only_when_they_are_the_same(first, second):
     assert (first.canonical_form() == second.canonical_form()) == (first._replace(replayed=second.replayed) == second)

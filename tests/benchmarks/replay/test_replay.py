@@ -153,7 +153,6 @@ def outcome_by_hand(uses: list[Use], granted: Counter[int]) -> tuple[list[Use], 
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_played_by_one_client_every_response_is_as_computed_by_hand_and_every_balance_and_invoice_too(
     target: Target, trace: Path
 ) -> None:
@@ -264,7 +263,7 @@ def server_of(responses: list[tuple[int, dict[str, Any], dict[str, str]]]) -> It
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
             yield Target(f"http://127.0.0.1:{server.server_port}", "key", "run")
@@ -277,6 +276,7 @@ ONE = [Use(1, datetime(2023, 1, 1, tzinfo=UTC), 1, 0)]
 REPLAYED = {"Idempotency-Replayed": "true"}
 
 
+@pytest.mark.slow
 def test_a_503_or_429_is_retried_after_its_retry_after() -> None:
     with server_of([(503, {}, {"Retry-After": "0"}), (429, {}, {"Retry-After": "0"}), (201, {}, {})]) as target:
         tally = spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
@@ -284,6 +284,7 @@ def test_a_503_or_429_is_retried_after_its_retry_after() -> None:
     assert (tally.accepted, tally.retried, tally.responses) == (ONE, 2, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "second",
     [(201, {"balance": 1}, REPLAYED), (201, {"balance": 2}, {}), (402, {"balance": 2}, REPLAYED)],
@@ -294,11 +295,13 @@ def test_another_response_to_the_same_request_is_a_failure(second: tuple[int, di
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(repeat_every=1, drop_every=0))
 
 
+@pytest.mark.slow
 def test_a_response_that_neither_accepts_nor_refuses_is_a_failure() -> None:
     with server_of([(500, {"title": "broken"}, {})]) as target, pytest.raises(ReplayFailed, match=r"row 1: 500 .*broken"):
         spend_all(target, ONE, concurrency=1, speed=0, accidents=Accidents(0, 0))
 
 
+@pytest.mark.slow
 def test_a_failure_ends_the_command_with_a_sentence_and_exit_code_1(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with server_of([(500, {"title": "broken"}, {})]) as target, pytest.raises(SystemExit) as end:
         command.main([str(trace), "--url", target.url, "--api-key", "key", "--limit", "1"])

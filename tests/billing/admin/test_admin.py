@@ -144,6 +144,7 @@ def test_a_subscription_whose_billing_is_suspended_says_so(client, billed):
     assert "too-many-periods" in client.get(f"{BILLING}/subscription/{billed.pk}/change/").content.decode()
 
 
+@pytest.mark.slow
 def test_resuming_billing_takes_a_reason_and_is_recorded_with_the_operators_name(client, billed):
     url = f"{BILLING}/subscription/{billed.pk}/resume-billing/"
     assert url not in client.get(f"{BILLING}/subscription/{billed.pk}/change/").content.decode()
@@ -339,6 +340,7 @@ def test_without_a_reason_no_document_changes_its_state(client, billed, name, re
     assert amounts_and_documents() == before
 
 
+@pytest.mark.slow
 def test_each_permission_allows_only_its_own_transition_of_an_invoice(billed):
     invoice = Invoice.objects.get(state="open")
     before = amounts_and_documents()
@@ -419,6 +421,7 @@ def test_the_outcomes_of_a_run_are_paged_by_kind(client):
     assert operator("billing.view_invoice", name="ben").get(url).status_code == 403
 
 
+@pytest.mark.slow
 def test_usage_is_paged_without_gap_or_repetition(client):
     subscription = SubscriptionFactory()
     more_than_a_page = 120

@@ -155,6 +155,7 @@ FILTERED = [
 ]
 
 
+@pytest.mark.slow
 def test_invoices_are_filtered(client, billed):
     for query, found in FILTERED:
         page = client.get(f"{BILLING}/invoice/?{query}").content.decode()
@@ -188,6 +189,7 @@ def test_what_is_filtered_is_added_up_for_each_currency_within_a_limit(client, b
     assert "The sums cover the first 1 rows; there are more." in text
 
 
+@pytest.mark.slow
 def test_pages_by_day_go_on_without_gap_or_repetition(client, monkeypatch):
     """Several of one day, so that the id must tell them apart; with a filter that no index serves, and without."""
     monkeypatch.setattr(pages, "PAGE_ROWS", 3)
@@ -240,6 +242,7 @@ FILTERED_SUBSCRIPTIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_subscriptions_are_filtered(client):
     eur, usd = PlanFactory(code="eur"), PlanFactory(code="usd", currency="USD")
     SubscriptionFactory(ref="SUB-1", customer=CustomerFactory(ref="C-1").ref, plan=eur.code)
@@ -286,6 +289,7 @@ def statement_count(client, url):
     return len(captured)
 
 
+@pytest.mark.slow
 def test_a_document_and_its_customer_cost_the_same_with_many_lines_and_invoices(client):
     few = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     many = SubscriptionFactory(plan=PlanFactory(prices=[recurring(key=f"p-{number}") for number in range(40)]).code)
@@ -495,6 +499,7 @@ def test_a_trial_and_a_start_to_come_bring_nothing_yet():
     assert set(reads.monthly_minor(rows).values()) == {0}
 
 
+@pytest.mark.slow
 def test_lists_are_sorted_by_their_columns(client, priced):
     names = ["Bolt AG", "Zebra SE", "Ampere GmbH"]
     customers = f"{BILLING}/customer/"

@@ -237,6 +237,7 @@ def test_names_in_other_languages_are_typed_on_lines_and_fill_in_the_next_versio
     assert (coupon.name, coupon.names) == ("Launch offer", {"de": "Startrabatt"})
 
 
+@pytest.mark.slow
 def test_credits_of_a_plan_and_a_customer_are_typed_in_the_unit_of_their_type(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     url = f"{BILLING}/plan/add/"
@@ -284,6 +285,7 @@ WRONG_CREDITS = [
 ]
 
 
+@pytest.mark.slow
 def test_wrong_credits_of_a_plan_are_refused_at_their_fields_and_not_written(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     typed = PLAN | {"credit_type": "usd_cents", "price_1_credits_type": "usd_cents"}
@@ -319,7 +321,6 @@ WRONG_PLANS = [
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_an_invalid_plan_is_refused_at_its_fields_and_not_written(client):
     for changed, field, said in WRONG_PLANS:
         assert said in field_errors(client, f"{BILLING}/plan/add/", PLAN | changed).get(field, ""), changed
@@ -339,6 +340,7 @@ def test_more_prices_are_asked_for_without_losing_what_was_typed(client):
     assert Price.objects.count() == 2
 
 
+@pytest.mark.slow
 def test_a_count_of_prices_that_cannot_be_is_no_error(client):
     for count in ("0", "-1", "1000", "9" * 30, "x", ""):
         assert client.post(f"{BILLING}/plan/add/", {"price_count": count, "idempotency_key": "k"}).status_code == 422
@@ -387,13 +389,13 @@ def test_a_plan_of_as_many_prices_as_there_can_be_has_a_next_version(client):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_values_in_the_address_that_no_field_can_have_are_no_error(client):
     for name in ("price_0_tiers", "price_0_buckets", "price_0_example", "price_0_free_events", "price_count", "names", "grants"):
         for value in ("abc", "NaN", "[1]", "{}"):
             assert client.get(f"{BILLING}/plan/add/?{name}={value}").status_code == 200, (name, value)
 
 
+@pytest.mark.slow
 def test_a_coupon_is_created_given_and_taken_away(client):
     for code in ("team", "solo"):
         PlanFactory(code=code)
@@ -436,6 +438,7 @@ WRONG_COUPONS = [
 ]
 
 
+@pytest.mark.slow
 def test_an_invalid_coupon_is_refused_at_its_fields_and_not_written(client):
     coupons.create_coupon(code="TAKEN", kind="percentage", value=Decimal(10), duration="once")
     for changed, field in WRONG_COUPONS:
@@ -480,6 +483,7 @@ WRONG_SUBSCRIPTIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_an_invalid_subscription_is_refused_at_its_fields_and_not_written(client):
     SubscriptionFactory(ref="TAKEN")
     values = new_order()
@@ -595,6 +599,7 @@ def test_a_subscription_is_amended_after_its_effect_was_shown(client, subscripti
     assert "ordered Basic (solo v1), ends 1 Mar 2026, 00:00 UTC" in page
 
 
+@pytest.mark.slow
 def test_the_next_three_invoices_are_shown_beside_a_form_and_on_a_page_of_their_own(client):
     far = {"year": 2099}
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code, started_at=at(1, 1, **far))
@@ -661,6 +666,7 @@ def test_tiers_are_negotiated_and_shown_with_the_subscription(client):
     assert f'href="{url}/list-prices/"' in client.get(f"{url}/change/").content.decode()
 
 
+@pytest.mark.slow
 def test_an_invalid_amendment_is_refused_at_its_fields_and_not_written(client, subscription):
     for way, values, field in WRONG_AMENDMENTS:
         assert list(field_errors(client, f"{BILLING}/subscription/{subscription.pk}/{way}/", values)) == [field], (way, values)
@@ -753,6 +759,7 @@ def test_django_saves_nothing_beside_the_forms(client):
     assert Customer.objects.count() == 1
 
 
+@pytest.mark.slow
 def test_an_empty_list_says_how_to_start(client):
     viewer = operator(*(f"billing.view_{name}" for name in ("customer", "plan", "coupon", "subscription")), name="ben")
     for name in ("customer", "plan", "coupon", "subscription"):

@@ -42,6 +42,7 @@ def saved(client, address):
     return name
 
 
+@pytest.mark.slow
 def test_an_invoice_a_draft_and_a_credit_note_lead_to_their_pdfs(client):
     invoice, draft, note = billed_with_everything()
     assert followed(client, f"{BILLING}/invoice/{invoice.pk}/change/") == [f"{invoice.number}.pdf"]

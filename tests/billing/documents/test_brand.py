@@ -151,6 +151,8 @@ def test_a_colour_that_cannot_be_read_is_for_rules_only():
     assert not printed_brand({"accent_color": "#ffd500"})["has_readable_accent"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.django_db
 @pytest.mark.parametrize("logo", [SVG.format(SHAPE), png(240, 60)], ids=["svg", "png"])
 def test_the_logo_is_on_paper_and_the_words_in_the_language_of_the_reader(logo):
@@ -169,6 +171,8 @@ def test_the_logo_is_on_paper_and_the_words_in_the_language_of_the_reader(logo):
     )
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.django_db
 def test_a_title_of_one_long_word_breaks_within_its_column():
     word = "Donaudampfschifffahrtsgesellschaftskapitänsmützenabzeichenverleihung" * 2

@@ -505,6 +505,8 @@ def test_the_check_finds_what_is_wrong_with_credit_notes(note_of_four, table, ch
 # In the admin ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_an_operator_credits_lines_with_a_reason_and_a_double_click_credits_once():
     [invoice] = bill(subscribed(), at(1, 1))
     client, url = operator(), f"/admin/billing/invoice/{invoice['id']}/credit/"

@@ -223,6 +223,8 @@ def test_an_invoice_whose_credit_was_paid_out_cannot_be_voided(api: ApiClient):
     assert "was paid out" in refused.json()["detail"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_credit_is_paid_out_in_the_admin():
     customer = CustomerFactory()
     ended_halfway(customer)

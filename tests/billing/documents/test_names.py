@@ -213,6 +213,8 @@ def test_a_wrong_name_of_a_price_is_named_and_nothing_is_written(api, changed, e
     assert not Plan.objects.exists()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @given(key=st.from_regex("[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", fullmatch=True), name=st.text(max_size=9), other=st.text(max_size=9))
 def test_there_is_always_a_name(key, name, other):
     assert name_in("de", key=key, name=name, names={"en": other})

@@ -163,6 +163,8 @@ def test_a_coupon_on_it_is_a_finding() -> None:
     assert len(findings_of("coupon of another")) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_it_is_made_in_the_admin_and_its_pages_have_no_subscription() -> None:
     customer = CustomerFactory()
     client = operator()

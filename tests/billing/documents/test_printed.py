@@ -141,6 +141,8 @@ def invoice_in_cents(**customer: Any) -> Invoice:
     return invoice_up_to(subscription)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_credits_have_the_unit_and_decimals_of_their_type_in_both_languages():
     plain = text_of(invoice_pdf(invoice_in_cents().pk).content)
     assert "1,001 units paid with 1,502 usd cents" in plain
@@ -181,6 +183,8 @@ def test_a_draft_has_the_unit_of_now():
     assert "1 unit paid with 0.02 USD" in text_of(invoice_pdf(draft.pk).content)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_500_lines_go_on_over_pages_that_say_which_they_are():
     source = invoice_source(usual_invoice().pk)
     lines = [{**source.document["lines"][0], "position": position} for position in range(1, 501)]
@@ -218,6 +222,8 @@ def test_what_happens_later_changes_nothing_on_the_paper_but_that_it_is_void():
     assert "EUR 1,709.79" in text
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_draft_says_so_across_the_page_and_asks_for_nothing():
     subscription = subscribed(recurring("base", "49.00"))
     draft = invoice_up_to(subscription, as_of=datetime(2026, 10, 1, tzinfo=UTC), finalize=False)

@@ -90,6 +90,8 @@ def test_a_dropped_event_that_a_meter_computed_is_a_duplicate_after_the_meter_ha
     assert findings_of("usage event") == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_check_knows_which_events_were_dropped():
     partitions.make_month(connection, JANUARY)
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)

@@ -73,6 +73,8 @@ def ensure_summed_by_rows(month: date) -> Summed:
     return Summed(summed, late)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_two_months_by_hand(made):
     found = month_figures(LAST)
     assert found.is_final
@@ -144,7 +146,6 @@ def test_every_number_is_the_sum_of_its_rows_and_months_tie(made):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_rows_of_sellers_yearly_plans_debts_and_late_entries_add_up_too(at_noon_of):
     write_more(at_noon_of)
     write_months(at_noon_of)
@@ -179,6 +180,8 @@ def test_rows_are_paged_by_their_keys():
     assert rows.page(2, before=("a",)) == rows.page(2, after=("~",)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_month_that_is_over_has_the_same_bytes_whatever_comes_later(made, at_noon_of):
     before = month_figures(LAST)
     files = before.as_csv(), month_pdf(before)
@@ -215,7 +218,6 @@ PAGE = "/admin/ledger/account/month-end/"
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_page_has_all_sections_and_each_number_opens_its_rows(made):
     client = operator()
     page = client.get(f"{PAGE}?month={LAST:%Y-%m}").content.decode()
@@ -280,6 +282,8 @@ def test_the_address_of_the_rows_without_a_figure_leads_to_the_month():
 # The API ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_call_has_the_same_figures_as_the_file_and_sends_the_pdf(made, api):
     body = api.get(f"/v1/months/{LAST:%Y-%m}").json()
     assert (body["month"], body["is_final"], body["as_of"]) == (f"{LAST:%Y-%m}", True, None)
@@ -297,6 +301,8 @@ def test_the_call_has_the_same_figures_as_the_file_and_sends_the_pdf(made, api):
     assert sent.content == month_pdf(month_figures(LAST))
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_call_sends_the_same_csv_as_the_page(made, api):
     sent = api.get(f"/v1/months/{LAST:%Y-%m}.csv")
     assert (sent.status_code, sent.headers["Content-Type"]) == (200, "text/csv; charset=utf-8")
@@ -317,6 +323,8 @@ def test_text_that_looks_like_a_formula_is_text_in_the_file():
     assert (row["figure"], row["title"], row["amount"]) == ("'=1+1", "'@SUM(A1)", "-5")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_call_lists_the_rows_of_a_figure_by_the_page(made, api):
     address = f"/v1/months/{LAST:%Y-%m}/rows?section=sales&figure=all&column=EUR/total"
     whole = api.get(address).json()

@@ -208,6 +208,8 @@ def test_a_bad_amendment_writes_nothing(wish):
     assert bill(subscription, at(1, 12)) == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_catching_up_in_one_run_takes_what_month_by_month_would():
     def life():
         subscription = SubscriptionFactory(
@@ -393,6 +395,8 @@ def test_a_paid_invoice_is_not_voided():
     assert states_of(january) == ["paid"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
     _, january, correction = netted_to_zero()
     transitions.apply_in(invoice_id=january, kind="void", actor="key:ops", reason="Wrong customer")
@@ -410,6 +414,8 @@ def due_subscriptions(as_of, **filters):
     return list(DueWalk(DueFilter(as_of=as_of, **filters)))
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_an_amendment_for_months_that_are_billed_is_found_and_taken_in_by_the_next_run():
     subscription = monthly()
     for month in range(2, 8):

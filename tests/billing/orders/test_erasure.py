@@ -71,6 +71,8 @@ def tables_that_name(word: str) -> set[str]:
     return {table for table in fetch_rows(str, tables) if fetch_value(bool, has_word.format(table), [f"%{word}%"])}
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_only_documents_still_say_who_it_was(api: ApiClient, ref: str) -> None:
     invoice = billed_to_its_end(ref)
     before = Invoice.objects.values().get(pk=invoice.pk)

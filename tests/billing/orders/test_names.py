@@ -84,7 +84,6 @@ def test_the_list_over_rest_filters_by_name_and_plans_too(api):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_name_is_found_by_its_index_among_many(django_assert_num_queries):
     Customer.objects.bulk_create(Customer(ref=f"C-{n}", name=f"Name{n} Firm{n % 50}", currency="EUR") for n in range(3_000))
     with connection.cursor() as cursor:

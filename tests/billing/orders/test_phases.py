@@ -59,6 +59,8 @@ RAMP = (
 )
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_ramp_bills_each_phase_at_its_terms_in_time_and_late():
     plan = priced()
     in_time, late = ordered(*RAMP, plan=plan), ordered(*RAMP, plan=plan)
@@ -271,6 +273,8 @@ def test_a_plan_move_takes_planned_phases_along_and_withdrawing_them_takes_the_m
 # In the admin ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_operators_see_the_calendar_and_change_phases():
     subscription = in_2099()
     client = operator("billing.view_subscription", "billing.view_invoice", "billing.add_amendment")

@@ -100,6 +100,8 @@ def test_the_version_of_the_order_counts_not_one_that_comes_later():
     assert Amendment.objects.get(subscription_id=subscription.pk, sequence=2).change["plan"] == ordered_version.pk
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_who_is_elsewhere_or_over_or_there_already_stays_and_is_named():
     code, moved = sold()
     elsewhere, ended, there, back = (SubscriptionFactory(plan=code) for _ in range(4))
@@ -343,6 +345,8 @@ def test_the_calls_order_a_move_once_and_show_how_far_it_is(api):
         assert api.get(missing).status_code == 404
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_operators_see_the_difference_first_and_then_how_far_the_move_is():
     code, subscription = sold()
     newest = dearer(code)

@@ -130,6 +130,8 @@ def test_what_a_subscription_brings_a_month_divides_each_price_by_its_own_months
     assert monthly_minor([row]) == {row.id: 10_000 + 6_000}
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.django_db
 def test_a_run_reads_claims_of_three_plan_periods_however_long_the_history_is() -> None:
     """A bound of a year needs the claims of its months; older years are settled."""

@@ -113,6 +113,8 @@ def test_nobody_has_a_coupon_twice() -> None:
     assert list(CustomerCoupon.objects.order_by("pk").values()) == before
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_it_is_given_and_taken_away_in_the_admin() -> None:
     _, one, _ = two_subscriptions()
     code = new_coupon()

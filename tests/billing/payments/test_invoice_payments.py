@@ -100,6 +100,8 @@ def test_the_void_of_a_partly_paid_invoice_says_what_is_paid(api: ApiClient, inv
 # The admin -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_payment_is_recorded_on_the_page_of_its_invoice(client: Any, invoice: Invoice) -> None:
     url = f"{ADMIN}/invoice/{invoice.pk}/record-payment/"
     values = {"amount": "120.00", "payment": "transfer 7", "reference": "thanks", "reason": "Seen in the account"}

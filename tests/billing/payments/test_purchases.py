@@ -103,6 +103,8 @@ def test_a_purchase_stays_although_adding_its_credits_failed_and_is_tried_later(
     assert_sound()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_full_account_gets_its_credits_once_there_is_room(settings: Any) -> None:
     for number in range(500):
         services.grant(holder_id="ada", amount=1, idempotency_key=f"lot-{number}", priority=number)

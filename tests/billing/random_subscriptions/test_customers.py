@@ -13,13 +13,13 @@ from tests.parts import spread
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("seed", spread(range(60), test=(), check=[0, 1]))
+@pytest.mark.parametrize("seed", spread(range(60), test=(), check=[0]))
 def test_subscriptions_that_share_invoices(seed: int) -> None:
     simulate(seed, Traits(months=10), waits=False)
     assert auditing.check() == []
 
 
-@pytest.mark.parametrize("seed", spread(range(100, 160), test=(), check=[100, 101]))
+@pytest.mark.parametrize("seed", spread(range(100, 160), test=(), check=[101]))
 def test_subscriptions_that_start_when_they_are_paid(seed: int) -> None:
     simulate(seed, Traits(months=10), shares=False)
     assert auditing.check() == []

@@ -218,7 +218,7 @@ def live_with_shared_credits(seed: int) -> None:
     assert [one for one in auditing.check() if one["finding"] != "draft past its grace"] == []
 
 
-@pytest.mark.parametrize("seed", spread(range(6), test=[5], check=[0, 4]))
+@pytest.mark.parametrize("seed", spread(range(6), test=[5], check=[4]))
 def test_a_dry_run_over_shared_credits_is_the_run(seed: int) -> None:
     live_with_shared_credits(seed)
 
@@ -233,7 +233,7 @@ def test_a_dry_run_of_named_subscriptions_pays_in_the_order_in_which_they_are_na
     assert [(one["subscription"], one["credits_applied_minor"]) for one in documents] == [(refs[0], 500), (refs[1], 0)]
 
 
-@pytest.mark.parametrize("seed", spread(range(5_000, 5_003), test=(), check=[5_001]))
+@pytest.mark.parametrize("seed", spread(range(5_000, 5_003), test=(), check=()))
 def test_a_dry_run_of_random_subscriptions_is_the_run(seed: int) -> None:
     DryRunFirst(seed, Traits(scopes=False, drafts=False, months=12)).run()
 

@@ -81,6 +81,7 @@ def audit_is_clean() -> bool:
     return findings_of("credits", "ledger") == []
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize("months_ago", [2, 14])
 @pytest.mark.parametrize(
     "schedule",

@@ -176,7 +176,7 @@ class Ordered:
 
 
 @pytest.mark.parametrize("example", spread(EXAMPLES, test=EXAMPLES[::3], check=EXAMPLES), ids=lambda example: example.name)
-@pytest.mark.parametrize("billed_by", spread(["rest", "command"], test=["rest"], check=["command"]))
+@pytest.mark.parametrize("billed_by", spread(["rest", "command"], test=["rest"]))
 def test_worked_customer(api: ApiClient, example: CustomerExample, billed_by: str) -> None:
     ordered = Ordered(api, example)
     for step in example.steps:

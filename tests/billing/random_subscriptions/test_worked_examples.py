@@ -112,12 +112,10 @@ EACH_IN_TEST = 5
 
 
 def example_by_way(number: int, example: Example, way: str) -> Any:
-    """Each example with one of the two ways, in turn, in `make check`; every fifth of these in `make test`, too."""
-    marks = []
-    if WAYS[number % len(WAYS)] != way:
-        marks = [pytest.mark.slow]
-    elif number % EACH_IN_TEST:
-        marks = [pytest.mark.slow, pytest.mark.check]
+    """Each example with one of the two ways, in turn, in `make check`; every fifth of these in `make test`."""
+    marks = [pytest.mark.slow] if WAYS[number % len(WAYS)] != way or number % EACH_IN_TEST else []
+    if WAYS[number % len(WAYS)] == way:
+        marks.append(pytest.mark.check)
     return pytest.param(example, way, id=f"{way}-{example.name}", marks=marks)
 
 

@@ -182,6 +182,8 @@ def test_reactivation_is_of_a_customer_who_brought_something_before(seats):
     assert moves == ["new", "churn", "", "reactivation", ""]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_months_tie_whatever_was_recorded_when():
     choose = random.Random(20261126)
     plan = PlanFactory(prices=[recurring("seats", "10", model="unit")])

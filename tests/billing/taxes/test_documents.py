@@ -59,6 +59,8 @@ def move(subscription, **changes):
     customers.change_customer(ref=ref, **changes)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_an_invoice_bears_two_taxes_and_its_notes_give_both_back_to_the_cent():
     subscription = subscribed(recurring(unit_amount="33.33"), recurring("books", "10.00", tax_class="books"))
     [made] = bill(subscription, at(1, 1))
@@ -103,6 +105,8 @@ def test_a_tax_on_tax_is_credited_by_its_share():
     assert auditing.check() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_credit_is_taxed_as_what_it_gives_back_after_a_move_and_a_change_of_rate():
     subscription = subscribed(recurring(unit_amount="31.00"), address={"country": "DE"})
     [first] = bill(subscription, at(1, 1))

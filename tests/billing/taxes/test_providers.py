@@ -439,6 +439,7 @@ def found(**changed):
     return [LineTaxes(taxes=(FoundTax(**tax),))]
 
 
+@pytest.mark.products(most=8)
 @pytest.mark.parametrize(
     ("answer", "rule"),
     [
@@ -547,6 +548,8 @@ def test_a_run_names_what_waits_in_its_output_on_its_page_and_on_the_first_page(
     assert "waits for its taxes" in page
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_pages_show_the_next_invoices_with_taxes_or_say_why_not():
     subscription, client = subscribed(), operator()
     bill(subscription, at(1, 1))

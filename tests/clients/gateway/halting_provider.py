@@ -78,7 +78,7 @@ def _completion(part: str, text: str, finish_reason: str | None) -> dict[str, An
 def halting_provider() -> Iterator[HaltingProvider]:
     """A provider that answers in a thread of its own until the end of the block."""
     with HaltingProvider() as provider:
-        serving = threading.Thread(target=provider.serve_forever)
+        serving = threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01})
         serving.start()
         try:
             yield provider

@@ -52,6 +52,7 @@ def test_every_table_has_its_rights_declared(raw_connection: RawConnection) -> N
     assert names_in(raw_connection(), TABLES) == RIGHTS.keys()
 
 
+@pytest.mark.products(most=20)
 @pytest.mark.parametrize("table", RIGHTS)
 def test_the_catalogue_has_the_rights_that_are_declared(raw_connection: RawConnection, table: str) -> None:
     owner, role = raw_connection(), settings.LEDGER_APP_ROLE

@@ -90,7 +90,6 @@ def run(*command: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_prepare_database_refuses_it_and_changes_nothing(of_another_version: None, raw_connection: RawConnection) -> None:
     migrations = "SELECT * FROM django_migrations ORDER BY id"
     before = raw_connection().execute(migrations).fetchall()
@@ -168,6 +167,7 @@ def test_a_role_that_may_not_read_the_record_yet_is_not_refused_for_it(
 # Changes by hand -------------------------------------------------------------------------------------
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize(
     ("kind", "state", "change"),
     [

@@ -67,6 +67,8 @@ def all_is_well(
     ScheduledTask.objects.update(due_at=now - timedelta(days=1))
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_deployment_that_keeps_the_promises_passes(all_is_well: None, monkeypatch: pytest.MonkeyPatch) -> None:
     others = tuple(check for check in examination.CHECKS if check.__name__ not in ("suspended", "holder_clocks"))
     monkeypatch.setattr(examination, "CHECKS", others)

@@ -104,6 +104,7 @@ def test_the_page_is_served_with_the_accept_header_of_prometheus_and_under_any_h
 # What is counted -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_operations_are_counted_by_outcome_and_refusals_by_code(client: ApiClient) -> None:
     client.post("/v1/holders/ada/grants", {"amount": 10})
     before = scrape()
@@ -207,6 +208,7 @@ print(all_processes().get_sample_value("ledger_refusals_total", {"code": "no"}))
 """
 
 
+@pytest.mark.slow
 def test_the_counts_of_all_processes_are_added_up_and_those_of_an_earlier_start_are_not(tmp_path: Path) -> None:
     environment = os.environ | {"LEDGER_METRICS_TOKEN": "x", "LEDGER_METRICS_DIR": str(tmp_path)}
     for _ in range(2):
@@ -239,6 +241,7 @@ def test_a_process_with_the_number_of_one_that_ended_counts_on(tmp_path: Path) -
     assert (found["spends"], len(found)) == (4.0, 201)
 
 
+@pytest.mark.slow
 def test_the_page_says_when_counts_cannot_be_written(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     for are_written in (True, False):
         monkeypatch.setattr(gauges, "are_counts_written", lambda result=are_written: result)
@@ -249,6 +252,7 @@ def test_the_page_says_when_counts_cannot_be_written(client: ApiClient, monkeypa
 # What the database knows -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_page_has_the_gauges_of_the_alerts(client: ApiClient) -> None:
     now = datetime.now(UTC)
     SuspendedBilling.objects.create(subscription_id=SubscriptionFactory().pk, reason="looks-odd")
@@ -295,6 +299,7 @@ def test_the_lateness_of_a_lane_is_that_of_its_latest_task_beyond_the_time_of_a_
     assert value_of(found, "ledger_lane_late_seconds", lane="upkeep") == 0
 
 
+@pytest.mark.slow
 def test_entries_of_commands_and_workers_are_counted_with_those_of_the_web_servers(
     client: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +366,7 @@ def test_overdue_expirations_of_all_accounts_are_counted_page_by_page(db: None, 
     assert [read() for _ in range(4)] == [4, 4, 4, 0], "booked: gone with the next full round"
 
 
+@pytest.mark.slow
 def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiClient) -> None:
     with CaptureQueriesContext(connection) as first:
         scrape()
@@ -370,6 +376,7 @@ def test_the_database_is_asked_with_few_statements_once_in_a_while(client: ApiCl
     assert len(second) == 0
 
 
+@pytest.mark.slow
 def test_without_the_database_it_shows_what_the_processes_counted(client: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def away() -> Any:
         raise OperationalError("away")
@@ -382,6 +389,7 @@ def test_without_the_database_it_shows_what_the_processes_counted(client: ApiCli
     assert value_of(found, "ledger_http_request_duration_seconds_count", method="GET", route="/healthz", status="200") >= 1
 
 
+@pytest.mark.slow
 def test_numbers_that_cannot_be_read_take_no_others_with_them(
     client: ApiClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -398,6 +406,7 @@ def test_numbers_that_cannot_be_read_take_no_others_with_them(
     assert "/metrics lacks the numbers of no_such_table" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_age_of_the_newest_anchor_is_exported(
     client: ApiClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_anchor: Callable[[Path, str], None]
 ) -> None:

@@ -127,7 +127,6 @@ def test_without_the_packages_the_setting_says_what_to_install(monkeypatch: pyte
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_web_server_sends_its_spans_to_the_collector(server_processes: Callable[..., list[WebProcess]]) -> None:
     received: list[str] = []
 

@@ -27,7 +27,6 @@ def highlighted(client, address):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_each_page_of_the_sidebar_highlights_itself_alone(contexts):
     client = operator()
     items = [item for group in client.get("/admin/").context["sidebar_navigation"] for item in group["items"]]

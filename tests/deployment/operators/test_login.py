@@ -92,6 +92,7 @@ def time_machine_at() -> Callable[[int], Any]:
     return lambda minutes: time_machine.travel(timezone.now() + timedelta(minutes=minutes))
 
 
+@pytest.mark.slow
 def test_operators_see_the_lock_and_lift_it() -> None:
     lock_out("mara")
     client = operator(name="olga")
@@ -106,6 +107,7 @@ def test_operators_see_the_lock_and_lift_it() -> None:
     assert log_in("mara", PASSWORD).status_code == 302
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_application")
 def test_the_rights_of_the_application_are_enough_to_count_lock_and_lift() -> None:
     name = f"somebody-{uuid.uuid4().hex}"

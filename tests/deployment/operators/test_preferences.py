@@ -91,6 +91,7 @@ def test_the_zone_is_the_operators_own_and_outlasts_the_session(client):
     assert ">UTC</a>" in operator(name="ben").get("/admin/").content.decode()
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize("wrong", ["Mars/Base", "", "Asia/Tokyo\x00", "../etc/passwd"])
 def test_what_is_no_zone_is_refused_and_nothing_is_kept(client, wrong):
     assert client.post(PAGE, {"time_zone": wrong}).status_code == 422
@@ -99,6 +100,8 @@ def test_what_is_no_zone_is_refused_and_nothing_is_kept(client, wrong):
     assert client.get("/admin/").status_code == 200
 
 
+@pytest.mark.products(most=2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "expected"),
     [

@@ -80,6 +80,7 @@ def test_what_an_operator_changes_of_another_is_on_record():
     assert PASSWORD not in str(staff_events())
 
 
+@pytest.mark.slow
 def test_what_is_changed_of_a_group_is_on_record():
     client = operator(name="olga")
     permission = Permission.objects.get(codename="view_account")
@@ -107,6 +108,7 @@ def test_a_ticked_row_without_a_number_is_a_400_and_deletes_nothing(page):
     assert staff_events("group-deleted", "login-unlocked") == []
 
 
+@pytest.mark.slow
 def test_a_login_and_a_renewed_hash_are_no_change_of_the_operator(mara, settings):
     hashers = settings.PASSWORD_HASHERS
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2SHA1PasswordHasher", *hashers]

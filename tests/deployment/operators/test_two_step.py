@@ -55,6 +55,7 @@ def staff_events() -> list[tuple[str, str, str]]:
     return [row for row in rows if not row[1].startswith("operator")]
 
 
+@pytest.mark.slow
 def test_an_operator_sets_it_up_and_from_then_on_a_login_takes_a_code(mara):
     assert log_in()[1].status_code == 302
     client, codes = turn_on_two_step(mara)

@@ -99,7 +99,6 @@ def kill_postmaster(server: Server) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_runs_postgresql_18_durably_with_checksums_and_a_c_collation(make_server: Callable[..., Server]) -> None:
     server = make_server(is_new=True).start()
     with psycopg.connect(server.superuser_url) as superuser:
@@ -332,7 +331,6 @@ def test_a_half_finished_initdb_is_done_again(make_server: Callable[..., Server]
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_a_lost_cluster_is_not_replaced_by_an_empty_one(make_server: Callable[..., Server], data_dir: Path) -> None:
     server = make_server()
     server.cluster.rename(data_dir / "elsewhere")

@@ -26,6 +26,7 @@ from ledger_project.serving.serve import StartRefused, _free_ports
 from ledger_project.serving.timetable_worker import NICENESS
 from ledger_project.work.timetable import TIMETABLE
 from tests.conftest import database_url, wait_for_answer
+from tests.parts import spread
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -230,7 +231,6 @@ def serve(public_folder: Path, seeded_data: Path) -> Iterator[Callable[..., Serv
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_first_start_shows_the_secrets_once_and_a_second_one_keeps_everything(public_folder: Path) -> None:
     first = Serving(public_folder / "data")
     try:
@@ -279,9 +279,7 @@ def test_the_bootstrap_key_may_do_everything_and_is_not_printed(serve: Callable[
 # How it ends -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", spread([signal.SIGTERM, signal.SIGHUP], test=(), check=[signal.SIGTERM]))
 def test_a_signal_stops_all_of_it(serve: Callable[..., Serving], number: int) -> None:
     """As a single Ctrl-C does, with which most tests here end."""
     serving = serve(**WHOLE).wait_until_ready()

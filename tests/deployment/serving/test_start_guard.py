@@ -37,6 +37,7 @@ def waits_for_a_lock(process: "subprocess.Popen[str]") -> bool:
     return any(" -> FLOCK " in line and str(process.pid) in line.split() for line in Path("/proc/locks").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_a_process_waits_until_the_block_ends(gate: Path) -> None:
     with held_back_until_prepared(gate):
         process = start()
@@ -45,6 +46,7 @@ def test_a_process_waits_until_the_block_ends(gate: Path) -> None:
     assert process.communicate(timeout=60)[0] == "looks at the database\n"
 
 
+@pytest.mark.slow
 def test_a_failed_preparation_lets_it_go_too(gate: Path) -> None:
     started = []
 
@@ -82,6 +84,7 @@ print({name: value for name, value in connection.settings_dict.items() if value 
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_waited_takes_the_port_of_the_database_and_no_other_setting(gate: Path) -> None:
     with held_back_until_prepared(gate):
         environment = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "SECRET_KEY")}

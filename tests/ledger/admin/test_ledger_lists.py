@@ -102,6 +102,7 @@ def test_what_is_filtered_is_added_up_by_credit_type(client, holders):
     assert "accounts with" not in text_of(client.get(ACCOUNTS).content.decode()), "nothing is filtered"
 
 
+@pytest.mark.slow
 def test_a_click_looks_at_a_bounded_number_of_accounts_and_the_next_goes_on(client, holders, monkeypatch):
     monkeypatch.setattr(accounts, "ACCOUNTS_LOOKED_AT", 2)
     monkeypatch.setattr("ledger.admin.kit.pages.PAGE_ROWS", 1)
@@ -125,6 +126,7 @@ def test_holders_are_saved_as_shown_with_decimals(client, holders):
 # Entries ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_amounts_of_entries_and_rates_have_the_unit_and_decimals_of_their_type(client, holders):
     services.publish_rate(code="gpt", credit_type="usd_cents", price=250, per=1_000)
     assert "+12.34 USD" in text_of(client.get(ENTRIES).content.decode())

@@ -41,6 +41,7 @@ def ada():
 # Read-only -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("listing", "key"), [(ENTRIES, "ada/credits/2"), (REFUSALS, "ada/credits/4"), (ACCOUNTS, "ada/credits")])
 def test_a_superuser_can_look_at_the_ledger_and_change_nothing(client, ada, listing, key):
     page = f"{listing}{quote(key)}/"
@@ -59,6 +60,7 @@ def test_an_operator_with_another_permission_sees_nothing_of_it(ada, listing):
     assert operator("ledger.grant_credits").get(listing).status_code == 403
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize("key", ["nobody/credits/1", "ada/credits/99", "ada/credits/x", "ada", "ada/credits/2/2"])
 def test_an_entry_that_is_not_there_is_not_found(client, ada, key):
     response = client.get(f"{ENTRIES}{quote(key)}/change/", follow=True)
@@ -120,6 +122,7 @@ def test_the_page_of_locks_names_who_holds_what(client):
 # Search and filters ----------------------------------------------------------------------------------
 
 
+@pytest.mark.products(most=6)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -155,6 +158,7 @@ def actors(db):
     services.grant(holder_id="bob", amount=5, idempotency_key="g", actor="key:shop", reference="ada", metadata={"order": 7})
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
@@ -210,6 +214,7 @@ def test_a_wrong_filter_says_so_and_shows_nothing(client, ada, query):
     assert shown_entries(page) == []
 
 
+@pytest.mark.slow
 def test_pages_follow_one_another_without_gap_or_repetition(client, monkeypatch):
     made = load_history(holders=7, entries=230)
     expected = [(entry.holder_id, str(entry.sequence)) for entry in reversed(made)]
@@ -246,6 +251,7 @@ def test_a_filter_without_an_index_looks_on_from_window_to_window_and_misses_not
     assert clicks == 400 // window_rows + 1
 
 
+@pytest.mark.slow
 def test_an_account_is_paged_by_its_numbers(client):
     made = load_history(holders=2, entries=240)
     holder = made[0].holder_id
@@ -297,7 +303,6 @@ def page_costs(client, made):
 
 
 @pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.one_node("reads the plans of one server")
 def test_twenty_thousand_entries_cost_no_more_queries_than_two_hundred_and_no_page_reads_a_whole_table(client):
     few = page_costs(client, load_history(holders=30, entries=200))

@@ -59,6 +59,7 @@ def numbers_of_rows():
         return cursor.fetchone()
 
 
+@pytest.mark.slow
 def test_an_entry_with_its_lots_holds_and_what_refers_to_it(client, ada):
     held = shown(client, page(3))
     assert "987.65 still held" in held
@@ -85,6 +86,7 @@ def test_forms_explain_in_the_unit_and_say_it_beside_the_amount(client, ada, add
     assert ('_unit"><span>USD</span>' in page) == ("release" not in address)
 
 
+@pytest.mark.slow
 def test_a_forms_refusal_and_its_result_are_shown_in_the_unit(client, ada):
     def sent(amount, **more):
         key = hidden_key(client.get(page(2, "refund")).content.decode())

@@ -12,6 +12,7 @@ from ledger import services
 from ledger_project.serving.web import command
 from tests.conformance import PATHS, ensure_conforms
 from tests.conftest import Way, wsgi_command
+from tests.parts import spread
 
 
 @pytest.fixture
@@ -20,9 +21,7 @@ def key(committed_db: None, new_holder: Callable[[], str]) -> str:
     return services.create_api_key(name=f"conformance {new_holder()}", scopes=["ledger:admin", "keys:admin", "pages:write"])[1]
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("way", [command, pytest.param(wsgi_command, marks=pytest.mark.slow)], ids=["front", "wsgi"])
+@pytest.mark.parametrize("way", spread([command, wsgi_command], test=[], check=[command]), ids=["front", "wsgi"])
 def test_the_server_does_as_its_document_says(
     key: str, server_processes: Callable[..., list[Any]], tmp_path: Path, way: Way
 ) -> None:

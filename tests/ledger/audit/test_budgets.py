@@ -17,6 +17,9 @@ from tests.ledger.rules.budgets.test_budgets import BudgetHistory
 Change = Callable[[Budget], Budget]
 
 
+@pytest.mark.products(most=1)
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("start", ["2024-03-25", "2024-10-21", "2024-02-20", "2023-12-20"])
 def test_random_histories_of_budgets_break_no_law(empty_ledger, start):
     history = BudgetHistory(7, datetime.fromisoformat(f"{start}T05:00:00+00:00"))
@@ -59,6 +62,7 @@ CHANGES: dict[str, tuple[int, Change | None]] = {
 }
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize("what", CHANGES)
 def test_each_change_of_a_state_is_found(empty_ledger, what):
     sequence, change = CHANGES[what]

@@ -116,6 +116,8 @@ def test_an_unknown_holder_exits_2(committed_db, new_holder):
     assert refused.value.returncode == 2
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_an_anchor_is_written_and_checked(only_holder, tmp_path):
     holder = only_holder
     path = tmp_path / "anchor"

@@ -127,6 +127,7 @@ TAMPERINGS: dict[str, tuple[Tampering, dict[str, set[int | None]]]] = {
 }
 
 
+@pytest.mark.products(most=8)
 @pytest.mark.parametrize("name", TAMPERINGS)
 def test_a_broken_law_is_found_even_if_the_chain_of_digests_is_unbroken(empty_ledger, history, name):
     tamper, expected = TAMPERINGS[name]
@@ -194,6 +195,7 @@ STATEMENTS = {
 }
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.one_node("a cluster does not run these changes, neither for a tamperer")
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_a_value_that_the_constraints_would_refuse_is_found(empty_ledger, history, name):
@@ -258,6 +260,8 @@ def test_a_refusal_on_an_entry_of_another_kind_is_found(empty_ledger, history):
     assert laws_broken(empty_ledger) == {"refusals": {3}}
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_refusal_that_changes_the_account_is_found(empty_ledger, history):
     entries = history.entries["ada"][:3]
     account = AccountState("ada", "credits", START_US).after_all(entries)._replace(now_us=entries[-1].recorded_us)
@@ -334,6 +338,7 @@ def ledger_with_refusals(empty_ledger, history) -> Connection:
     return empty_ledger
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     "tampering",
     [
@@ -428,6 +433,7 @@ FINDINGS_OF_THE_CHAIN: dict[Callable[[Connection, list[Entry]], None], set[str]]
 """The law by which the chain alone finds each tampering; no law where it cannot."""
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize("tamper", FINDINGS_OF_THE_CHAIN, ids=lambda tamper: tamper.__name__)
 def test_the_chain_finds_four_of_six_tamperings_and_the_anchor_finds_all(empty_ledger, history, tamper, tmp_path):
     store(empty_ledger, history.in_order)
@@ -479,6 +485,8 @@ def test_the_report_lists_findings_up_to_a_limit_and_counts_all(empty_ledger, hi
     assert "… and 13 more" in report.as_text()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_slices_of_any_size_give_the_same_findings(empty_ledger, history):
     store(
         empty_ledger,

@@ -28,6 +28,7 @@ def test_other_terms_break_no_law(empty_ledger, history):
     assert laws_broken(empty_ledger) == {}
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("values", "laws"),
     [

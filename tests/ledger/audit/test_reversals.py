@@ -27,6 +27,7 @@ def test_a_reversal_breaks_no_law(empty_ledger, reversed_transfer):
     assert laws_broken(empty_ledger) == {}
 
 
+@pytest.mark.products(most=3)
 @pytest.mark.parametrize(
     ("holder", "values", "laws"),
     [

@@ -25,6 +25,7 @@ from ledger.errors import UnsafeDatabase
 from ledger_project.database import connection_urls
 from ledger_project.serving.postgres import Server
 from tests.conftest import database_url
+from tests.parts import spread
 
 
 @contextmanager
@@ -94,9 +95,7 @@ def test_advisory_locks_that_do_nothing_are_refused(raw_connection: Callable[...
     assert error.facts["what"] == "advisory locks do nothing"
 
 
-@pytest.mark.slow
-@pytest.mark.check
-@pytest.mark.parametrize("name", ["fsync", pytest.param("full_page_writes", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", spread(["fsync", "full_page_writes"], test=(), check=["fsync"]))
 def test_a_server_that_may_lose_what_it_committed_is_refused(committed_db: None, name: str) -> None:
     folder = Path(tempfile.mkdtemp(prefix="ledger-test-"))
     folder.chmod(0o755)
@@ -236,7 +235,6 @@ def test_an_unreachable_database_is_another_error(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_checks_need_no_database(tmp_path: Path) -> None:
     """`make check` runs them on machines where nothing has been started yet."""
     environment = {

@@ -308,6 +308,8 @@ def unregistered_names(text: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_source_takes_no_lock_outside_the_register() -> None:
     assert unregistered_names('advisory_lock(f"x/{y}"); locks.try_advisory_lock("x"); lock_number(X.format(y))') == [
         "f'x/{y}'", "'x'", "X.format(y)",
@@ -316,6 +318,8 @@ def test_the_source_takes_no_lock_outside_the_register() -> None:
     assert {path.name: found for path in product if (found := unregistered_names(path.read_text()))} == {}
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_source_uses_every_name_of_the_register() -> None:
     product = [path for app in ("ledger", "billing", "ledger_project") for path in (Path(project.BASE_DIR) / app).rglob("*.py")]
     text = "\n".join(path.read_text() for path in product if path.name != "lock_names.py")

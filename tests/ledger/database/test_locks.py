@@ -436,6 +436,8 @@ def uses_holding(text: str) -> bool:
     )
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_only_the_journal_uses_holding() -> None:
     assert uses_holding("from ledger.database.locks import holding")
     assert uses_holding("with locks.holding('ledger/42'): ...")

@@ -67,6 +67,8 @@ def scratch() -> None:
             cursor.execute(f"ALTER TABLE scratch ALTER COLUMN {column} DROP NOT NULL")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("store", [store_by_copy, store_by_insert])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(entry=ENTRIES, digest=DIGESTS)

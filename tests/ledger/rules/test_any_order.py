@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.ledger.random_histories import HOUR_US, RandomHistory, RulesLedger
 from tests.ledger.rules.credit_model import DAY_US
+from tests.parts import spread
 
 HOLDERS = ("ada", "bob", "cy")
 
@@ -94,10 +95,8 @@ Credits.TestCase.settings = settings(stateful_step_count=60)
 TestCredits = Credits.TestCase
 
 
-@pytest.mark.slow
-@pytest.mark.check
 @pytest.mark.parametrize("policy", ["new-lot", "gone"])
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))])
+@pytest.mark.parametrize("seed", spread(range(1, 20), test=(), check=[1]))
 def test_2000_random_steps_match_the_model_and_make_every_kind_of_entry(policy, seed):
     history = RandomHistory(RulesLedger(policy), HOLDERS, opens_new_lots=policy == "new-lot")
     chance = random.Random(f"{policy} {seed}")

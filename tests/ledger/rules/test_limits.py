@@ -9,6 +9,8 @@ from ledger.rules import MAX_AMOUNT, MAX_OPEN_LOTS, GrantRequest
 pytestmark = pytest.mark.django_db
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_501st_open_lot_is_refused_and_nothing_is_written():
     for number in range(500):
         services.grant(holder_id="ada", amount=MAX_AMOUNT, idempotency_key=f"g{number}")

@@ -669,6 +669,8 @@ def test_closing_executes_what_was_taken_in_and_takes_nothing_more_in(scene: Sce
     assert not closing.is_alive()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_those_of_one_group_beyond_the_number_of_waiters_for_its_busy_holder_are_refused(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

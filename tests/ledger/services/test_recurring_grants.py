@@ -383,6 +383,8 @@ def boundaries(history: History, until_us: int) -> list[int]:
     return sorted(instant for instant in found if instant <= until_us)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @given(
     terms=st.lists(TERMS, min_size=1, max_size=2),
     spent=st.integers(0, 250),

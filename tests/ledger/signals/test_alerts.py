@@ -388,6 +388,8 @@ def test_a_lot_that_becomes_effective_recovers_the_account_without_an_entry() ->
     assert [(each.type, each.data["available"]) for each in made] == [("balance.recovered", 55)]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_worker_looks_again_when_the_state_says_so(wanted: None) -> None:
     declare(below=10)
     grant("ada", 5)

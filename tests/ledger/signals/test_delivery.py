@@ -135,6 +135,8 @@ def test_each_attempt_is_on_record_with_what_came_of_it(db: None, receiver: Rece
     assert (shown["state"], shown["attempts"]) == ("delivered", 2)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_receiver_that_drips_is_cut_off(db: None, receiver: Receiver, webhook: MakeWebhook, settings: Settings) -> None:
     settings.LEDGER = {**settings.LEDGER, "SIGNAL_TIMEOUT_SECONDS": 1}
 

@@ -360,6 +360,8 @@ def test_a_month_without_a_report_says_why(month, why):
         call_command("ledger_report", month=month)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.django_db
 def test_the_page_shows_a_month_and_saves_it(at_noon_of):
     write_history(at_noon_of)

@@ -68,6 +68,8 @@ def assert_sound() -> None:
     assert auditing.check() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_each_step_is_reminded_once_with_fee_and_suspension(today: Any) -> None:
     invoice = issued()
     today(invoice, 6)
@@ -92,6 +94,8 @@ def test_each_step_is_reminded_once_with_fee_and_suspension(today: Any) -> None:
     assert_sound()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_suspended_subscription_is_resumed_when_the_invoice_is_paid(today: Any) -> None:
     invoice = issued()
     for day in STEPS["reminder_days"]:
@@ -134,6 +138,8 @@ def test_one_that_fails_does_not_stop_the_others(today: Any, monkeypatch: pytest
     assert_sound()
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_more_overdue_invoices_cost_no_more_queries(today: Any) -> None:
     invoice, counts = issued(), []
     for _ in range(2):

@@ -175,6 +175,8 @@ def test_a_mail_that_is_refused_for_now_is_tried_again_and_its_message_id_stays(
     assert [mail["Message-ID"] for _, mail in server.taken] == [f"<{row.identity}@nimbus.example>"]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_mail_server_that_is_away_is_tried_again_until_the_mail_has_failed(server: MailServer, settings: Settings) -> None:
     settings.EMAIL_PORT = 1
     issued()

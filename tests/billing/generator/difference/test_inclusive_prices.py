@@ -81,6 +81,8 @@ def test_together_they_are_the_sum_without_tax_rounded_once(amounts_minor, rate,
     assert without_tax(amounts_minor, Decimal(rate)) == nets
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_net_tax_and_rounding_are_the_price_whatever_it_is():
     pick = random.Random(5)
     beyond = []

@@ -148,6 +148,8 @@ def test_an_id_that_is_taken_away_is_not_asked_again(api: ApiClient, vies: ViesD
 # The admin ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_form_of_a_customer_shows_what_vies_says_and_keeps_it(client: Any, vies: ViesDouble) -> None:
     typed = CUSTOMER | {"vat_id": FR}
     shown = text_of_response(send_first_step(client, "/admin/billing/customer/add/", typed))
@@ -165,6 +167,8 @@ def test_the_form_of_a_customer_shows_what_vies_says_and_keeps_it(client: Any, v
     assert FR not in text_of_response(client.get("/admin/billing/vatlookup/?outcome=invalid"))
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_form_refuses_an_invalid_id_at_its_field(client: Any, vies: ViesDouble) -> None:
     customer = CustomerFactory()
     vies.answers = invalid
@@ -245,6 +249,8 @@ def test_an_answer_outlives_a_time_without_one_and_not_a_new_answer(vies: ViesDo
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_document_that_names_another_lookup_is_found(vies: ViesDouble) -> None:
     record_seller(SELLER, actor="test")
     invoice, other = billed(), billed()

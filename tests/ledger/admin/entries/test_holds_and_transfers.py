@@ -164,6 +164,7 @@ def test_a_refusal_shows_the_lots_and_holds_that_made_it_so(client, hold_of_30):
     assert re.search(r"Lots then .* #1 70 spendable .* Open holds then .* #2 30 ", text_of(page))
 
 
+@pytest.mark.slow
 def test_a_hold_with_many_captures_costs_no_more_queries_and_shows_the_latest(client):
     services.grant(holder_id="ada", amount=1_000, idempotency_key="g")
     services.hold(holder_id="ada", amount=500, idempotency_key="h")
@@ -250,6 +251,7 @@ def test_an_overdraft_is_agreed_and_lifted(client, hold_of_30):
     assert reads.balance("ada").available == 70
 
 
+@pytest.mark.slow
 def test_a_lot_gets_other_terms(client, hold_of_30):
     address = entry_url(1, page="reissue")
     assert address in get_page(client, entry_url(1))
@@ -267,6 +269,7 @@ def test_a_lot_gets_other_terms(client, hold_of_30):
     assert client.get(entry_url(2, page="reissue")).status_code == 403
 
 
+@pytest.mark.slow
 def test_a_transfer_is_reversed(client, hold_of_30):
     services.transfer(holder_id="ada", to="bob", amount=10, idempotency_key="t")
     address = entry_url(3, page="reverse")

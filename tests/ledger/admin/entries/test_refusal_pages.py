@@ -110,6 +110,7 @@ def test_an_operator_who_may_only_look_is_offered_no_form(ada):
     assert suggested_actions(page) == {}
 
 
+@pytest.mark.slow
 def test_the_page_costs_the_same_however_much_followed(client, ada):
     refuse_a_spend(reference="job-19")
     address = f"{REFUSALS}{quote('ada/credits/4')}/change/"
@@ -121,6 +122,7 @@ def test_the_page_costs_the_same_however_much_followed(client, ada):
         assert "Seq Scan on ledger_entry" not in plan, plan
 
 
+@pytest.mark.slow
 def test_a_credit_type_is_named_in_the_admin_and_a_wrong_one_is_refused(client):
     add = "/admin/ledger/credittype/add/"
     good = {"code": "usd_cents", "name": "US dollars", "unit": "USD", "scale": "2"}

@@ -91,6 +91,7 @@ def test_an_amount_above_the_limit_waits_and_is_carried_out_by_somebody_else(mar
     assert ("approval-given", "admin:ben") in actions
 
 
+@pytest.mark.slow
 def test_nobody_approves_what_they_asked_for(mara: Client) -> None:
     submit_form(mara, GRANT, **granted(101))
     row = Approval.objects.get()
@@ -157,6 +158,7 @@ def test_the_second_operator_needs_the_permission_for_the_form(mara: Client) -> 
     assert judge(operator("ledger.grant_credits", name="gus"), row).status_code == 403
 
 
+@pytest.mark.slow
 def test_what_is_refused_when_it_is_approved_says_why(mara: Client, ben: Client) -> None:
     services.grant(holder_id="ada", amount=500, idempotency_key="g")
     services.spend(holder_id="ada", amount=400, idempotency_key="s")
@@ -225,6 +227,7 @@ def test_approvals_work_below_a_prefix(mara: Client, ben: Client) -> None:
     assert entries_and_refusals() == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_credit_note_waits_by_its_amount_with_tax(mara: Client, ben: Client) -> None:
     plan = PlanFactory(prices=[recurring(unit_amount="5", tax_rate="20")])
     SubscriptionFactory(ref="SUB-1", plan=plan.code)

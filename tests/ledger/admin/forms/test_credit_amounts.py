@@ -87,6 +87,7 @@ def test_an_amount_in_the_types_unit_is_shown_recorded_and_logged_as_the_same(cl
     assert StaffEvent.objects.get(action="form").details == "Grant #1: +12.50 USD for ada; reason: goodwill"
 
 
+@pytest.mark.products(most=4)
 @pytest.mark.parametrize(
     ("typed", "stored"),
     [
@@ -144,6 +145,7 @@ def test_what_is_no_plain_number_is_refused_with_an_example(client, typed):
     assert entries_and_refusals() == (0, 0)
 
 
+@pytest.mark.slow
 def test_the_conversion_follows_the_type_that_is_chosen_in_the_form(client):
     page, _ = opened(client, GRANT)
     assert (typed_into(page, "credit_type"), unit_beside(page, "amount")) == ("credits", "credits")
@@ -165,6 +167,7 @@ def test_a_credit_type_that_is_none_is_refused_at_its_field(client, credit_type)
     assert entries_and_refusals() == (0, 0)
 
 
+@pytest.mark.slow
 def test_forms_about_an_entry_or_account_prefill_amounts_and_name_the_unit(client):
     common = {"holder_id": "ada", "credit_type": CENTS}
     services.grant(**common, amount=10_000, idempotency_key="g")

@@ -69,6 +69,7 @@ TYPED_IN = {
 """What is typed for values that have others in them, and the request's JSON."""
 
 
+@pytest.mark.products(by=lambda value: type(value))
 @pytest.mark.parametrize(("form", "name", "pointer", "value"), CASES)
 def test_a_limit_that_changes_in_the_declaration_changes_form_call_and_document(form, name, pointer, value, monkeypatch):
     fixed = {} if "credit_type" in form.shows else {"credit_type": "credits"}

@@ -110,6 +110,7 @@ def test_a_wrong_grant_shows_what_is_wrong_and_writes_nothing(client, changed, m
     assert entries_and_refusals() == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_grant_to_a_new_holder_is_asked_for_twice_and_one_to_a_known_holder_is_not(client):
     mistyped = GRANTED | {"holder_again": ""}
     response = submit_form(client, GRANT, **mistyped)
@@ -139,6 +140,7 @@ def test_whether_credits_were_paid_for_is_not_assumed(client):
     assert entries_and_refusals() == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_refund_offers_what_is_left_of_a_spend_and_a_revocation_what_is_unspent_of_a_grant(client, spend_of_30):
     def offered(address):
         page = client.get(address).content.decode()
@@ -229,6 +231,7 @@ def test_what_may_be_tried_again_keeps_its_key(client, monkeypatch, error):
 LOOK = ("ledger.view_entrylisting", "ledger.view_account", "ledger.view_apikey")
 
 
+@pytest.mark.slow
 def test_an_operator_who_may_only_look_is_offered_nothing_and_can_do_nothing(spend_of_30):
     client = operator(*LOOK)
     for address, sequence in ((form_url("refund", 2), 2), (form_url("revoke", 1), 1), (GRANT, None)):
@@ -243,6 +246,7 @@ def test_an_operator_who_may_only_look_is_offered_nothing_and_can_do_nothing(spe
     assert not ApiKey.objects.exists()
 
 
+@pytest.mark.slow
 def test_each_permission_allows_only_its_own_operation(spend_of_30):
     client = operator(*LOOK, "ledger.refund_spend")
     assert form_url("refund", 2) in client.get(f"/admin/ledger/entrylisting/{quote('ada/credits/2')}/change/").content.decode()
@@ -267,6 +271,7 @@ def test_a_form_from_another_site_is_refused(spend_of_30):
 # API keys --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_key_is_shown_once_and_kept_nowhere(client):
     response = client.post(NEW_KEY, {"name": "shop", "scopes": ["ledger:read", "ledger:spend"], "holder_id": "ada"})
     secret = re.search(r'id="api-key"[^>]*>([^<]+)<', response.content.decode())[1]

@@ -124,6 +124,7 @@ def test_a_superuser_can_change_neither_rates_nor_batches(client):
     assert (list(Rate.objects.values()), list(Batch.objects.values())) == before
 
 
+@pytest.mark.slow
 def test_rates_are_paged_newest_version_first_and_found_by_the_start_of_their_code(client):
     for number in range(30):
         for version in (1, 2):
@@ -143,6 +144,7 @@ def test_rates_are_paged_newest_version_first_and_found_by_the_start_of_their_co
     assert "The page link is not valid for this list." in client.get(f"{RATES}?p=x").content.decode()
 
 
+@pytest.mark.products(most=2)
 @pytest.mark.parametrize("key", ["credits/tokens/2", "credits/tokens/x", "tokens", "credits/tokens/1/1", "a_00b_2Fc_2F1"])
 def test_an_unknown_rate_is_a_404(client, key):
     services.publish_rate(code="tokens", price=3, per=1_000)
@@ -199,6 +201,7 @@ def test_a_rejected_atomic_batch_shows_that_it_was_rejected(client):
     assert "1 refused ada, credits insufficient-credits" in page
 
 
+@pytest.mark.slow
 def test_batches_are_paged_and_found_by_their_key_and_mode(client):
     for number in range(55):
         request = GrantRequest(holder_id="ada", amount=5, idempotency_key=str(number))

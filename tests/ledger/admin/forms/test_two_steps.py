@@ -50,6 +50,7 @@ def account_form_url(action):
     return f"/admin/ledger/account/{quote('ada/credits')}/{action}/"
 
 
+@pytest.mark.slow
 def test_the_first_click_says_what_will_happen_and_writes_nothing(client, ada):
     before = Entry.objects.count()
     response = send_first_step(client, account_form_url("grant"), **ASKED, expires_at="2199-12-31T23:59")
@@ -128,6 +129,7 @@ def test_a_new_holder_stays_confirmed_in_the_second_step(client):
     assert reads.balance("ada").balance == 50
 
 
+@pytest.mark.slow
 def test_an_expiry_can_be_chosen_in_days_and_is_worked_out_before_it_is_confirmed(client, ada):
     with time_machine.travel(datetime(2040, 1, 31, 14, 3, tzinfo=UTC), tick=False):
         assert end_of_day_in(30, now=datetime.now(UTC)) == datetime(2040, 3, 2, tzinfo=UTC)

@@ -30,6 +30,7 @@ def credits_of_100():
     services.grant(holder_id="ada", amount=100, idempotency_key="g")
 
 
+@pytest.mark.slow
 def test_a_budget_is_set_shown_and_ended(client, credits_of_100):
     assert "Budgets" not in text_of(client.get(HOLDER).content.decode())
     assert submit_form(client, form("set-budget"), reason="agreed", **SETTING).status_code == 302
@@ -62,6 +63,7 @@ def test_a_refusal_says_what_is_left_and_until_when(client, credits_of_100):
     assert "Wait until the budget b has room on 1 " in answer
 
 
+@pytest.mark.slow
 def test_a_wrong_budget_names_the_field_and_writes_nothing(client, credits_of_100):
     for wrong in ({"window": "rolling"}, {"limit": "-1"}, {"time_zone": "Mars"}, {"label": ""}, {"budget": "A b"}):
         assert submit_form(client, form("set-budget"), reason="x", **SETTING | wrong).status_code == 422

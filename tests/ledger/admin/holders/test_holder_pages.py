@@ -29,6 +29,7 @@ def holder_url(holder_id="ada", **query):
     return f"/admin/ledger/account/holders/{holder_id}/?" + "&".join(f"{name}={value}" for name, value in query.items())
 
 
+@pytest.mark.slow
 def test_mistyped_ids_and_credit_types_are_in_no_list_and_lead_to_their_refusals(client):
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     for number in range(50):
@@ -149,6 +150,7 @@ def test_a_lot_says_what_is_left_when_it_expires_who_granted_it_and_why(client):
     assert 'style="width: 75.0%"' in page
 
 
+@pytest.mark.slow
 def test_the_time_line_says_entries_and_refusals_in_words_with_reference_metadata_and_rate(client):
     services.publish_rate(code="gpt.out", price=3, per=1_000, actor="admin:ben", reason="list")
     services.grant(holder_id="ada", amount=322, idempotency_key="g", actor="key:shop", reason="top-up", reference="pay_1")
@@ -189,6 +191,7 @@ def test_the_time_line_goes_on_behind_its_last_row(client, monkeypatch):
     assert seen == ["5", "4", "3", "2", "1"]
 
 
+@pytest.mark.slow
 def test_all_credit_types_are_beside_one_another_each_in_its_unit(client):
     CreditType.objects.create(code="usd_cents", name="US dollars", unit="USD", scale=2)
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
@@ -217,6 +220,7 @@ def test_a_holder_who_never_existed_differs_from_an_empty_one(client):
         assert "No holder has ever had the id" in text_of(response.content.decode())
 
 
+@pytest.mark.slow
 def test_a_customer_of_billing_is_shown_with_what_it_ordered_as_far_as_the_operator_may_see(client):
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     assert "No customer of billing names this holder." in text_of(holder_page(client))
@@ -240,6 +244,7 @@ def test_who_may_not_see_entries_sees_none_and_who_may_not_see_accounts_nothing(
     assert operator("ledger.view_entrylisting", name="eve").get(holder_url()).status_code == 403
 
 
+@pytest.mark.slow
 def test_the_page_costs_the_same_with_a_long_history_and_reads_by_the_primary_key(client):
     made = load_history(holders=1, entries=60)
     few = cost_of(client, holder_url(made[0].holder_id))

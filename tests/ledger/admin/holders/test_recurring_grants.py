@@ -26,6 +26,7 @@ def credits_of_5():
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
 
 
+@pytest.mark.slow
 def test_a_recurring_grant_is_set_shown_and_ended(client, credits_of_5):
     assert "Recurring grants" not in text_of(client.get(HOLDER).content.decode())
     assert submit_form(client, form("set-recurring-grant"), reason="agreed", **TERMS).status_code == 302
@@ -43,6 +44,7 @@ def test_a_recurring_grant_is_set_shown_and_ended(client, credits_of_5):
     assert "has no recurring grant monthly" in page
 
 
+@pytest.mark.slow
 def test_wrong_terms_name_the_field_and_write_nothing(client, credits_of_5):
     for wrong in ({"rollover_cap": ""}, {"amount": "-1"}, {"up_to": "5"}, {"time_zone": "Mars"}, {"recurring_grant": "A b"}):
         assert submit_form(client, form("set-recurring-grant"), reason="x", **TERMS | wrong).status_code == 422

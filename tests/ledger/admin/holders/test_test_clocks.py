@@ -36,6 +36,7 @@ def move(now: datetime) -> None:
     services.set_clock(holder_id="ada", now=now, idempotency_key=f"clock-{now}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_tests")
 def test_an_operator_moves_the_clock_and_it_only_goes_forward() -> None:
     client = operator("ledger.view_account", "ledger.view_entrylisting", "ledger.set_test_clock")

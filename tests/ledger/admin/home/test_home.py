@@ -187,7 +187,6 @@ def test_each_operator_sees_what_the_permissions_allow():
 
 
 @pytest.mark.slow
-@pytest.mark.check
 def test_the_first_page_sends_the_same_number_of_statements_for_60_times_the_entries(client):
     load_history(holders=30, entries=100)
     few = cost_of(client, HOME)
@@ -229,6 +228,7 @@ def test_what_is_not_yet_effective_is_shown_by_credit_type_less_what_was_revoked
     assert "1,379 credits outstanding, 79 of it spendable, 1,300 not yet effective Granted" in text_of(home_page(client))
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_named(client, monkeypatch, settings):
     from collections import namedtuple
 

@@ -48,6 +48,7 @@ def test_a_holder_is_found_once_by_the_beginning_of_the_id_as_it_is_written(clie
     assert found_addresses(client, "ad") == ["/admin/ledger/account/holders/adam/"]
 
 
+@pytest.mark.slow
 def test_entries_and_refusals_are_found_by_reference_key_request_and_number(client, ada):
     grant = f"/admin/ledger/entrylisting/{quote('Ada/credits/1')}/change/"
     refusal = f"/admin/ledger/refusallisting/{quote('Ada/credits/2')}/change/"
@@ -124,6 +125,7 @@ def test_each_operator_finds_what_the_permissions_allow_and_a_stranger_nothing(a
     assert Client().get(SEARCH, {"s": "Ada"}).status_code == 302
 
 
+@pytest.mark.slow
 def test_a_search_reads_no_whole_table(client):
     made = load_history(holders=30, entries=5_000)
     spend = next(entry for entry in made if entry.kind == "spend")

@@ -81,6 +81,7 @@ def test_keys_forms_and_exports_are_on_record_once_each():
     assert exported.fullmatch(last[2])
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_page_lists_the_newest_first_and_its_filters_take_what_is_asked():
     for number in range(60):
@@ -99,6 +100,7 @@ def test_the_page_lists_the_newest_first_and_its_filters_take_what_is_asked():
         assert client.get(PAGE + wrong).status_code == 200, wrong
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_page_is_for_those_who_may_see_it_and_nobody_adds_to_it():
     staff_log.record(None, "exported", about="file-1")
@@ -111,6 +113,7 @@ def test_the_page_is_for_those_who_may_see_it_and_nobody_adds_to_it():
     assert StaffEvent.objects.count() == before
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_the_page_reads_no_more_of_a_longer_log():
     client = operator()

@@ -55,6 +55,7 @@ def test_a_webhook_is_shown_with_its_deliveries_and_attempts(failed: tuple[int, 
     assert not [text for text in (listed, one, sent) if secret in text]
 
 
+@pytest.mark.slow
 def test_a_signal_is_sent_again_by_those_who_may(failed: tuple[int, UUID], receiver: Receiver) -> None:
     number, signal = failed
     address = f"{WEBHOOKS}{number}/deliveries/{signal}/"
@@ -124,6 +125,7 @@ def alert_rows() -> int:
     return fetch_value(int, "SELECT (SELECT count(*) FROM ledger_alert) + (SELECT count(*) FROM ledger_alert_look)")
 
 
+@pytest.mark.slow
 def test_an_alert_is_declared_changed_and_ended_in_the_admin(db: None) -> None:
     client = operator("ledger.view_alert", "ledger.set_alert")
     declared = {"alert": "low", "holder_id": "ada", "credit_type": "credits", "below": "1200", "reason": "Asked for"}
@@ -184,6 +186,7 @@ def test_one_alert_too_many_and_an_end_that_came_first_are_refused_in_words(db: 
     assert alert_rows() == before
 
 
+@pytest.mark.slow
 def test_alerts_are_declared_and_ended_only_with_the_permission(db: None) -> None:
     made = set_alert(AlertRequest(alert="low", below=5)).alert
     before = alert_rows()
@@ -194,6 +197,7 @@ def test_alerts_are_declared_and_ended_only_with_the_permission(db: None) -> Non
     assert alert_rows() == before
 
 
+@pytest.mark.slow
 def test_the_pages_cost_the_same_with_more_rows(webhook: Callable[..., dict[str, Any]]) -> None:
     client = operator()
     costs = []

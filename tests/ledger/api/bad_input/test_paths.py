@@ -26,6 +26,7 @@ BAD_HOLDERS = [
 ]
 
 
+@pytest.mark.products(by=lambda bad: bad)
 @pytest.mark.parametrize("bad", BAD_HOLDERS)
 @pytest.mark.parametrize("rest", ["balance", "entries", "refusals", "entries/1"])
 def test_a_holder_that_cannot_be_is_a_404(api: ApiClient, bad: str, rest: str) -> None:

@@ -48,6 +48,7 @@ QUERIES: list[tuple[str, str, str, str]] = [
 ]
 
 
+@pytest.mark.products(most=20)
 @pytest.mark.parametrize(
     ("rest", "query", "pointer", "code"), QUERIES, ids=[f"{rest}?{query[:40]}" for rest, query, _, _ in QUERIES]
 )

@@ -212,6 +212,8 @@ def test_a_position_that_the_ledger_does_not_have_is_gone(api: ApiClient, histor
     assert (problem["holder_id"], problem["sequence"]) == ("bob", 77)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("committed_db")
 def test_a_wait_ends_with_an_empty_page(make_api: Any, new_holder: Any) -> None:
     assert page(make_api("ledger:read"), f"/v1/entries?after=end&wait=1&holder={new_holder()}")[0] == []

@@ -32,6 +32,8 @@ def test_a_holder_who_never_was_differs_from_an_empty_one(api: ApiClient) -> Non
     assert (nobody.status_code, nobody.json()["type"].rsplit("/", 1)[1]) == (404, "not-found")
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_fifty_mistyped_ids_make_no_holder_and_their_keys_are_answered_again(api: ApiClient, holder: str) -> None:
     before = api.get("/v1/holders").json()
     mistyped = [f"{holder}-{number}" for number in range(50)]

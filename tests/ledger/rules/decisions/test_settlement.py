@@ -111,6 +111,8 @@ def refund_rest(ledger: RulesLedger, account: AccountState, spend: Entry) -> lis
     )
 
 
+@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=settings().max_examples // 2)
 @given(seed=st.integers(0, 10**9), waits=st.lists(st.sampled_from((1, HOUR_US, 2 * HOUR_US, DAY_US, 3 * DAY_US)), max_size=5))

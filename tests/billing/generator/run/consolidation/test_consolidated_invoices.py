@@ -124,6 +124,8 @@ def test_a_subscription_that_stands_aside_has_its_own() -> None:
     assert [one.subscription_id for one in of(customer)][3:] == [first.pk, second.pk, aside.pk]
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_it_waits_for_what_is_due_later_on_the_day_of_the_customer() -> None:
     customer = CustomerFactory(consolidated_invoicing=True, time_zone="Europe/Berlin")
     plan = PlanFactory(prices=[recurring(unit_amount="10")]).code
@@ -142,6 +144,8 @@ def test_it_waits_for_what_is_due_later_on_the_day_of_the_customer() -> None:
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_currencies_apart() -> None:
     customer, _ = together("10", "20")
     for amount in ("7", "8"):
@@ -358,6 +362,8 @@ def test_a_run_of_some_subscriptions_leaves_the_others_their_turn() -> None:
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_steps_make_the_lines_of_a_run_in_time() -> None:
     found = []
     for steps in (0, 1, 2):
@@ -385,6 +391,8 @@ def test_steps_make_the_lines_of_a_run_in_time() -> None:
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_dry_run_and_a_preview_show_what_a_run_makes() -> None:
     customer, _ = together("10", "20")
     shown = json.loads(run(at(1, 1), "--dry-run", "--format", "json"))
@@ -400,6 +408,8 @@ def test_a_dry_run_and_a_preview_show_what_a_run_makes() -> None:
     assert of(customer) == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_dry_run_sets_the_credit_of_one_invoice_against_the_next_one_once() -> None:
     customer, [ends] = together("31")
     plan = PlanFactory(prices=[recurring(unit_amount="40", tax_rate="20")]).code
@@ -416,6 +426,8 @@ def test_a_dry_run_sets_the_credit_of_one_invoice_against_the_next_one_once() ->
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_dry_run_shows_the_invoice_of_drafts_that_wait_for_nobody_any_more() -> None:
     customer, [first, second] = together("10", "20")
     run(at(1, 1), "--subscription", first.ref)
@@ -430,6 +442,8 @@ def test_a_dry_run_shows_the_invoice_of_drafts_that_wait_for_nobody_any_more() -
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_a_preview_waits_for_nobody_of_whom_a_run_would_find_nothing_due() -> None:
     customer, _ = together("10", "20")
     plan = PlanFactory(prices=[metered(unit_amount="0.01")], usage_threshold=Decimal("50.00")).code
@@ -478,6 +492,8 @@ def test_its_digest_covers_its_subscriptions() -> None:
         InvoicedSubscription.objects.filter(invoice_id=made.pk).update(amendments_seen=7)
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_reminders_suspend_all_its_subscriptions_and_charge_the_first(today: Any) -> None:
     customer, [first, second] = together("10", "20")
     record_seller(
@@ -495,6 +511,8 @@ def test_reminders_suspend_all_its_subscriptions_and_charge_the_first(today: Any
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_usage_that_credits_cover_goes_back_by_voiding_and_is_spent_once() -> None:
     holder = unique("h")
     customer = CustomerFactory(consolidated_invoicing=True, holder_id=holder)
@@ -513,6 +531,8 @@ def test_usage_that_credits_cover_goes_back_by_voiding_and_is_spent_once() -> No
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_drafts_of_days_before_and_corrections_of_a_draft_name_the_document() -> None:
     customer, [first, second] = together("31", "31")
     # A run of one subscription leaves it a draft of the first; another day corrects it before its invoice is made.
@@ -528,6 +548,8 @@ def test_drafts_of_days_before_and_corrections_of_a_draft_name_the_document() ->
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_killed_before_or_while_the_invoice_is_made_the_next_run_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     customer, subscriptions = together("10", "20")
     # Killed after the drafts were written.
@@ -551,6 +573,8 @@ def test_killed_before_or_while_the_invoice_is_made_the_next_run_makes_it(monkey
     assert findings() == []
 
 
+@pytest.mark.slow
+@pytest.mark.check
 def test_the_limits_of_a_document_make_more_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathering, "MOST_SUBSCRIPTIONS", 2)
     customer, _ = together("1", "2", "4", "8", "16")
