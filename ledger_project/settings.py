@@ -194,9 +194,9 @@ ANCHOR_DIR = Path(env.str("LEDGER_ANCHOR_DIR")) if env.str("LEDGER_ANCHOR_DIR", 
 TRACING = env.bool("LEDGER_TRACING", False)
 # Providers of payments, where the deployment has their secrets (docs/how-to/take-payments.md).
 STRIPE_API_KEY = env.str("LEDGER_STRIPE_API_KEY", "")
-PAYMENT_PROVIDERS = (
-    {"stripe": {"api_key": STRIPE_API_KEY, "event_secret": env.str("LEDGER_STRIPE_EVENT_SECRET", "")}} if STRIPE_API_KEY else {}
-)
+STRIPE_PAYMENTS = "billing.payments.providers.stripe_payments.StripeProvider"
+STRIPE_SECRETS = {"api_key": STRIPE_API_KEY, "event_secret": env.str("LEDGER_STRIPE_EVENT_SECRET", "")}
+PAYMENT_PROVIDERS = {"stripe": {"class": STRIPE_PAYMENTS, **STRIPE_SECRETS}} if STRIPE_API_KEY else {}
 # The provider of taxes (docs/how-to/bring-a-tax-provider.md): Stripe Tax, with the tax codes of tax classes.
 STRIPE_TAX_API_KEY = env.str("LEDGER_STRIPE_TAX_API_KEY", "")
 STRIPE_TAX = "billing.tax_providers.stripe_tax.StripeTax"

@@ -14,6 +14,10 @@ from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Final
 
+from django.conf import settings
+from django.core.checks import CheckMessage, Error
+from django.utils.module_loading import import_string
+
 from ledger.exchange.files import Line
 from ledger.values import MAX_SEQUENCE, MINOR_DIGITS
 
@@ -246,7 +250,7 @@ def from_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
     return SourceRows(rows, tuple(totals.items()))
 
 
-def _own(lines: Iterable[Line], terms: Terms) -> SourceRows:
+def own_rows(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return the rows of a file in the format of this project; `terms` fills in the credit type."""
 
     def filled() -> Iterator[Line]:
@@ -256,10 +260,40 @@ def _own(lines: Iterable[Line], terms: Terms) -> SourceRows:
     return SourceRows(filled())
 
 
-SOURCES: Final[dict[str, Callable[[Iterable[Line], Terms], SourceRows]]] = {
-    "rows": _own,
-    "stripe": from_stripe,
-    "lago": from_lago,
-    "openmeter": from_openmeter,
+Source = Callable[[Iterable[Line], Terms], SourceRows]
+
+SOURCES: Final = {
+    "rows": "ledger.exchange.sources.own_rows",
+    "stripe": "ledger.exchange.sources.from_stripe",
+    "lago": "ledger.exchange.sources.from_lago",
+    "openmeter": "ledger.exchange.sources.from_openmeter",
 }
-"""How a file becomes rows, by the name of its source."""
+"""How a file becomes rows: the dotted path of a function, by the name of its source. `settings.IMPORT_SOURCES` adds to them, or
+replaces one: `{"acme": "shop.exports.read_wallets"}`."""
+
+
+def declared_sources() -> dict[str, str]:
+    """Return the dotted paths of all sources, by name."""
+    return SOURCES | getattr(settings, "IMPORT_SOURCES", {})
+
+
+def find_source(name: str) -> Source:
+    """Return the function of a source that is declared. Raises: ImportError, if there is none at its path."""
+    source: Source = import_string(declared_sources()[name])
+    return source
+
+
+def check_sources(app_configs: Any, **options: Any) -> list[CheckMessage]:
+    """Report a source whose function cannot be imported or called (ledger.E007)."""
+    return [
+        Error(f"settings.IMPORT_SOURCES[{name!r}]: {path!r} is no function that can be imported.", id="ledger.E007")
+        for name, path in declared_sources().items()
+        if not _is_function(path)
+    ]
+
+
+def _is_function(path: Any) -> bool:
+    try:
+        return isinstance(path, str) and callable(import_string(path))
+    except ImportError:
+        return False

@@ -21,7 +21,9 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import PBKDF2PasswordHasher, make_password
+from django.core.checks import run_checks
 from django.core.management import call_command, get_commands
+from django.core.management.base import SystemCheckError
 from django.db import DEFAULT_DB_ALIAS, connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
@@ -29,7 +31,7 @@ from django.db.utils import DatabaseError, OperationalError, ProgrammingError
 from psycopg import sql
 from psycopg.errors import InsufficientPrivilege
 
-from ledger import services
+from ledger import conf, services
 from ledger.database.checks import verify_database
 from ledger.database.cluster import NoCluster, on_cluster
 from ledger.database.lock_names import MIGRATION
@@ -372,6 +374,17 @@ def wait_until_prepared() -> None:
             # The embedded server may have another address than when the settings were read.
             url = postgres.credentials_of(settings.DATA_DIR).application_url
             connections.databases[DEFAULT_DB_ALIAS].update(connection_urls.parse(url))
+
+
+def refuse_wrong_settings() -> None:
+    """Check the settings, as commands do at their start, or raise, so that the process does not start.
+
+    Raises:
+        SystemCheckError: a setting is wrong: a provider that cannot be made, for example.
+    """
+    wrong = [message for message in run_checks(tags=[conf.CHECKS]) if message.is_serious() and not message.is_silenced()]
+    if wrong:
+        raise SystemCheckError("; ".join(message.msg for message in wrong))
 
 
 def refuse_unsafe_database() -> None:

@@ -49,7 +49,14 @@ def stripe(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDou
     double = StripeDouble()
     monkeypatch.setattr(advancing, "is_local", lambda name: False)
     with serving(double) as address:
-        settings.PAYMENT_PROVIDERS = {"stripe": {"api_key": "sk_test_x", "event_secret": SECRET, "api_base": address}}
+        settings.PAYMENT_PROVIDERS = {
+            "stripe": {
+                "class": "billing.payments.providers.stripe_payments.StripeProvider",
+                "api_key": "sk_test_x",
+                "event_secret": SECRET,
+                "api_base": address,
+            }
+        }
         yield double
         provider("stripe").close()  # type: ignore[attr-defined]
     assert all(count == 1 for count in double.taken.values())

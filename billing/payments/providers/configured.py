@@ -1,27 +1,32 @@
-"""The providers that this deployment has, by settings.PAYMENT_PROVIDERS: `{"stripe": {"api_key": …, "event_secret": …}}`.
+"""The providers that this deployment has, by settings.PAYMENT_PROVIDERS: a name, the class at a dotted path, and its arguments.
 
-`manual` needs no settings, so each deployment has it.
+    {"acme": {"class": "shop.payments.Acme", "api_key": …}}
+
+The class is a subclass of `interface.Provider`; the members beside `class` are the arguments with which it is made. `manual`
+needs no settings, so each deployment has it.
 """
 
+import inspect
+import os
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final, TypeVar, cast
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.dispatch import receiver
+from django.utils.module_loading import import_string
 
-from billing.payments.providers.interface import STRIPE, KeepsMethods, Provider, SendsEvents, SendsMoneyBack
-from billing.payments.providers.manual_transfers import ManualProvider
+from billing.payments.providers.interface import KeepsMethods, Provider, SendsEvents, SendsMoneyBack
 from billing.rating.values import MANUAL
 from ledger.errors import Invalid
 
 Able = TypeVar("Able", bound=SendsMoneyBack | SendsEvents | KeepsMethods)
-KNOWN: Final = {STRIPE: ("stripe", ("api_key", "event_secret"), ("api_base",))}
-"""By name: the package that it needs, and the settings that it must and may have."""
+CLASS: Final = "class"
+PROVIDERS: Final = {MANUAL: {CLASS: "billing.payments.providers.manual_transfers.ManualProvider"}}
+"""What each deployment has; the settings add to it."""
 
 
 def provider(name: str, pointer: str = "/provider") -> Provider:
@@ -29,11 +34,12 @@ def provider(name: str, pointer: str = "/provider") -> Provider:
 
     Raises:
         Invalid: this deployment does not have it.
+        ImproperlyConfigured: its declaration is wrong, which `check_providers` reports at the start.
     """
-    if not is_configured(name):
+    if name not in declared():
         detail = f"this deployment has no provider {name!r}"
         raise Invalid(pointer=pointer, rule="configured", detail=detail)
-    return _made(name)
+    return _made(name, os.getpid())
 
 
 def able(name: str, ability: Callable[..., Able], pointer: str = "/provider") -> Able:
@@ -59,54 +65,69 @@ CANNOT: Final[dict[type, str]] = {
 
 def is_configured(name: str, ability: type = Provider) -> bool:
     """Return whether this deployment has the provider, and it can do what that part of the interface says."""
-    return (name == MANUAL or (name in given() and not _complaints(name))) and isinstance(_made(name), ability)
+    return name in declared() and isinstance(_made(name, os.getpid()), ability)
 
 
 def is_local(name: str) -> bool:
     """Return whether the answers of a provider are read from this database, so that nobody waits for them."""
-    return is_configured(name) and not _made(name).is_remote
+    return is_configured(name) and not provider(name).is_remote
 
 
 @cache
-def _made(name: str) -> Provider:
-    if name == MANUAL:
-        return ManualProvider()
-    # The package of a provider is optional.
-    from billing.payments.providers.stripe_payments import StripeProvider
+def _made(name: str, process: int) -> Provider:
+    """Make the provider, in each process: the turns of a worker are forks, which must share no connection.
 
-    return StripeProvider(**given()[name])
+    Raises:
+        ImproperlyConfigured: the declaration is wrong. Its text has no secrets: it names no values.
+    """
+    given = dict(declared()[name])
+    where = f"settings.PAYMENT_PROVIDERS[{name!r}]"
+    if not isinstance(path := given.pop(CLASS, None), str):
+        raise ImproperlyConfigured(f"{where} has no {CLASS!r}: the dotted path of its class.")
+    made_by = import_string(path)
+    if not (isinstance(made_by, type) and issubclass(made_by, Provider)):
+        raise ImproperlyConfigured(f"{where}: {path} is no subclass of Provider.")
+    if missing := sorted(getattr(made_by, "__abstractmethods__", ())):
+        raise ImproperlyConfigured(f"{where}: {path} lacks {', '.join(missing)}.")
+    if getattr(made_by, "name", None) != name:
+        raise ImproperlyConfigured(f"{where}: the name of {path} must be {name!r}.")
+    try:
+        inspect.signature(made_by).bind(**given)
+    except TypeError as error:
+        raise ImproperlyConfigured(f"{where}: {path}: {error}.") from None
+    made: Provider = made_by(**given)
+    return made
 
 
 def load_packages() -> None:
-    """Import the packages of the configured providers, for a process that forks others; connect to nobody."""
-    for name in given():
-        if not _complaints(name):
-            import_module(KNOWN[name][0])
+    """Import the classes of the configured providers, for a process that forks others; connect to nobody."""
+    for each in declared().values():
+        import_string(each[CLASS])
 
 
-def given() -> dict[str, Any]:
-    """Return the settings of each provider."""
-    return getattr(settings, "PAYMENT_PROVIDERS", {})
+def declared() -> dict[str, Any]:
+    """Return the declaration of each provider, by its name."""
+    return PROVIDERS | getattr(settings, "PAYMENT_PROVIDERS", {})
 
 
 def check_providers(app_configs: Any, **options: Any) -> list[CheckMessage]:
-    """Report a provider that is unknown, lacks a setting (billing.E002), or whose package is not installed (E003)."""
-    return [message for name in given() for message in _complaints(name)]
+    """Report a provider that cannot be made (billing.E002), or not be imported, as without its package (billing.E003)."""
+    return [message for name in declared() for message in _complaints(name)]
 
 
 def _complaints(name: str) -> list[CheckMessage]:
-    if name not in KNOWN:
-        what = f"settings.PAYMENT_PROVIDERS has {name!r}; known are {', '.join(KNOWN)}."
+    try:
+        _made(name, os.getpid())
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id="billing.E002")]
+    except ImportError as error:
+        hint = 'pip install "credit-ledger[payments]" installs the package of Stripe.'
+        return [Error(f"settings.PAYMENT_PROVIDERS[{name!r}] cannot be imported: {error}", hint=hint, id="billing.E003")]
+    except Exception as error:
+        # Its secrets are among the arguments, so the error's text is not shown.
+        what = f"settings.PAYMENT_PROVIDERS[{name!r}] cannot be made: {type(error).__name__}."
         return [Error(what, id="billing.E002")]
-    package, required, optional = KNOWN[name]
-    found: list[CheckMessage] = []
-    if set(given()[name]) - {*required, *optional} or not all(given()[name].get(each) for each in required):
-        what = f"settings.PAYMENT_PROVIDERS[{name!r}] must have {' and '.join(required)}, and may have {' and '.join(optional)}."
-        found.append(Error(what, id="billing.E002"))
-    if find_spec(package) is None:
-        hint = 'pip install "credit-ledger[payments]" installs it.'
-        found.append(Error(f"The provider {name!r} needs the package {package!r}.", hint=hint, id="billing.E003"))
-    return found
+    return []
 
 
 @receiver(setting_changed)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, ClassVar, Final
 
 import stripe
+from django.core.exceptions import ImproperlyConfigured
 
 from billing.errors import EventRejected, ProviderRefused, ProviderUnavailable
 from billing.payments.providers.interface import (
@@ -57,6 +58,8 @@ class StripeProvider(Provider, SendsMoneyBack, SendsEvents, KeepsMethods):
     name: ClassVar[str] = STRIPE
 
     def __init__(self, *, api_key: str, event_secret: str, api_base: str = "") -> None:
+        if not (api_key and event_secret):
+            raise ImproperlyConfigured(f"the provider {STRIPE!r} needs an api_key and an event_secret that are not empty.")
         self._event_secret = event_secret
         self._client, self._http = connect(api_key, api_base=api_base, timeout_s=TIMEOUT_S)
 

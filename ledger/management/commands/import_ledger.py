@@ -14,7 +14,7 @@ from ledger.errors import OutcomeUnknown, Retryable
 from ledger.exchange.files import read_lines
 from ledger.exchange.import_rows import KEY_PREFIX, OPERATIONS, ImportRow, RowError, read_rows
 from ledger.exchange.imports import RESULTS, Difference, Importer, ImportSummary, RowOutcome, differences
-from ledger.exchange.sources import SOURCES, SourceError, SourceRows, Terms, Total
+from ledger.exchange.sources import SourceError, SourceRows, Terms, Total, declared_sources, find_source
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
 from ledger.rules.entries import BY_AN_IMPORT
@@ -44,7 +44,9 @@ class Command(CommandWithExamples):
     def add_arguments(self, parser: CommandParser) -> None:
         """See `help`."""
         parser.add_argument("file", type=Path, help="NDJSON, or by its ending .json (a list) or .csv")
-        parser.add_argument("--source", choices=SOURCES, default="rows", help="whose format it has; default: our own rows")
+        parser.add_argument(
+            "--source", choices=sorted(declared_sources()), default="rows", help="whose format it has; default: our own rows"
+        )
         parser.add_argument("--credit-type", default="credits", metavar="TYPE", help="of rows without one; default: %(default)s")
         parser.add_argument("--decimals", type=int, default=0, choices=range(13), metavar="N", help="of another source's credits")
         parser.add_argument(
@@ -65,7 +67,7 @@ class Command(CommandWithExamples):
             raise CommandError(f"{file} is no file. It is read more than once, so it cannot be a pipe.", returncode=INVALID)
         try:
             count = _checked(file, source, terms, actor)
-            totals = [*SOURCES[source](read_lines(file), terms).totals, *_totals(options["totals"], terms)]
+            totals = [*find_source(source)(read_lines(file), terms).totals, *_totals(options["totals"], terms)]
             rows = _rows(file, source, terms, actor)
             importer = Importer(ImportSummary(MOST_ERRORS))
             shown = not options["no_progress"] and self.stderr.isatty()
@@ -95,7 +97,7 @@ def _rows(file: Path, source: str, terms: Terms, actor: str) -> Iterator[ImportR
 
 
 def _read(file: Path, source: str, terms: Terms, actor: str) -> Iterator[ImportRow | list[RowError]]:
-    found: SourceRows = SOURCES[source](read_lines(file), terms)
+    found: SourceRows = find_source(source)(read_lines(file), terms)
     return read_rows(iter(found.rows), actor=actor, from_text=source == "rows" and file.suffix == CSV)
 
 

@@ -15,7 +15,6 @@ class Command(CommandWithExamples):
         "pages on the next port."
     )
     examples = (("serve", "start everything; as make run"),)
-    requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Serve until SIGINT, SIGTERM or SIGHUP."""

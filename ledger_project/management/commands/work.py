@@ -29,7 +29,6 @@ class Command(CommandWithExamples):
         ("work usage_partitions audit_ledger", "only these tasks"),
         ("work --list --format json", "the timetable, for programs"),
     )
-    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the options."""

@@ -5,7 +5,9 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.core.management.base import SystemCheckError
 from django.test import Client
 from django.utils import timezone
 
@@ -13,9 +15,11 @@ from billing.models import PaymentIntent, ProviderEvent, ProviderRefund, Purchas
 from billing.payments.collecting.advancing import LEASE_S, advance
 from billing.payments.collecting.due import advance_due
 from billing.payments.collecting.orders import order_payment
-from billing.payments.providers.configured import check_providers
+from billing.payments.providers.configured import check_providers, is_configured, provider
+from billing.payments.providers.interface import Found, Order, Provider, SendsMoneyBack
 from billing.testing import CustomerFactory, PackFactory
 from ledger.models import Approval
+from ledger_project.serving.bootstrap import refuse_wrong_settings
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, text_of_response
 from tests.billing.payments.stripe_double import DECLINED, OK, StripeDouble
@@ -94,9 +98,82 @@ def test_without_a_provider_nothing_is_recorded(api: ApiClient, settings: Any) -
     assert PaymentIntent.objects.count() == 0
 
 
-def test_what_a_provider_lacks_is_named_by_the_checks(settings: Any) -> None:
-    settings.PAYMENT_PROVIDERS = {"stripe": {"api_key": "sk"}, "other": {}}
-    assert [found.id for found in check_providers(None)] == ["billing.E002", "billing.E002"]
+class Half(Provider):
+    """A provider without `find` and `cancel`."""
+
+    name = "half"
+
+    def start(self, order: Order) -> Found:
+        raise NotImplementedError
+
+
+class Acme(Half):
+    """A provider of a project."""
+
+    name = "acme"
+
+    def __init__(self, *, key: str) -> None:
+        if not key.startswith("k_"):
+            raise ValueError(key)
+
+    def find(self, order: Order) -> Found:
+        raise NotImplementedError
+
+    def cancel(self, order: Order) -> None:
+        raise NotImplementedError
+
+
+STRIPE_CLASS = "billing.payments.providers.stripe_payments.StripeProvider"
+HERE = "tests.billing.payments.test_intents_over_rest"
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "code", "text"),
+    [
+        ("other", {}, "E002", "has no 'class'"),
+        ("other", {"key": "k_secret"}, "E002", "has no 'class'"),
+        ("other", {"class": "shop.payments.Other"}, "E003", "No module named 'shop'"),
+        ("other", {"class": f"{HERE}.Other"}, "E003", "Other"),
+        ("other", {"class": "django.utils.timezone.now"}, "E002", "no subclass of Provider"),
+        ("half", {"class": f"{HERE}.Half"}, "E002", "lacks cancel, find"),
+        ("other", {"class": f"{HERE}.Acme", "key": "k_secret"}, "E002", "the name of"),
+        ("acme", {"class": f"{HERE}.Acme"}, "E002", "missing a required argument: 'key'"),
+        ("acme", {"class": f"{HERE}.Acme", "key": "k_secret", "keys": "k_secret"}, "E002", "unexpected keyword argument 'keys'"),
+        ("acme", {"class": f"{HERE}.Acme", "key": "secret"}, "E002", "cannot be made: ValueError"),
+        ("stripe", {"class": STRIPE_CLASS, "api_key": "sk_secret"}, "E002", "event_secret"),
+        ("stripe", {"class": STRIPE_CLASS, "api_key": "sk_secret", "event_secret": ""}, "E002", "not empty"),
+    ],
+)
+def test_a_provider_that_is_unknown_or_half_declared_is_refused_at_the_start(
+    settings: Any, name: str, declared: dict[str, str], code: str, text: str
+) -> None:
+    settings.PAYMENT_PROVIDERS = {name: declared}
+    [found] = check_providers(None)
+    assert (found.id, text in found.msg, "secret" in found.msg.replace("event_secret", "")) == (f"billing.{code}", True, False)
+    with pytest.raises((ImproperlyConfigured, ImportError, ValueError)):
+        provider(name)
+
+
+@pytest.mark.parametrize("command", ["serve", "work", "collect_payments"])
+def test_no_process_starts_with_a_provider_that_is_half_declared(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    settings.PAYMENT_PROVIDERS = {"stripe": {"class": STRIPE_CLASS, "api_key": "sk_secret"}}
+    app = "billing" if command == "collect_payments" else "ledger_project"
+    monkeypatch.setattr(f"{app}.management.commands.{command}.Command.handle", lambda *_, **__: pytest.fail("it starts"))
+    with pytest.raises(SystemCheckError, match="event_secret"):
+        call_command(command, skip_checks=False)
+    with pytest.raises(SystemCheckError, match="event_secret"):
+        refuse_wrong_settings()
+
+
+def test_a_provider_of_the_project_is_the_class_at_its_path(settings: Any) -> None:
+    settings.PAYMENT_PROVIDERS = {"acme": {"class": f"{HERE}.Acme", "key": "k_1"}}
+    assert check_providers(None) == []
+    assert isinstance(provider("acme"), Acme)
+    assert is_configured("acme")
+    assert not is_configured("acme", SendsMoneyBack)
+    assert not is_configured("stripe")
 
 
 def test_a_dry_run_asks_nobody(api: ApiClient, stripe: StripeDouble) -> None:

@@ -106,7 +106,14 @@ def running() -> Iterator[LocalStripe]:
 
 @pytest.fixture
 def local(running: LocalStripe, settings: Any) -> Iterator[LocalStripe]:
-    settings.PAYMENT_PROVIDERS = {"stripe": {"api_key": KEY, "event_secret": SECRET, "api_base": running.address}}
+    settings.PAYMENT_PROVIDERS = {
+        "stripe": {
+            "class": "billing.payments.providers.stripe_payments.StripeProvider",
+            "api_key": KEY,
+            "event_secret": SECRET,
+            "api_base": running.address,
+        }
+    }
     yield running
     adapter = provider("stripe")
     assert isinstance(adapter, StripeProvider)

@@ -38,7 +38,14 @@ URL = "https://shop.example/credits"
 def stripe(settings: Any) -> Iterator[StripeDouble]:
     double = StripeDouble()
     with serving(double) as address:
-        settings.PAYMENT_PROVIDERS = {"stripe": {"api_key": "sk_test_x", "event_secret": SECRET, "api_base": address}}
+        settings.PAYMENT_PROVIDERS = {
+            "stripe": {
+                "class": "billing.payments.providers.stripe_payments.StripeProvider",
+                "api_key": "sk_test_x",
+                "event_secret": SECRET,
+                "api_base": address,
+            }
+        }
         yield double
         adapter = provider("stripe")
         assert isinstance(adapter, StripeProvider)

@@ -1,6 +1,7 @@
 """Exports of Stripe, Lago and OpenMeter become rows; each with a worked example."""
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
 
 from ledger import services
+from ledger.exchange.files import Line
+from ledger.exchange.sources import SourceRows, Terms, check_sources
 from ledger.models import Entry
 from ledger.testing import unique
 
@@ -212,3 +216,28 @@ def test_an_object_that_lacks_something_or_has_another_type_is_named(
     assert why in str(ended.value)
     assert ended.value.returncode == 2
     assert not Entry.objects.filter(holder_id__in=["cus", "c"]).exists()
+
+
+def read_wallets(lines: Iterable[Line], terms: Terms) -> SourceRows:
+    """The export of a project: a holder and credits a line."""
+    rows = [
+        Line(one.number, {"row": f"w{one.number}", "holder": one.value["who"], "operation": "grant", "amount": one.value["has"]}
+             | {"credit_type": terms.credit_type, "source": "promotional"})
+        for one in lines if one.value
+    ]  # fmt: skip
+    return SourceRows(rows)
+
+
+def test_a_source_of_the_project_is_the_function_at_its_path(tmp_path: Path, holder: str, settings: Any) -> None:
+    settings.IMPORT_SOURCES = {"acme": f"{__name__}.read_wallets"}
+    assert check_sources(None) == []
+    imported(tmp_path, [{"who": holder, "has": 7}], "--source", "acme")
+    assert Entry.objects.get(holder_id=holder).balance == 7
+
+
+@pytest.mark.parametrize("path", ["shop.exports.read_wallets", f"{__name__}.NOW", f"{__name__}.nothing", "", None])
+def test_a_source_that_is_no_function_is_refused_at_the_start(tmp_path: Path, settings: Any, path: str | None) -> None:
+    settings.IMPORT_SOURCES = {"acme": path}
+    assert [(found.id, "acme" in found.msg) for found in check_sources(None)] == [("ledger.E007", True)]
+    with pytest.raises(SystemCheckError):
+        call_command("import_ledger", str(tmp_path / "none.json"), source="acme", skip_checks=False)
