@@ -943,14 +943,15 @@ class Migration(LedgerMigration):
                     ('purchase', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='billing.purchase')),
                     ('kind', models.CharField(choices=[('refund', 'Refund'), ('dispute', 'Dispute'), ('reinstated', 'Reinstated')], max_length=16)),
                     ('payment', models.CharField(db_comment="the provider's id of the refund or dispute", max_length=200)),
-                    ('amount_minor', models.BigIntegerField()),
+                    ('amount_minor', models.BigIntegerField(db_comment='of the money of the purchase')),
+                    ('loss_minor', models.BigIntegerField(db_comment="what a dispute took beyond the rest of the purchase's money", db_default=0, default=0)),
                     ('returned_at', models.DateTimeField()),
                     ('reason', models.CharField(blank=True, default='', max_length=500)),
                     ('actor', models.CharField(max_length=200)),
                     ('recorded_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],
                 options={
-                    'constraints': [models.UniqueConstraint(fields=('purchase', 'kind', 'payment'), name='billing_purchasereturn_payment'), models.CheckConstraint(condition=models.Q(('amount_minor__gte', 1)), name='billing_purchasereturn_amount'), models.CheckConstraint(condition=years('returned_at'), name='billing_purchasereturn_years')],
+                    'constraints': [models.UniqueConstraint(fields=('purchase', 'kind', 'payment'), name='billing_purchasereturn_payment'), models.CheckConstraint(condition=models.Q(models.Q(('amount_minor__gte', 1), ('loss_minor__gte', 0)), models.Q(('amount_minor', 0), ('loss_minor__gte', 1), models.Q(('kind', 'refund'), _negated=True)), _connector='OR'), name='billing_purchasereturn_amount'), models.CheckConstraint(condition=models.Q(('loss_minor', 0), models.Q(('kind', 'refund'), _negated=True), _connector='OR'), name='billing_purchasereturn_loss'), models.CheckConstraint(condition=years('returned_at'), name='billing_purchasereturn_years')],
                 },
             ),
             migrations.CreateModel(

@@ -935,6 +935,7 @@ BEGIN
             'payment', returned.payment,
             'currency', purchase.currency,
             'amount_minor', returned.amount_minor,
+            'loss_minor', returned.loss_minor,
             'credits', NEW.taken_credits,
             'bonus', NEW.taken_bonus,
             'claim_credits', NEW.share_credits - NEW.taken_credits,

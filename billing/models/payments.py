@@ -109,7 +109,10 @@ class PurchaseReturn(models.Model):
     purchase = reference("Purchase", db_index=False)
     kind = models.CharField(max_length=16, choices=Kind.choices)
     payment = models.CharField(max_length=200, db_comment="the provider's id of the refund or dispute")
-    amount_minor = models.BigIntegerField()
+    amount_minor = models.BigIntegerField(db_comment="of the money of the purchase")
+    loss_minor = models.BigIntegerField(
+        default=0, db_default=0, db_comment="what a dispute took beyond the rest of the purchase's money"
+    )
     returned_at = models.DateTimeField()
     reason = models.CharField(max_length=500, blank=True, default="")
     actor = models.CharField(max_length=200)
@@ -118,7 +121,14 @@ class PurchaseReturn(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["purchase", "kind", "payment"], name="billing_purchasereturn_payment"),
-            models.CheckConstraint(name="billing_purchasereturn_amount", condition=models.Q(amount_minor__gte=1)),
+            models.CheckConstraint(
+                name="billing_purchasereturn_amount",
+                condition=models.Q(amount_minor__gte=1, loss_minor__gte=0)
+                | (models.Q(amount_minor=0, loss_minor__gte=1) & ~models.Q(kind="refund")),
+            ),
+            models.CheckConstraint(
+                name="billing_purchasereturn_loss", condition=models.Q(loss_minor=0) | ~models.Q(kind="refund")
+            ),
             years("billing_purchasereturn", "returned_at"),
         ]
 
@@ -126,6 +136,11 @@ class PurchaseReturn(models.Model):
     def signed_minor(self) -> int:
         """The amount; below 0 if the money came in again."""
         return -self.amount_minor if self.kind == self.Kind.REINSTATED else self.amount_minor
+
+    @property
+    def signed_loss_minor(self) -> int:
+        """The loss; below 0 if it came in again."""
+        return -self.loss_minor if self.kind == self.Kind.REINSTATED else self.loss_minor
 
 
 class ReturnSettlement(models.Model):

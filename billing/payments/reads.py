@@ -101,6 +101,11 @@ class PurchaseRow:
         return sum(one.row.signed_minor for one in self.returns)
 
     @property
+    def loss_minor(self) -> int:
+        """The money that disputes took beyond that of the purchase, and that did not come in again."""
+        return sum(one.row.signed_loss_minor for one in self.returns)
+
+    @property
     def state(self) -> str:
         """One of STATES."""
         if self.returned_minor == self.row.paid_minor:

@@ -124,6 +124,8 @@ def purchase_sentences(row: reads.PurchaseRow) -> list[str]:
         sentences.append(f"{step}{why} A worker tries it again.")
     if row.returned_minor:
         sentences.append(f"{money_text(row.returned_minor, purchase.currency)} went back.")
+    if row.loss_minor:
+        sentences.append(f"Disputes took {money_text(row.loss_minor, purchase.currency)} more: a loss.")
     if row.claim_minor:
         gone = credits_text(row.claim_credits, purchase.credit_type)
         sentences.append(
@@ -135,12 +137,16 @@ def purchase_sentences(row: reads.PurchaseRow) -> list[str]:
 class ReturnForm(OrderForm, RequestForm[NewReturn]):
     """Money of a purchase that went back."""
 
-    stake = StakeRule(lambda form, made: [Stake(Purchase.objects.get(pk=made.purchase_id).currency, made.amount_minor)])
+    stake = StakeRule(
+        lambda form, made: [Stake(Purchase.objects.get(pk=made.purchase_id).currency, made.amount_minor + made.loss_minor)]
+    )
     declared = NewReturn
     shows = {
         "kind": Shown(label="What happened", words=RETURN_WORDS),
         "payment": Shown(label="Its id", help="The bank's or provider's id of the refund or dispute."),
-        "amount_minor": Shown(label="Amount", help="In minor units; empty: all that was not returned yet."),
+        "amount_minor": Shown(
+            label="Amount", help="In minor units; empty: all that was not returned yet. A dispute may be larger."
+        ),
         "reason": REASON,
         "returned_at": Shown(label="When", help="Empty: now."),
     }
@@ -154,10 +160,14 @@ def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, purchas
         return record_return.execute(replace(form.request, actor=form.actor))
 
     def describe(made: PurchaseReturn, form: ReturnForm) -> DryRun:
-        amount = money_text(made.amount_minor, purchase.currency)
+        amount = money_text(made.amount_minor + made.loss_minor, purchase.currency)
         if made.kind == PurchaseReturn.Kind.REINSTATED:
             return DryRun(sentences=[f"{amount} came in again. The credits that the dispute took are granted again."])
-        return DryRun(sentences=[f"{amount} went back. What it had bought is revoked, as far as it is unspent."])
+        sentences = [f"{amount} went back. What it had bought is revoked, as far as it is unspent."]
+        if made.loss_minor:
+            loss = money_text(made.loss_minor, purchase.currency)
+            sentences.append(f"{loss} of it is a loss: that is more than the rest of the purchase.")
+        return DryRun(sentences=sentences)
 
     return OrderPage(
         form=ReturnForm,

@@ -46,6 +46,7 @@ class PurchaseAdmin(ReadOnlyAdmin):
     paid = money_column("Paid", "paid_minor")
     returned = money_column("Returned", lambda row: row.found.returned_minor)
     claim = money_column("Claim", lambda row: row.found.claim_minor)
+    loss = money_column("Loss", lambda row: row.found.loss_minor)
     paid_on = columns.instant("Paid on", "paid_at")
     recorded = columns.instant("Recorded", "recorded_at")
 
@@ -58,7 +59,7 @@ class PurchaseAdmin(ReadOnlyAdmin):
     search_help_text = "The provider's id of the payment"
     csv_columns = (
         "number", "state", "waits", "pack_cell", "holder", "customer_cell", "credit_type", "credits_cell", "bonus_cell",
-        "currency", "paid", "returned", "claim", "provider", "payment", "reference", "paid_on", "recorded", "actor",
+        "currency", "paid", "returned", "loss", "claim", "provider", "payment", "reference", "paid_on", "recorded", "actor",
     )  # fmt: skip
     starts = "A purchase is money for a pack. Providers and programs record it; record here what was paid by other means."
     actions_detail = ("record_return",)
@@ -131,6 +132,7 @@ def _returns_table(row: PurchaseRow) -> dict[str, Any]:
         ("What", lambda one: forms.RETURN_WORDS[one.row.kind]),
         ("Id", lambda one: one.row.payment),
         ("Amount", lambda one: money(one.row.amount_minor, row.row.currency)),
+        ("Loss beyond it", lambda one: money(one.row.loss_minor, row.row.currency)),
         ("Credits taken back", of_settled(lambda settled: credits_of(settled.taken_credits))),
         ("Bonus taken back", of_settled(lambda settled: credits_of(settled.taken_bonus))),
         ("Gone already", of_settled(lambda settled: credits_of(settled.share_credits - settled.taken_credits))),

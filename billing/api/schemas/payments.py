@@ -116,7 +116,10 @@ class ReturnSerializer(ResponseSchema):
     purchase = whole(attrgetter("row.purchase_id"))
     kind = text(attrgetter("row.kind"))
     payment = text(attrgetter("row.payment"))
-    amount_minor = minor(attrgetter("row.amount_minor"))
+    amount_minor = minor(attrgetter("row.amount_minor"), help_text="Of the money of the purchase, in minor units.")
+    loss_minor = minor(
+        attrgetter("row.loss_minor"), help_text="What a dispute took beyond the rest of that money, in minor units."
+    )
     returned_at = computed(serializers.CharField(), attrgetter("row.returned_at"), as_text=time_text)
     reason = text(attrgetter("row.reason"))
     actor = text(attrgetter("row.actor"))
@@ -154,6 +157,7 @@ class PurchaseSerializer(ResponseSchema):
     recorded_at = computed(serializers.CharField(), attrgetter("row.recorded_at"), as_text=time_text)
     granted = computed(PurchaseGrantSerializer(allow_null=True), attrgetter("grant"))
     returned_minor = minor()
+    loss_minor = minor(help_text="What disputes took beyond the money of the purchase, in minor units.")
     claim_credits = whole(help_text="Purchased credits that were gone when their money was returned.")
     claim_minor = minor(help_text="The money for them, in minor units.")
     returns = computed(ReturnSerializer(many=True), attrgetter("returns"))
@@ -215,12 +219,14 @@ PURCHASE: dict[str, Any] = {
     "id": 1, "state": "paid", "provider": "paypal", "payment": "8AC21", "pack": "starter", "version": 1, "quantity": 1,
     "holder_id": "customer-42", "customer": "CUST-7", "credit_type": "credits", "credits": 1000, "bonus": 100, "currency": "EUR",
     "paid_minor": 2000, "paid_at": "2026-01-14T09:30:00.123456Z", "reference": "", "actor": "key:shop",
-    "recorded_at": "2026-01-14T09:30:00.123456Z", "granted": None, "returned_minor": 0, "claim_credits": 0, "claim_minor": 0,
-    "returns": [], "waiting": {"tries": 0, "next_try_at": "2026-01-14T09:30:00.123456Z", "error": None},
+    "recorded_at": "2026-01-14T09:30:00.123456Z", "granted": None, "returned_minor": 0, "loss_minor": 0,
+    "claim_credits": 0, "claim_minor": 0, "returns": [],
+    "waiting": {"tries": 0, "next_try_at": "2026-01-14T09:30:00.123456Z", "error": None},
 }  # fmt: skip
 RETURN_EXAMPLE_BODY: dict[str, Any] = {"kind": "refund", "payment": "REF-3", "amount_minor": 500, "reason": "Not as agreed"}
 RETURN: dict[str, Any] = {
-    "purchase": 1, **RETURN_EXAMPLE_BODY, "returned_at": "2026-01-20T08:00:00.000000Z", "actor": "key:shop", "settled": None,
+    "purchase": 1, **RETURN_EXAMPLE_BODY, "loss_minor": 0, "returned_at": "2026-01-20T08:00:00.000000Z", "actor": "key:shop",
+    "settled": None,
 }  # fmt: skip
 SETTLED: dict[str, Any] = {
     "credits": 200, "bonus": 25, "claim_credits": 50, "claim_minor": 100,

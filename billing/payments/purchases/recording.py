@@ -78,7 +78,11 @@ class NewReturn(Record):
     amount_minor: Annotated[
         int | None,
         Integer(
-            "In minor units; by default all that was not returned yet. Not for `reinstated`.", least=1, most=MAX_MINOR, null=True
+            "In minor units; by default all that was not returned yet. A dispute may be larger: what is beyond that is a loss. "
+            "Not for `reinstated`.",
+            least=1,
+            most=MAX_MINOR,
+            null=True,
         ),
     ] = None
     returned_at: Annotated[datetime | None, Time("When; now by default.", null=True)] = None
@@ -179,30 +183,32 @@ def _record_return(request: NewReturn) -> PurchaseReturn:
     """Record returned money, or return the row that this refund or dispute has; or raise and write nothing.
 
     When it is committed, the unspent credits that the money had bought are revoked, or, of a dispute that was won, granted again.
+    A bank takes what is disputed, also after a refund: what a dispute takes beyond the purchase's rest is recorded as a loss.
 
     Raises:
         NotFound: the purchase does not exist.
         Invalid: the dispute that was won does not exist.
-        ReturnExceedsPurchase: less of the purchase's money is left.
+        ReturnExceedsPurchase: of a refund, less of the purchase's money is left; of a dispute without an amount, nothing is.
         AlreadyExists: this refund or dispute was recorded with another amount.
     """
     purchase = purchase_of(request.purchase)
     with locked_transaction(PURCHASE(str(purchase.pk))):
         earlier = list(PurchaseReturn.objects.filter(purchase_id=purchase.pk).order_by("pk"))
-        amount = _returned(request, purchase, earlier)
+        amount, loss = _returned(request, purchase, earlier)
         known = next((one for one in earlier if (one.kind, one.payment) == (request.kind, request.payment)), None)
         if known is not None:
-            if request.amount_minor not in (None, known.amount_minor):
+            if request.amount_minor not in (None, known.amount_minor + known.loss_minor):
                 raise AlreadyExists(resource=f"{known.kind} of purchase", ref=str(purchase.pk))
             return known
         left = left_minor(purchase, earlier)
-        if amount < 1 or (amount > left and request.kind != Kind.REINSTATED):
+        if amount + loss < 1 or (amount > left and request.kind == Kind.REFUND):
             raise ReturnExceedsPurchase(purchase=purchase.pk, returnable_minor=max(0, left))
         made = PurchaseReturn.objects.create(
             purchase_id=purchase.pk,
             kind=request.kind,
             payment=request.payment,
             amount_minor=amount,
+            loss_minor=loss,
             returned_at=request.returned_at or timezone.now(),
             reason=request.reason,
             actor=request.actor,
@@ -220,11 +226,16 @@ def left_minor(purchase: Purchase, returns: list[PurchaseReturn]) -> int:
     return purchase.paid_minor - sum(one.signed_minor for one in returns)
 
 
-def _returned(request: NewReturn, purchase: Purchase, earlier: list[PurchaseReturn]) -> int:
-    if request.kind != Kind.REINSTATED:
-        return request.amount_minor or left_minor(purchase, earlier)
+def _returned(request: NewReturn, purchase: Purchase, earlier: list[PurchaseReturn]) -> tuple[int, int]:
+    """Return the money of the purchase that a return takes or brings back, and the loss beyond it."""
+    left = max(0, left_minor(purchase, earlier))
+    if request.kind == Kind.REFUND:
+        return request.amount_minor or left, 0
+    if request.kind == Kind.DISPUTE:
+        taken = request.amount_minor or left
+        return min(taken, left), max(0, taken - left)
     dispute = next((one for one in earlier if (one.kind, one.payment) == (Kind.DISPUTE, request.payment)), None)
     if dispute is None:
         detail = f"purchase {purchase.pk} has no dispute {request.payment!r}"
         raise Invalid(pointer="/payment", rule="exists", detail=detail)
-    return dispute.amount_minor
+    return dispute.amount_minor, dispute.loss_minor

@@ -71,9 +71,11 @@ def test_a_return_is_recorded_and_its_claim_shown(client: Any) -> None:
     shown = text_of_response(client.get(f"{url}/change/"))
     assert "Of the returned money, 10.00 EUR had bought 500 credits that were gone." in shown
     assert ReturnSettlement.objects.get().claim_minor == 1000
-    too_much = send_first_step(client, f"{url}/return/", values | {"payment": "d-2", "amount_minor": "1001"})
+    too_much = send_first_step(client, f"{url}/return/", values | {"kind": "refund", "payment": "d-2", "amount_minor": "1001"})
     assert too_much.status_code == 422
     assert PurchaseReturn.objects.count() == 1
+    assert send_both_steps(client, f"{url}/return/", values | {"payment": "d-2", "amount_minor": "1001"}).status_code == 302
+    assert "Disputes took 0.01 EUR more: a loss." in text_of_response(client.get(f"{url}/change/"))
 
 
 def test_lists_filter_and_show_what_waits(client: Any) -> None:

@@ -301,6 +301,32 @@ def test_no_more_is_returned_than_was_paid() -> None:
     assert PurchaseReturn.objects.count() == 2
 
 
+@pytest.mark.parametrize(
+    ("refunded", "disputed", "left", "loss"), [(2000, 2000, 0, 2000), (500, 2000, 1500, 500), (500, 1500, 1500, 0)]
+)
+def test_what_a_dispute_takes_beyond_the_rest_is_a_loss_until_it_is_won(
+    refunded: int, disputed: int, left: int, loss: int
+) -> None:
+    purchase = PurchaseFactory(holder_id="ada")
+    return_money(purchase, amount_minor=refunded)
+    before = ledger_reads.balance("ada").balance
+    made = record_return(purchase=purchase.pk, kind="dispute", payment="d-1", amount_minor=disputed)
+    attempt(purchase.pk)
+    found = reads.purchase(purchase.pk)
+    assert (made.amount_minor, made.loss_minor) == (left, loss)
+    assert (found.state, found.returned_minor, found.loss_minor, found.claim_minor) == ("returned", 2000, loss, 0)
+    assert ledger_reads.balance("ada").balance == 0
+    assert record_return(purchase=purchase.pk, kind="dispute", payment="d-1", amount_minor=disputed).pk == made.pk
+    with pytest.raises(AlreadyExists):
+        record_return(purchase=purchase.pk, kind="dispute", payment="d-1", amount_minor=disputed + 1)
+    assert_sound()
+    record_return(purchase=purchase.pk, kind="reinstated", payment="d-1")
+    attempt(purchase.pk)
+    found = reads.purchase(purchase.pk)
+    assert (found.returned_minor, found.loss_minor, ledger_reads.balance("ada").balance) == (refunded, 0, before)
+    assert_sound()
+
+
 def test_only_a_dispute_on_record_can_be_won() -> None:
     purchase = PurchaseFactory(holder_id="ada")
     for fields in ({"payment": "none"}, {"payment": "none", "amount_minor": 5}):

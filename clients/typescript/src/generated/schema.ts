@@ -5440,7 +5440,7 @@ export interface components {
             payment: string;
             /**
              * Format: int64
-             * @description In minor units; by default all that was not returned yet. Not for `reinstated`.
+             * @description In minor units; by default all that was not returned yet. A dispute may be larger: what is beyond that is a loss. Not for `reinstated`.
              */
             amount_minor?: number | null;
             /**
@@ -6443,6 +6443,8 @@ export interface components {
             granted: components["schemas"]["PurchaseGrant"] | null;
             /** @description In minor units. */
             returned_minor: number;
+            /** @description What disputes took beyond the money of the purchase, in minor units. */
+            loss_minor: number;
             /** @description Purchased credits that were gone when their money was returned. */
             claim_credits: number;
             /** @description The money for them, in minor units. */
@@ -7138,8 +7140,10 @@ export interface components {
             purchase: number;
             kind: string;
             payment: string;
-            /** @description In minor units. */
+            /** @description Of the money of the purchase, in minor units. */
             amount_minor: number;
+            /** @description What a dispute took beyond the rest of that money, in minor units. */
+            loss_minor: number;
             returned_at: string;
             reason: string;
             actor: string;

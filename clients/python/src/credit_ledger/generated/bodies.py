@@ -1752,6 +1752,7 @@ class Purchase(TypedDict):
     recorded_at: str
     granted: PurchaseGrant | None
     returned_minor: int
+    loss_minor: int
     claim_credits: int
     claim_minor: int
     returns: list[Return]
@@ -2011,6 +2012,7 @@ class Return(TypedDict):
     kind: str
     payment: str
     amount_minor: int
+    loss_minor: int
     returned_at: str
     reason: str
     actor: str
