@@ -227,7 +227,7 @@ def _admit(receipt: BankReceipt, target: Invoice | PaymentIntent, actor: str) ->
     if not approvals.limits():
         return
     stakes = [Stake(receipt.currency, receipt.amount_minor)]
-    if isinstance(target, PaymentIntent) and (pack := Pack.objects.filter(pk=target.pack_id).first()) is not None:
+    if isinstance(target, PaymentIntent) and (pack := Pack.objects.filter(pk=target.pack_id or 0).first()) is not None:
         stakes.append(Stake(pack.credit_type, (pack.credits + pack.bonus) * target.quantity))
     operator = f"{actor} for {_name(target)}"
     content = {"receipt": receipt.name, "amount_minor": receipt.amount_minor}
