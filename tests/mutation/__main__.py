@@ -106,7 +106,7 @@ def _run(phase: str, options: argparse.Namespace) -> None:
         _copy_project(copy)
         command = [
             sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.worker", "-p", "no:xdist", "-p", "no:cacheprovider",
-            "--reuse-db", "--create-db", "--capture=sys", "-m", options.markers, f"--mutation-seconds={options.seconds}",
+            "--reuse-db", "--create-db", "-m", options.markers, f"--mutation-seconds={options.seconds}",
             f"--mutation={phase}", f"--mutation-folder={options.folder.absolute()}", f"--mutation-share={place}/{options.jobs}",
             f"--mutation-list={options.list.absolute()}", f"--mutation-limit={options.count}",
             *options.tests,

@@ -147,8 +147,8 @@ def test_a_seller_with_a_bad_logo_colour_or_text_is_refused_and_nothing_recorded
 def test_a_colour_that_cannot_be_read_is_for_rules_only():
     assert round(contrast_with_white("#767676"), 2) == 4.54
     assert (contrast_with_white("#000000"), contrast_with_white("#ffffff")) == (21, 1)
-    assert printed_brand({"accent_color": "#0b6e4f"})["has_readable_accent"]
-    assert not printed_brand({"accent_color": "#ffd500"})["has_readable_accent"]
+    assert printed_brand({"accent_color": "#0b6e4f"}) == {"logo": None, "accent": "#0b6e4f", "has_readable_accent": True}
+    assert printed_brand({"accent_color": "#ffd500"}) == {"logo": None, "accent": "#ffd500", "has_readable_accent": False}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from billing.models import Claim, CouponUse, Customer, Invoice, InvoiceTax, Line
 from billing.orders import coupons, subscriptions
 from billing.orders.subscriptions import Wish
 from ledger import services
-from ledger.errors import Refused
+from ledger.errors import Invalid, Refused
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, recurring, unique
 from tests.ledger.admin.admin_site import hidden_key, operator
 from tests.ledger.api.conftest import ApiClient
@@ -230,6 +230,9 @@ def test_the_service_refuses_what_is_not_there_or_no_draft():
         transitions.delete_draft_in(invoice_id=invoice.pk, actor="key:shop")
     with pytest.raises(NotFound), transaction.atomic():
         transitions.delete_draft_in(invoice_id=999999999, actor="key:shop")
+    with pytest.raises(Invalid) as refused:
+        transitions.apply(invoice_id=invoice.pk, kind="void", actor="admin:mara", reason=" ", idempotency_key="k")
+    assert refused.value.facts == {"pointer": "/reason", "rule": "required", "detail": "is required"}
     assert Transition.objects.count() == 0
 
 

@@ -92,6 +92,19 @@ def test_a_text_that_is_no_expression_is_refused_by_its_rule(text: str, rule: st
 
 
 @pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("ceil(1, 2)", "ceil has 1 arguments, not 2"),
+        ("round(1, 2, 3)", "round has 1 to 2 arguments, not 3"),
+    ],
+)
+def test_a_function_says_how_many_arguments_it_has(text: str, detail: str) -> None:
+    with pytest.raises(ExpressionWrong) as refused:
+        parse_expression(text)
+    assert refused.value.detail == detail
+
+
+@pytest.mark.parametrize(
     ("text", "pointer", "rule"),
     [
         ("properties.other", "/properties/other", "required"),

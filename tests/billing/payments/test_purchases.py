@@ -296,8 +296,9 @@ def test_no_more_is_returned_than_was_paid() -> None:
             record_return(purchase=purchase.pk, kind="refund", payment="r-2", amount_minor=amount)
         assert refused.value.facts == {"purchase": purchase.pk, "returnable_minor": 500}
     return_money(purchase)
-    with pytest.raises(ReturnExceedsPurchase):
+    with pytest.raises(ReturnExceedsPurchase) as refused:
         record_return(purchase=purchase.pk, kind="dispute", payment="d-1")
+    assert refused.value.facts == {"purchase": purchase.pk, "returnable_minor": 0}
     assert PurchaseReturn.objects.count() == 2
 
 
