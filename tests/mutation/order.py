@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.mutation import sql_changes
-from tests.mutation.mutants import Change
+from tests.mutation.mutants import SCHEMAS, Change
 
 SHORTEST_S: Final = 0.02
 """A test is not taken to be quicker than this: it would come before a nearer one."""
@@ -32,11 +32,14 @@ def ordered(root: Path, number: int, change: Change, reach: Iterable[Reach], fir
     """
     path = change.place.path
     if path.endswith(".sql"):
-        steps = sql_changes.names_of((root / path).read_text(encoding="utf-8"), change.place.function)
+        schemas = "\n".join((root / schema).read_text(encoding="utf-8") for schema in SCHEMAS)
+        steps = sql_changes.names_of(schemas, change.place.function)
         tests = [each for each in reach if each.names & set(steps) or each.test == first]
         nouns = words(" ".join(name for name, at in steps.items() if at < 2))
     else:
-        tests = [each for each in reach if number in each.mutants or each.test == first]
+        # What was called once for the whole run, and is cached, was reached by one test only.
+        namesake = f"/test_{Path(path).stem}.py::"
+        tests = [each for each in reach if number in each.mutants or each.test == first or namesake in each.test]
         nouns = words(f"{path.removesuffix('.py')} {change.place.function}")
     by_file = defaultdict(list)
     for each in sorted(tests, key=lambda each: each.seconds):

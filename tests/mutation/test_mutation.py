@@ -143,14 +143,15 @@ def test_the_quick_tests_of_the_same_noun_come_first_and_the_known_one_before_al
         order.Reach("tests/billing/api/test_invoices.py::test_quick", 0.01, frozenset({7}), frozenset()),
         order.Reach("tests/billing/rating/test_tiers.py::test_slow", 3, frozenset({7}), frozenset()),
         order.Reach("tests/billing/rating/test_tiers.py::test_quick", 0.1, frozenset({7}), frozenset()),
-        order.Reach("tests/billing/rating/test_tiers.py::test_beside", 0.1, frozenset({8}), frozenset()),
+        order.Reach("tests/billing/rating/test_tiers.py::test_namesake", 0.2, frozenset({8}), frozenset()),
+        order.Reach("tests/billing/rating/test_beside.py::test_other", 0.1, frozenset({8}), frozenset()),
     ]
     near, other = "tests/billing/rating/test_tiers.py::test_", "tests/billing/api/test_invoices.py::test_quick"
     tests = functools.partial(order.ordered, Path(), 7, change, reach)
 
-    assert tests(None, 60) == [near + "quick", other, near + "slow"]
-    assert tests(near + "slow", 60) == [near + "slow", near + "quick", other]
-    assert tests(None, 1) == [near + "quick", other]
+    assert tests(None, 60) == [near + "quick", other, near + "namesake", near + "slow"]
+    assert tests(near + "slow", 60) == [near + "slow", near + "quick", other, near + "namesake"]
+    assert tests(None, 1) == [near + "quick", other, near + "namesake"]
 
 
 def test_a_mutant_is_found_again_in_changed_code_and_in_another_file_but_not_when_its_line_is_gone(tmp_path: Path) -> None:

@@ -82,9 +82,9 @@ def test_an_expired_hold_is_released_although_nothing_else_of_the_account_is_due
     assert (book_all_expirations(dry_run=True).due, book_all_expirations().entries) == (0, 0), "neither is due yet"
     days_later(2)
     dry = book_all_expirations(dry_run=True)
-    assert (dry.due, dry.released_credits, dry.expired_credits) == (1, 32, 0)
+    assert (dry.due, dry.released_by_type, dry.released_credits, dry.expired_credits) == (1, {"credits": 32}, 32, 0)
     summary = book_all_expirations()
-    assert (summary.booked, summary.by_kind, summary.released_credits) == (1, {"release": 1}, 32)
+    assert (summary.booked, summary.by_kind, summary.released_by_type) == (1, {"release": 1}, {"credits": 32})
     assert (reads.balance("ada").balance, reads.balance("ada").held) == (33, 2)
     assert book_all_expirations().due == 0
 

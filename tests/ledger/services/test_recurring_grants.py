@@ -250,9 +250,10 @@ def test_a_frozen_holder_is_granted_to(clock):
     assert reads.balance("ada").balance == 100
 
 
-def test_a_period_that_ended_before_the_last_request_gets_nothing(clock):
+@pytest.mark.parametrize("moment", [at(9, 3), at(9, 3, 12)], ids=["at its very end", "later"])
+def test_a_period_that_ended_before_the_last_request_gets_nothing(clock, moment):
     recur(interval="day")
-    clock.move_to(at(9, 3, 12))
+    clock.move_to(moment)
     services.grant(holder_id="ada", amount=1, idempotency_key="g")
     work()
     assert [entry for entry in grants() if entry[1] == 100] == [("grant", 100, "09-03")]
