@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from billing.documents.invoices import note_draft
-from billing.documents.printing.brand import MAX_LOGO_BYTES, check_logo, contrast_with_white, printed_brand
+from billing.documents.printing.brand import MAX_LOGO_BYTES, check_logo, contrast_with_white, logo_url, printed_brand
 from billing.documents.printing.printed import TEMPLATE, invoice_pdf, invoice_source, page_of
 from billing.documents.sellers import record_seller
 from billing.errors import InvalidTransition
@@ -149,6 +149,13 @@ def test_a_colour_that_cannot_be_read_is_for_rules_only():
     assert (contrast_with_white("#000000"), contrast_with_white("#ffffff")) == (21, 1)
     assert printed_brand({"accent_color": "#0b6e4f"}) == {"logo": None, "accent": "#0b6e4f", "has_readable_accent": True}
     assert printed_brand({"accent_color": "#ffd500"}) == {"logo": None, "accent": "#ffd500", "has_readable_accent": False}
+
+
+def test_a_page_shows_a_logo_as_the_kind_of_picture_that_it_is():
+    svg, image = encoded(SVG.format(SHAPE)), encoded(png())
+    assert logo_url({"logo": svg}) == f"data:image/svg+xml;base64,{svg}"
+    assert logo_url({"logo": image}) == f"data:image/png;base64,{image}"
+    assert logo_url({"logo": ""}) == ""
 
 
 @pytest.mark.slow

@@ -236,6 +236,17 @@ def test_the_service_refuses_what_is_not_there_or_no_draft():
     assert Transition.objects.count() == 0
 
 
+def test_a_transition_is_made_once_per_key_and_its_result_is_kept():
+    invoice = new_invoice()
+    for is_repeated in (False, True):
+        result = transitions.apply(
+            invoice_id=invoice.pk, kind="mark_uncollectible", actor="admin:mara", reason="moved away", idempotency_key="k"
+        )
+        assert result == transitions.TransitionResult(invoice.pk, invoice.number, "uncollectible", is_repeated)
+    assert transitions_of(invoice) == [("mark_uncollectible", "admin:mara", "moved away")]
+    assert list(RequestKey.objects.values_list("idempotency_key", "status")) == [("k", 200)]
+
+
 def test_an_operator_deletes_a_draft_only_with_a_reason_and_a_second_click_changes_nothing():
     client, draft = operator(), new_invoice(finalize=False)
     url = f"/admin/billing/invoice/{draft.pk}/delete-draft/"

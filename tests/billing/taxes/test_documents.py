@@ -244,7 +244,7 @@ def test_a_one_off_invoice_bears_the_taxes_of_its_day_and_names_what_is_missing(
     assert rows_of(made.json()) == [("ca-gst", "5", 20_000, 1_000), ("ca-qst", "9.975", 10_000, 998)]
     record_seller({**SELLER, "tax_rules": "eu_oss"}, actor="test")
     before = InvoiceTax.objects.count()
-    refused = api.post(f"/v1/customers/{CustomerFactory(address={'country': 'IT'}).ref}/invoices", {"lines": [line]})
+    refused = api.post(f"/v1/customers/{CustomerFactory(address={'country': 'IT'}).ref}/invoices", {"lines": [line, line]})
     assert [(one["pointer"], one["code"]) for one in refused.json()["errors"]] == [("/lines/0/tax_class", "tax-not-declared")]
     assert (refused.status_code, InvoiceTax.objects.count()) == (400, before)
 

@@ -28,6 +28,8 @@ def test_without_an_overlap_the_former_secret_ends_at_once() -> None:
     assert services.find_api_key(former) is None
     assert services.find_api_key(secret) == key
     assert (rotated.prefix, rotated.former_until) == (secret[:8], None)
+    # 256 random bits.
+    assert len(secret) == 43
     assert rotated.rotated_at is not None
 
 

@@ -117,13 +117,13 @@ def test_too_many_groups_suspend_the_billing_and_a_person_can_bill_all_of_them()
     for number in range(3):
         use(subscription, "1", at(1, 5), region=f"r{number}")
     assert len(bill(subscription, at(2, 1))[0]["lines"]) == 3
-    other = subscribed()
+    other = subscribed(group_by=["region", "model"])
     for number in range(9):
-        use(other, "1", at(1, 5), region=f"r{number}")
+        use(other, "1", at(1, 5), region=f"r{number}", model="a")
     with pytest.raises(BillingSuspended):
         generate(ref=other.ref, options=Options(as_of=at(2, 1)))
     start, end = at(1, 1).isoformat(), at(2, 1).isoformat()
-    facts = {"price": "calls", "start": start, "end": end, "group_by": "region", "limit": 3}
+    facts = {"price": "calls", "start": start, "end": end, "group_by": "region, model", "limit": 3}
     assert why_suspended(other) == ("too-many-groups", facts)
     generate(ref=other.ref, options=Options(as_of=at(2, 1), include_suspended=True))
     assert Line.objects.filter(invoice__subscription_ref=other.ref).count() == 9

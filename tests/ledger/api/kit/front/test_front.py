@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -604,3 +605,18 @@ def test_no_route_has_a_word_where_the_holder_is() -> None:
     of_holders = [route for route in routes if route.startswith("holders/")]
     assert of_holders
     assert [route for route in of_holders if not route.startswith("holders/<holder:holder>")] == []
+
+
+def test_whoever_waits_for_news_is_told_that_the_client_has_hung_up() -> None:
+    told: list[str] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def wait() -> None:
+        async with front._gone(receive, partial(told.append, "gone")) as gone:
+            await gone
+            await asyncio.sleep(0)
+
+    asyncio.run(wait())
+    assert told == ["gone"]
