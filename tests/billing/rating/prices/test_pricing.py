@@ -411,3 +411,23 @@ def test_payments_billed_in_two_parts_bill_what_one_line_would(
     rest = quote(price, total, "EUR", first)
     assert rest.amount_minor >= 0
     assert cost_in_cents(price, first) + rest.amount_minor == cost_in_cents(price, total)
+
+
+# Buckets ---------------------------------------------------------------------------------------------
+
+
+def test_an_event_counts_in_the_first_bucket_that_takes_it_and_in_no_other() -> None:
+    price = usage_price(
+        "unit",
+        unit_amount="1",
+        buckets=[
+            {"key": "eu", "filters": {"region": "eu"}, "unit_amount": "2"},
+            {"key": "big", "filters": {"size": "big"}, "unit_amount": "3"},
+            {"key": "night", "filters": {"time": "night"}, "unit_amount": "4"},
+        ],
+    )
+    properties = [{"region": "eu"}, {"size": "big"}, {"time": "night"}, {"region": "eu", "size": "big"}, {}]
+    events = [Event(Decimal(10), utc(f"2026-04-{day:02}"), each) for day, each in enumerate(properties, start=1)]
+
+    # 10 in "eu" at 2, 10 in "big" at 3, 10 at "night" at 4, 10 of both in "eu" at 2, and 10 at 1.
+    assert cost_in_cents(price, price.usage_of(events)) == 2000 + 3000 + 4000 + 2000 + 1000

@@ -31,6 +31,7 @@ from billing.models import (
     InvoicedSubscription,
     Line,
     NumberSeries,
+    Run,
     Subscription,
     SuspendedBilling,
     Transition,
@@ -92,6 +93,7 @@ def test_subscriptions_of_a_day_share_one_number_total_and_tax() -> None:
     [invoice] = of(customer)
     document = reads.invoice_document(invoice.pk)
     assert (document["subscription"], document["state"], document["total_minor"]) == (None, "open", 3608)
+    assert invoice.run_id == Run.objects.get().run_id
     # 20 % of 30.07 is 6.014; of each alone, 2.006 and 4.008, it would be 2.01 and 4.01.
     assert [(tax["base_minor"], tax["amount_minor"]) for tax in document["taxes"]] == [(3007, 601)]
     assert [(line["position"], line["subscription"], line["amount_minor"]) for line in document["lines"]] == [
