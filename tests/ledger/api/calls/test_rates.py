@@ -159,14 +159,13 @@ def test_what_has_no_price_is_refused_and_succeeds_under_the_same_key_once_it_ha
     assert (response.status_code, json.loads(response.content)["type"].rsplit("/", 1)[1]) == (409, "amount-limit")
 
 
-def test_a_field_has_its_name_in_json_only(make_api: Callable[..., ApiClient]) -> None:
+def test_a_field_has_its_name_in_json_only(admin: ApiClient) -> None:
     """The attribute of the declaration is called `code`; a request and its errors never say so."""
-    api = make_api("ledger:admin")
     for body, faults in (
         ({"code": "a", "price": 1, "per": 1}, [("/ref", "required"), ("/code", "unknown-field")]),
         ({"ref": "a", "code": "a", "price": 1, "per": 1}, [("/code", "unknown-field")]),
         ({"ref": 1, "price": 1, "per": 1}, [("/ref", "not-a-string")]),
     ):
-        problem = problem_of_refusal(api.post("/v1/rates", body), 400, *faults)
+        problem = problem_of_refusal(admin.post("/v1/rates", body), 400, *faults)
         assert all("code" not in error["detail"] for error in problem["errors"])
-    assert api.get("/v1/rates").json()["results"] == []
+    assert admin.get("/v1/rates").json()["results"] == []
