@@ -11,7 +11,7 @@ constructor, the members of the problem, its schema in the OpenAPI document and 
 left out. A subclass inherits what it does not define.
 """
 
-from copyreg import __newobj__ as new_object
+from copyreg import __newobj__ as new_object  # type: ignore[attr-defined]
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypedDict, dataclass_transform
 
 from ledger.values import (

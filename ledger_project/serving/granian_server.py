@@ -26,7 +26,7 @@ def pause_s(failed_starts: int) -> float:
     return 0.0 if failed_starts < 2 else min(SHORTEST_PAUSE_S * 2.0 ** min(failed_starts - 2, 10), LONGEST_PAUSE_S)
 
 
-class PersistentServer(Server):  # type: ignore[misc]
+class PersistentServer(Server):  # type: ignore[misc, valid-type]
     """granian without an end: see above."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -1,7 +1,7 @@
 """The base classes of this package's errors. `credit_ledger.problems` has a class for each problem of the server."""
 
 from collections.abc import Mapping
-from copyreg import __newobj__ as new_object
+from copyreg import __newobj__ as new_object  # type: ignore[attr-defined]
 from typing import Any, ClassVar, Final
 
 
