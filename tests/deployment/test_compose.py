@@ -10,11 +10,18 @@ import jsonschema
 import pytest
 import yaml
 
+from ledger import conf
 from ledger_project.serving.postgres import SETTINGS, Server
 from tests.distributed.cluster import SETTINGS as CLUSTER_SETTINGS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLUSTER_SCRIPTS = ("deploy/citus/20-node.sh", "deploy/citus/build.sh")
+FOR_OTHER_DEPLOYMENTS = {
+    "DEBUG", "LEDGER_APP_ROLE", "LEDGER_BOOTSTRAP_API_KEY",
+    "LEDGER_OWNER_DATABASE_URL", "LEDGER_DOCS_DIR", "LEDGER_ANCHOR_DIR", "LEDGER_PAGES_URL",
+    "LEDGER_PAGES_PORT", "LEDGER_DISTRIBUTED", "LEDGER_SHARDS",
+}  # fmt: skip
+"""Settings of which Compose's own services decide, or that it has no use for."""
 PINNED = re.compile(r"^[a-z0-9./-]+:[a-z0-9.-]*\d+\.\d+[a-z0-9.-]*$")
 
 
@@ -103,6 +110,24 @@ def test_every_variable_without_a_default_is_in_the_example() -> None:
     wanted = set(re.findall(r"\$\{([A-Z_]+):\?", (ROOT / "docker-compose.yml").read_text()))
     offered = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
     assert {"SECRET_KEY", "LEDGER_APP_PASSWORD"} <= wanted <= offered
+
+
+def test_every_declared_setting_is_passed_on_and_in_the_example(compose: dict[str, Any]) -> None:
+    offered = set(re.findall(r"^(?:# )?([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    declared = {f"LEDGER_{setting.name}" for setting in conf.SETTINGS}
+    declared |= set(re.findall(r"env\.\w+\(\s*\"([A-Z_]+)\"", (ROOT / "ledger_project/settings.py").read_text()))
+    for service in ("prepare", "web", "worker"):
+        environment = compose["services"][service]["environment"]
+        assert declared - set(environment) - FOR_OTHER_DEPLOYMENTS == set(), service
+        passed_on = {name for name, value in environment.items() if value is None}
+        assert passed_on <= offered, service
+
+
+@pytest.mark.parametrize("service", ["db", "pgbouncer", "prepare", "web", "proxy", "worker"])
+def test_each_service_has_no_more_than_it_needs(service: str, compose: dict[str, Any]) -> None:
+    found = compose["services"][service]
+    assert (found["read_only"], found["security_opt"], found["cap_drop"]) == (True, ["no-new-privileges:true"], ["ALL"])
+    assert bool(found.get("cap_add")) is (service == "db")
 
 
 def test_what_the_images_copy_is_there_and_not_ignored() -> None:
