@@ -284,9 +284,9 @@ def find_source(name: str) -> Source:
 
 
 def check_sources(app_configs: Any, **options: Any) -> list[CheckMessage]:
-    """Report a source whose function cannot be imported or called (ledger.E007)."""
+    """Report a source whose function cannot be imported or called (ledger.E008)."""
     return [
-        Error(f"settings.IMPORT_SOURCES[{name!r}]: {path!r} is no function that can be imported.", id="ledger.E007")
+        Error(f"settings.IMPORT_SOURCES[{name!r}]: {path!r} is no function that can be imported.", id="ledger.E008")
         for name, path in declared_sources().items()
         if not _is_function(path)
     ]

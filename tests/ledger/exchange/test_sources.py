@@ -238,6 +238,6 @@ def test_a_source_of_the_project_is_the_function_at_its_path(tmp_path: Path, hol
 @pytest.mark.parametrize("path", ["shop.exports.read_wallets", f"{__name__}.NOW", f"{__name__}.nothing", "", None])
 def test_a_source_that_is_no_function_is_refused_at_the_start(tmp_path: Path, settings: Any, path: str | None) -> None:
     settings.IMPORT_SOURCES = {"acme": path}
-    assert [(found.id, "acme" in found.msg) for found in check_sources(None)] == [("ledger.E007", True)]
+    assert [(found.id, "acme" in found.msg) for found in check_sources(None)] == [("ledger.E008", True)]
     with pytest.raises(SystemCheckError):
         call_command("import_ledger", str(tmp_path / "none.json"), source="acme", skip_checks=False)
