@@ -141,7 +141,9 @@ class World:
         return held and self.ask("capture", f"/v1/holders/{held[0]}/holds/{held[1]}/{path}", {})
 
     def overdraft(self, holders: list[str], chance: random.Random) -> Asked:
-        return self.ask("overdraft", f"/v1/holders/{chance.choice(holders)}/overdraft", {"limit": chance.randint(0, 9)})
+        return self.ask(
+            "overdraft", f"/v1/holders/{chance.choice(holders)}/overdraft", {"limit": chance.randint(0, 9)}, method="PUT"
+        )
 
     def transfer(self, holders: list[str], chance: random.Random) -> Asked:
         one, other = chance.sample(holders, 2)

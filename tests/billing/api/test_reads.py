@@ -58,16 +58,16 @@ def test_a_customer_is_read_as_it_was_created_and_listed_newest_first(api):
     holder = unique("holder")
     made = [new_customer(api, holder_id=holder) for _ in range(5)]
     assert api.get(f"/v1/customers/{made[0]['ref']}").json() == made[0]
-    assert listed(api, f"/v1/customers?holder={holder}") == made[::-1]
-    assert listed(api, f"/v1/customers?holder={holder}&currency=USD") == []
+    assert listed(api, f"/v1/customers?holder_id={holder}") == made[::-1]
+    assert listed(api, f"/v1/customers?holder_id={holder}&currency=USD") == []
 
 
 def test_a_list_is_of_what_was_created_within_a_time(api):
     holder = unique("holder")
     old, new = new_customer(api, holder_id=holder), new_customer(api, holder_id=holder)
     Customer.objects.filter(ref=old["ref"]).update(created_at=datetime(2025, 3, 1, tzinfo=UTC))
-    assert listed(api, f"/v1/customers?holder={holder}&until=2025-03-02T00:00:00Z") == [old]
-    assert listed(api, f"/v1/customers?holder={holder}&since=2025-03-02T00:00:00Z") == [new]
+    assert listed(api, f"/v1/customers?holder_id={holder}&until=2025-03-02T00:00:00Z") == [old]
+    assert listed(api, f"/v1/customers?holder_id={holder}&since=2025-03-02T00:00:00Z") == [new]
 
 
 def test_a_customer_changes_and_keeps_what_was_billed_by(api):
@@ -99,12 +99,12 @@ def test_what_a_customer_cannot_become_is_refused_and_nothing_changes(api, body,
 def test_a_plan_is_read_in_its_newest_version_and_in_any(api):
     first = new_plan(api)
     second = new_plan(api, code=first["ref"], name="Basic, cheaper")
-    path = f"/v1/plans/{first['code']}"
+    path = f"/v1/plans/{first['ref']}"
     assert api.get(path).json() == second
     assert api.get(f"{path}?version=1").json() == first
     assert api.get(f"{path}?version=3").status_code == 404
-    assert listed(api, f"/v1/plans?code={first['code']}") == [second, first]
-    assert listed(api, f"/v1/plans?code={first['code']}&newest=true") == [second]
+    assert listed(api, f"/v1/plans?ref={first['ref']}") == [second, first]
+    assert listed(api, f"/v1/plans?ref={first['ref']}&newest=true") == [second]
 
 
 def test_a_coupon_is_read_and_listed(api):
@@ -112,7 +112,7 @@ def test_a_coupon_is_read_and_listed(api):
         created(api.post("/v1/coupons", {"ref": unique("C"), "kind": "percentage", "value": str(value), "duration": "forever"}))
         for value in (10, 20, 30)
     ]
-    assert api.get(f"/v1/coupons/{made[0]['code']}").json() == made[0]
+    assert api.get(f"/v1/coupons/{made[0]['ref']}").json() == made[0]
     assert listed(api, "/v1/coupons?kind=percentage")[:3] == made[::-1]
     assert listed(api, "/v1/coupons?kind=amount") == []
 
@@ -195,9 +195,9 @@ def test_subscriptions_are_listed_by_customer_plan_and_state(api):
 
     mine = f"/v1/subscriptions?customer={customer['ref']}"
     assert [one["ref"] for one in listed(api, mine)] == [another, *[*refs.values()][::-1]]
-    assert [one["ref"] for one in listed(api, f"{mine}&plan={other['code']}")] == [another]
+    assert [one["ref"] for one in listed(api, f"{mine}&plan={other['ref']}")] == [another]
     for state, ref in refs.items():
-        assert [(one["ref"], one["state"]) for one in listed(api, f"{mine}&plan={plan['code']}&state={state}")] == [(ref, state)]
+        assert [(one["ref"], one["state"]) for one in listed(api, f"{mine}&plan={plan['ref']}&state={state}")] == [(ref, state)]
     assert listed(api, f"{mine}&suspended=true") == []
     assert api.get(f"{mine}&state=asleep").status_code == 400
 
@@ -220,7 +220,7 @@ def test_a_trial_that_goes_on_is_extended(api):
     start = timezone.now() - timedelta(days=3)
     first, later = start + timedelta(days=10), start + timedelta(days=20)
     ref = new_subscription(
-        api, new_customer(api), new_plan(api), started_at=start.isoformat(), trial_end=first.isoformat()
+        api, new_customer(api), new_plan(api), started_at=start.isoformat(), trial_ends_at=first.isoformat()
     )["ref"]  # fmt: skip
     amend = f"/v1/subscriptions/{ref}/amendments"
     amended = created(api.post(amend, {"effective_at": start.isoformat(), "trial_ends_at": later.isoformat()}))

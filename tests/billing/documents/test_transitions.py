@@ -48,7 +48,6 @@ def test_a_transition_over_rest_is_recorded_with_the_key_and_the_reason(api, pat
     assert "key:shop" in page
     [shown] = api.get(f"/v1/invoices/{invoice.pk}/transitions").json()["results"]
     assert shown.pop("recorded_at")
-    assert shown.pop("transition") == path
     assert shown == {"invoice": invoice.pk, "transition": path, "actor": "key:shop", "reason": "told so by phone", "draft": None}
 
 

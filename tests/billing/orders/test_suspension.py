@@ -147,12 +147,11 @@ def test_over_rest_the_refusal_suspends_billing_as_the_command_does(settings) ->
     assert api.post(path, body).status_code == 201
 
 
-@pytest.mark.parametrize("call", ["resume", "unpark"])
-def test_billing_is_resumed_over_rest_by_the_word_of_the_admin_and_by_the_earlier_one(api, call: str) -> None:
+def test_billing_is_resumed_over_rest(api) -> None:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     suspension.suspend(ref=subscription.ref, reason="looks-odd")
-    answer = api.post(f"/v1/subscriptions/{subscription.ref}/{call}", {"reason": "Checked by hand"})
+    answer = api.post(f"/v1/subscriptions/{subscription.ref}/resume", {"reason": "Checked by hand"})
     assert (answer.status_code, answer.json()["resume_reason"]) == (200, "Checked by hand")
     assert {"suspended_at", "resumed_at", "resumed_by"} <= answer.json().keys()
-    again = api.post(f"/v1/subscriptions/{subscription.ref}/{call}", {"reason": "Again"})
+    again = api.post(f"/v1/subscriptions/{subscription.ref}/resume", {"reason": "Again"})
     assert (again.status_code, again.json()["type"].rsplit("/", 1)[1]) == (409, "billing-not-suspended")

@@ -36,7 +36,7 @@ def test_a_holder_is_frozen_read_and_unfrozen(admin: ApiClient) -> None:
     assert body_of(admin.get(FREEZE), 200) == {
         "holder_id": "ada", "frozen": False, "credit_type": None, "changed_by": None, "changed_at": None,
     }  # fmt: skip
-    entry = body_of(admin.post(FREEZE, {"frozen": True, "reason": "stolen card"}, key="f"))
+    entry = body_of(admin.put(FREEZE, {"frozen": True, "reason": "stolen card"}, key="f"))
     assert (entry["kind"], entry["amount"], entry["frozen"]) == ("adjust", 0, True)
     assert body_of(admin.get("/v1/holders/ada/entries/2"), 200)["frozen"] is True
     assert body_of(admin.get("/v1/holders/ada/entries"), 200)["results"][0]["frozen"] is True
@@ -47,7 +47,7 @@ def test_a_holder_is_frozen_read_and_unfrozen(admin: ApiClient) -> None:
         assert (problem["type"].rsplit("/")[-1], problem["holder_id"]) == ("holder-frozen", "ada")
         assert problem["detail"] == "ada is frozen: nothing can be spent, held or transferred until an operator ends the freeze."
     assert reads.balance("ada").available == 100
-    assert body_of(admin.post(FREEZE, {"frozen": False}, key="t"))["frozen"] is False
+    assert body_of(admin.put(FREEZE, {"frozen": False}, key="t"))["frozen"] is False
     assert body_of(admin.post("/v1/holders/ada/spends", {"amount": 1}, key="s"))["amount"] == -1
 
 
@@ -63,7 +63,7 @@ def test_a_holder_is_frozen_read_and_unfrozen(admin: ApiClient) -> None:
 )
 def test_a_wrong_freeze_is_refused_and_writes_nothing(admin: ApiClient, body: dict[str, Any], pointer: str, code: str) -> None:
     with nothing_written("ada"):
-        problem_of_refusal(admin.post(FREEZE, body, key="f"), 400, (pointer, code))
+        problem_of_refusal(admin.put(FREEZE, body, key="f"), 400, (pointer, code))
 
 
 def test_everything_unspent_is_taken_back_once(api: ApiClient) -> None:

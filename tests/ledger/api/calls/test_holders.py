@@ -74,7 +74,8 @@ def test_an_account_that_begins_with_refusals_is_listed_from_its_first_movement_
         "overdraft": ("/v1/holders/bob/overdraft", {"limit": 5}),
         "transfers": (f"/v1/holders/{holder}/transfers", {"to": "bob", "amount": 5}),
     }[first_movement]
-    assert admin.post(path, body).status_code == 201
+    write = admin.put if first_movement == "overdraft" else admin.post
+    assert write(path, body).status_code == 201
 
     for _ in range(2):
         [account] = admin.get("/v1/holders?prefix=bob").json()["results"]

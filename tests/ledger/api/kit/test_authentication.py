@@ -90,7 +90,7 @@ def test_a_view_that_is_no_endpoint_refuses_every_key(make_api: MakeApi, db: Non
 
 def send(client: ApiClient, method: str, path: str, body: dict[str, Any] | None, **headers: str) -> tuple[int, dict[str, object]]:
     """Send the request; return the status and the body."""
-    response = client.get(path, **headers) if method == "GET" else client.post(path, body, **headers)
+    response = client.get(path, **headers) if method == "GET" else getattr(client, method.lower())(path, body, **headers)
     return response.status_code, json.loads(response.content)
 
 
@@ -116,23 +116,25 @@ def test_the_admin_scope_includes_every_ledger_scope(
     assert send(make_api("ledger:admin"), method, path, body)[0] in (200, 201)
 
 
-ADMIN_CALLS: list[tuple[str, dict[str, Any]]] = [
-    ("/v1/holders/customer-42/overdraft", {"limit": 5}),
-    ("/v1/rates", {"ref": "a", "price": 1, "per": 1}),
+ADMIN_CALLS: list[tuple[str, str, dict[str, Any]]] = [
+    ("PUT", "/v1/holders/customer-42/overdraft", {"limit": 5}),
+    ("POST", "/v1/rates", {"ref": "a", "price": 1, "per": 1}),
 ]
 
 
-@pytest.mark.parametrize(("path", "body"), ADMIN_CALLS)
-def test_overdrafts_and_rates_need_the_admin_scope(make_api: MakeApi, holder: str, path: str, body: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("method", "path", "body"), ADMIN_CALLS)
+def test_overdrafts_and_rates_need_the_admin_scope(
+    make_api: MakeApi, holder: str, method: str, path: str, body: dict[str, Any]
+) -> None:
     with nothing_written(holder):
-        status, problem = send(make_api("ledger:read", "ledger:spend", "ledger:grant"), "POST", path, body)
+        status, problem = send(make_api("ledger:read", "ledger:spend", "ledger:grant"), method, path, body)
     assert (status, problem["scope"], Rate.objects.count()) == (403, "ledger:admin", 0)
-    assert send(make_api("ledger:admin"), "POST", path, body)[0] == 201
+    assert send(make_api("ledger:admin"), method, path, body)[0] == 201
 
 
 def test_a_confined_key_gets_404_for_an_overdraft_of_another_holder(make_api: MakeApi, holder: str) -> None:
     with nothing_written(holder):
-        assert send(make_api("ledger:admin", holder_id="x"), "POST", f"/v1/holders/{holder}/overdraft", {"limit": 5})[0] == 404
+        assert send(make_api("ledger:admin", holder_id="x"), "PUT", f"/v1/holders/{holder}/overdraft", {"limit": 5})[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/rates", "/v1/rates/a"])

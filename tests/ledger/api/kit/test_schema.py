@@ -36,7 +36,7 @@ LEDGER_CALLS = {
     ("/v1/holders/{holder}/holds/{sequence}/release", "post"),
     ("/v1/holders/{holder}/holds/{sequence}/extend", "post"),
     ("/v1/holders/{holder}/transfers", "post"),
-    ("/v1/holders/{holder}/overdraft", "post"),
+    ("/v1/holders/{holder}/overdraft", "put"),
     ("/v1/batches", "post"),
     ("/v1/rates", "post"),
     ("/v1/rates", "get"),
