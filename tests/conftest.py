@@ -110,14 +110,31 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         _lock.close()
 
 
-# The longest files, by `pytest --junitxml`, longest first. With `--no-loadscope-reorder` they are
+# The longest files of `make check` and `make prove`, by `pytest --junitxml`. With `--no-loadscope-reorder` they are
 # the first that workers get, so that none is left alone with a long one at the end.
 LONGEST_FIRST = (
-    "deployment/serving/test_serve.py",
-    "ledger/audit/test_laws.py",
-    "deployment/serving/test_postgres.py",
     "ledger/api/test_conformance.py",
+    "billing/random_subscriptions/test_worked_examples.py",
+    "deployment/operators/test_links.py",
+    "deployment/serving/test_serve.py",
     "embedding/test_new_project.py",
+    "embedding/test_shop.py",
+    "billing/payments/test_stripe.py",
+    "billing/random_subscriptions/test_runs_in_steps.py",
+    "billing/random_subscriptions/test_previews.py",
+    "deployment/serving/test_postgres.py",
+    "billing/months/test_months.py",
+    "concurrency/test_spend_races.py",
+    "billing/random_subscriptions/test_worked_customers.py",
+    "ledger/api/kit/test_schema.py",
+    "deployment/operators/test_roles.py",
+    "ledger/audit/test_laws.py",
+    "billing/admin/test_order_forms.py",
+    "billing/admin/test_admin.py",
+    "schema/test_models_and_file.py",
+    "faults/test_faults.py",
+    "embedding/test_wheel.py",
+    "clients/test_python_client.py",
     "concurrency/test_invoices_races.py",
     "concurrency/test_story_spends_over_http.py",
     "embedding/test_testing.py",
@@ -125,14 +142,11 @@ LONGEST_FIRST = (
     "concurrency/test_previews.py",
     "test_query_parameters.py",
     "browser/test_pages.py",
-    "deployment/operators/test_links.py",
     "concurrency/test_joined_billing.py",
     "deployment/test_nginx.py",
     "benchmarks/replay/test_replay.py",
     "schema/test_entry_size.py",
-    "embedding/test_shop.py",
     "deployment/test_postgres_versions.py",
-    "clients/test_python_client.py",
     "deployment/test_project.py",
     "ledger/api/test_ways.py",
     "concurrency/test_invoice_scale.py",
@@ -142,17 +156,12 @@ LONGEST_FIRST = (
     "ledger/rules/test_database.py",
     "ledger/database/test_checks.py",
     "deployment/serving/test_web.py",
-    "schema/test_models_and_file.py",
     "deployment/serving/test_start_guard.py",
     "ledger/rules/budgets/test_budgets.py",
     "deployment/test_standby.py",
-    "faults/test_faults.py",
-    "embedding/test_wheel.py",
     "deployment/test_admin_checks.py",
     "ledger/audit/test_budgets.py",
-    "billing/admin/test_admin.py",
     "concurrency/test_webhooks.py",
-    "ledger/api/kit/test_schema.py",
 )
 
 
