@@ -11,7 +11,16 @@ from django.utils import timezone
 from billing import auditing
 from billing.documents.invoice_payments.recording import record_payment
 from billing.errors import EventRejected, InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
-from billing.models import Invoice, InvoicePayment, PaymentIntent, ProviderEvent, ProviderRefund, Purchase, PurchaseReturn
+from billing.models import (
+    Customer,
+    Invoice,
+    InvoicePayment,
+    PaymentIntent,
+    ProviderEvent,
+    ProviderRefund,
+    Purchase,
+    PurchaseReturn,
+)
 from billing.orders.erasure import erase_customer
 from billing.payments.collecting.advancing import advance, refresh, send_refund
 from billing.payments.collecting.due import advance_due
@@ -132,6 +141,12 @@ def test_a_decline_buys_nothing_and_is_not_tried_again(stripe: StripeDouble) -> 
     payment = charge(DECLINED)
     assert (payment.state, payment.error, payment.due_at) == ("failed", "card_declined: No.", None)
     assert (again(payment).state, stripe.taken.total(), Purchase.objects.count()) == ("failed", 0, 0)
+
+
+def test_a_customer_is_one_buyer_at_stripe_which_has_its_ref(stripe: StripeDouble) -> None:
+    payment = charge(OK)
+    buyers = [row["metadata"] for row in stripe.rows.values() if row["object"] == "customer"]
+    assert buyers == [{"credit_ledger_customer": Customer.objects.get(pk=payment.customer_id).ref}]
 
 
 @pytest.mark.parametrize("is_present", [True, False])
