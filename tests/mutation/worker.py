@@ -185,9 +185,10 @@ class Worker:
         times = {each.test: each.seconds for each in reach}
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         kept = _children()
-        mine = [each for each in self._mutants if each.place.path.endswith(suffix) and is_open(each, outcomes, reasons)]
+        # The share is of all mutants: which are open changes while the workers start, one after the other.
+        shared = [each for each in self._mutants if each.place.path.endswith(suffix)][self._place :: self._workers]
         with results.open("a") as output:
-            for mutant in mine[self._place :: self._workers]:
+            for mutant in (each for each in shared if is_open(each, outcomes, reasons)):
                 output.write(json.dumps(self._result(mutant, reach, times, enter)) + "\n")
                 output.flush()
                 _end(_children() - kept)
