@@ -17,6 +17,8 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypedDict, datac
 from ledger.values import (
     HOLD_STATES,
     LOT_STATES,
+    MAX_REFERENCE_CHARACTERS,
+    Amount,
     AnyObject,
     BudgetName,
     Choice,
@@ -126,6 +128,14 @@ class InsufficientCreditsHold(TypedDict):
     expires_at: Annotated[str, Time("When it expires.")]
 
 
+class OverageFacts(TypedDict):
+    """How many credits the account may use beyond those that it has; they are invoiced."""
+
+    limit: Annotated[int | None, Amount("How many in the period; null for no limit.", least=0, null=True)]
+    used: Annotated[int, Amount("How many of them are used.", least=0)]
+    until: Annotated[str, Time("When the period ends, or the agreement.")]
+
+
 TOP_UP_STATES: Final = ("due", "requested", "waiting", "processing", "granting", "paused")
 
 
@@ -173,6 +183,10 @@ class InsufficientCredits(Refused):
     earliest_sufficient_at: Annotated[
         str | None,
         Time("The instant from which enough credits will be available if nothing else happens; null for never.", null=True),
+    ] = None
+    overage: Annotated[
+        OverageFacts | None,
+        Members(OverageFacts, "The overage that the request could use, which `available` includes; absent without one."),
     ] = None
     top_up: Annotated[
         InsufficientCreditsTopUp | None,
@@ -248,6 +262,29 @@ class BudgetNotFound(Refused):
     text = "the account has no budget {budget}."
 
     budget: Annotated[str, BudgetName("The budget that the request names.")]
+
+
+class OverageNotFound(Refused):
+    """The account has no overage, or it has ended."""
+
+    code = "overage-not-found"
+    title = "The account has no overage"
+    answer = Answer(404, "The account of {credit_type} has no overage.")
+    text = "the account of {credit_type} has no overage."
+
+    credit_type: Annotated[str, CreditType("The credit type of the account.")]
+
+
+class OverageTaken(Refused):
+    """The account has an overage that belongs to something else, such as a subscription; an account has one at a time."""
+
+    code = "overage-taken"
+    title = "The account has another overage"
+    answer = Answer(409, "The account has an overage of {reference}.")
+    text = "the account has an overage of {reference}."
+    remedy = ("", "End the overage of {reference} first", "")
+
+    reference: Annotated[str, Text("What the present overage belongs to.", most=MAX_REFERENCE_CHARACTERS)]
 
 
 class RecurringGrantNotFound(Refused):

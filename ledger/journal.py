@@ -36,6 +36,7 @@ from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode
+from ledger.rules.overage import decode_overage
 from ledger.rules.requests import BETWEEN_HOLDERS
 
 LOOKUPS_AT_ONCE: Final = 32
@@ -53,6 +54,7 @@ OPEN = Statement(
         integer,
         bytes,
         integer,
+        bytes.decode,
         bytes.decode,
         bytes.decode,
         bytes.decode,
@@ -446,6 +448,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         freeze,
         budgets,
         costs,
+        overage,
         clock_us,
     ) = row
     now_us = server_us if clock_us is None else clock_us
@@ -470,6 +473,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         () if budgets is None else decode_budgets(budgets),
         server_us,
         () if costs is None else decode_costs(costs),
+        None if overage is None else decode_overage(overage),
     )
 
 

@@ -92,6 +92,8 @@ class EntryColumns(AppendOnly):
     sale = ExactJSON(null=True)
     costs = ExactJSON(null=True)
     cost_changes = ExactJSON(null=True)
+    overage = ExactJSON(null=True)
+    postpaid = models.BigIntegerField(null=True)
     digest = models.BinaryField()
 
     class Meta:

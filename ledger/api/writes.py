@@ -79,7 +79,7 @@ BUDGET_PROBLEMS = (
     BudgetLimit(what="subjects of budgets", limit=200),
 )
 
-SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall", "top_up", "retry_after_seconds")
+SHOWN_TO_ALL = ("available", "balance", "requested", "shortfall", "overage", "top_up", "retry_after_seconds")
 """The facts of InsufficientCredits that every key gets which may make the request."""
 
 RATE_PROBLEMS = (

@@ -46,6 +46,8 @@ LAWS: dict[str, str] = {
     "requested": "A partial spend took what it asked for, or less if that left nothing to spend, or nothing of a hard budget.",
     "budgets": "What is used of a budget is what its entries used in the window, less what holds released; what a hard budget "
     "counts stays within its limit. Settings change only by an adjustment that a request asked for.",
+    "overage": "What is used of an overage is what its entries granted in the period, less what came back; a grant on it is what "
+    "the next entry lacks, within the limit. No open lot is postpaid. Only an adjustment that a request asked for changes terms.",
     "recurring": "What is due of a recurring grant is what its entries say.",
     "totals": "The totals of days and months are what the entries come to that were recorded up to the instant at which they say "
     "they are counted.",
@@ -64,6 +66,6 @@ def sql(name: str) -> str:
 
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
-BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs")}
+BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs", "overage")}
 BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

@@ -54,8 +54,9 @@ def amounts_of(row: Mapping[str, Any]) -> dict[str, int]:
     if kind is None:
         return amounts
     moved = moved_by(row)
-    source = {None: None, False: "purchased", True: "promotional"}[row["is_promotional"]]
-    amounts |= {name: line.sign * moved for name, line in LINES.items() if (line.total, line.source) == (kind.total, source)}
+    amounts |= {
+        name: line.sign * moved for name, line in LINES.items() if (line.total, line.source) == (kind.total, row["source"])
+    }
     amounts |= {"held_change": moved - int(row["amount"])}
     return amounts | ({"refusals": row["entries"]} if kind.name == "refusal" else {})
 

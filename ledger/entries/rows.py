@@ -11,12 +11,13 @@ from ledger.rules.costs import decode_changes, decode_costs, encode_costs
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import decode, decode_drawn, encode, encode_drawn
+from ledger.rules.overage import decode_overage, encode_overage
 from ledger.values import encode_json
 
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "refusal, requested, budgets, sale, costs, cost_changes, digest"
+    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -26,8 +27,9 @@ READ_COLUMNS = (
     .replace("metadata", "COALESCE(metadata::text, '{}')")
     .replace("counterpart, rating, refusal", "counterpart::text, rating::text, refusal::text")
     .replace(
-        "budgets, sale, costs, cost_changes",
-        "COALESCE(budgets::text, '[]'), sale::text, COALESCE(costs::text, '[]'), COALESCE(cost_changes::text, '[]')",
+        "budgets, sale, costs, cost_changes, overage",
+        "COALESCE(budgets::text, '[]'), sale::text, COALESCE(costs::text, '[]'), COALESCE(cost_changes::text, '[]'), "
+        "overage::text",
     )
 )
 
@@ -35,15 +37,17 @@ LOADERS: tuple[Loader, ...] = (
     bytes.decode, bytes.decode, integer, bytes.decode, integer, integer, integer, decode, decode_drawn, decode_holds, integer,
     integer, integer, bytes.decode, bytes, instant_us, instant_us, bytes.decode, bytes.decode, bytes.decode,
     json.loads, json.loads, json.loads, json.loads, integer, decode_budgets, json.loads,
-    decode_costs, decode_changes, bytes,
+    decode_costs, decode_changes, decode_overage, integer, bytes,
 )  # fmt: skip
 """For READ_COLUMNS of a prepared statement; its row is made by `entry_of`."""
 
 TYPES = {
     **dict.fromkeys(COLUMNS.split(", "), "text"),
-    **dict.fromkeys(("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total", "requested"), "bigint"),
+    **dict.fromkeys(
+        ("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total", "requested", "postpaid"), "bigint"
+    ),
     **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal"), "json"),
-    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes"), "json"),
+    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes", "overage"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
 }
@@ -87,6 +91,8 @@ def texts(entry: Entry) -> list[str | None]:
         None if entry.sale is None else encode_json(entry.sale),
         encode_costs(entry.costs) if entry.costs else None,
         encode_costs(entry.cost_changes) if entry.cost_changes else None,
+        None if entry.overage is None else encode_overage(entry.overage),
+        None if entry.postpaid is None else str(entry.postpaid),
         rf"\x{entry.digest.hex()}",
     ]
 
@@ -123,6 +129,7 @@ CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
     "budgets": decode_budgets,
     "costs": decode_costs,
     "cost_changes": decode_changes,
+    "overage": decode_overage,
     **dict.fromkeys(("request_digest", "digest"), bytes),
     **dict.fromkeys(("effective_at", "recorded_at"), to_us),
     **dict.fromkeys(("metadata", "counterpart", "rating", "refusal", "sale"), json.loads),

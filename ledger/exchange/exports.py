@@ -8,7 +8,7 @@ from typing import Any, Final
 from ledger.database.copies import Field, copy_out, select
 from ledger.entries.rows import COLUMNS, TYPES
 from ledger.errors import Invalid
-from ledger.rules.lots import DEFAULT_PRIORITY, PROMOTIONAL, PURCHASED, SINCE_ITS_GRANT
+from ledger.rules.lots import DEFAULT_PRIORITY, POSTPAID, PROMOTIONAL, PURCHASED, SINCE_ITS_GRANT
 
 Filter = str | datetime
 
@@ -117,7 +117,7 @@ LOTS: Final = Export(
         "grant": Field("(open.lot ->> 0)::bigint"),
         "remaining": Field("(open.lot ->> 1)::bigint"),
         "hold": Field("open.hold"),
-        "source": Field(f"CASE open.lot ->> 5 WHEN '1' THEN '{PROMOTIONAL}' ELSE '{PURCHASED}' END"),
+        "source": Field(f"CASE open.lot ->> 5 WHEN '1' THEN '{PROMOTIONAL}' WHEN '2' THEN '{POSTPAID}' ELSE '{PURCHASED}' END"),
         "priority": Field(f"COALESCE((open.lot ->> 4)::integer, {DEFAULT_PRIORITY})"),
         "effective_at": Field("COALESCE(open.effective_at, opened.effective_at, opened.recorded_at)", "time"),
         "expires_at": Field(_instant("open.lot ->> 3"), "time"),

@@ -47,6 +47,8 @@ def entry_columns() -> Fields:
         ("sale", ExactJSON(null=True)),
         ("costs", ExactJSON(null=True)),
         ("cost_changes", ExactJSON(null=True)),
+        ("overage", ExactJSON(null=True)),
+        ("postpaid", models.BigIntegerField(null=True)),
         ("digest", models.BinaryField()),
     ]
 

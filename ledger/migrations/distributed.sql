@@ -75,6 +75,7 @@ RETURNS TABLE (
     freeze      text,
     budgets     json,
     costs       json,
+    overage     json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -119,6 +120,7 @@ BEGIN
                         ),
                         e.budgets,
                         e.costs,
+                        e.overage,
                         CASE WHEN $4 THEN (
                             SELECT (t.counterpart ->> ''clock'')::timestamptz
                             FROM %2$I t
@@ -149,7 +151,7 @@ BEGIN
             PERFORM set_config(known, 'yes', false);
         END IF;
         EXECUTE format('EXECUTE %I (%L, %L, %L, %L)', look, holder, type, key, clocks)
-        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, clock, is_used;
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, clock, is_used;
         IF NOT is_here THEN
             RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
         END IF;
@@ -174,6 +176,7 @@ RETURNS TABLE (
     freeze      text,
     budgets     json,
     costs       json,
+    overage     json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -203,7 +206,8 @@ RETURNS TABLE (
     overdraft       bigint,
     recorded_at     timestamptz,
     effective_times text,
-    costs           text
+    costs           text,
+    overage         text
 )
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -215,8 +219,8 @@ BEGIN
     FOR place IN 1 .. cardinality(holders) LOOP
         holder := holders[place];
         type := types[place];
-        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text
-        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs
+        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text, e.overage::text
+        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs, overage
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -249,7 +253,8 @@ RETURNS TABLE (
     overdraft       bigint,
     recorded_at     timestamptz,
     effective_times text,
-    costs           text
+    costs           text,
+    overage         text
 )
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -305,7 +310,7 @@ BEGIN
     SELECT NULL::text, NULL::text, NULL::boolean, number, balance, set_aside
     UNION ALL
     SELECT
-        CASE WHEN COALESCE(lot ->> 5, '0') = '1' THEN 'promotional' ELSE 'purchased' END,
+        CASE lot ->> 5 WHEN '1' THEN 'promotional' WHEN '2' THEN 'postpaid' ELSE 'purchased' END,
         to_char(to_timestamp(floor((lot ->> 3)::numeric / 1000000)) AT TIME ZONE 'UTC', 'YYYY-MM'),
         in_hold,
         0,
@@ -336,6 +341,7 @@ DECLARE
     overdraft   bigint;
     budgets     text;
     costs       json;
+    overage     json;
 BEGIN
     -- If the transaction fails, the settings made here end with it, but the prepared statement stays. No block catches an error here: it
     -- would begin a savepoint on every node, in the middle of a COPY to them.
@@ -351,7 +357,7 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS
-                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage
                 FROM %s e
                 WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
                 look, TG_RELID::regclass
@@ -361,7 +367,7 @@ BEGIN
     END IF;
     FOR n IN SELECT * FROM appended LOOP
         EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
-        INTO balance, digest, recorded_at, held, overdraft, budgets, costs;
+        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage;
         IF (
                 n.sequence > 1
                 AND NOT COALESCE(
@@ -385,6 +391,10 @@ BEGIN
             OR CASE
                 WHEN n.costs IS NULL AND n.cost_changes IS NULL AND costs IS NULL THEN false
                 ELSE ledger_costs_follow(costs, n.cost_changes, n.costs) IS NOT TRUE
+            END
+            OR CASE
+                WHEN n.overage IS NULL AND overage IS NULL THEN false
+                ELSE ledger_overage_follows(overage, n.kind, n.postpaid, n.overage) IS NOT TRUE
             END
         THEN
             RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', n.sequence, n.holder_id, n.credit_type

@@ -61,6 +61,8 @@ CREATE TABLE ledger_entry (
     sale              json,
     costs             json,
     cost_changes      json,
+    overage           json,
+    postpaid          bigint,
     digest            bytea            NOT NULL,
 
     -- The lock keeps writers from colliding. This key makes a wrong balance impossible even without the lock.
@@ -95,10 +97,31 @@ CREATE TABLE ledger_entry (
             WHEN kind IN ('hold', 'release', 'refusal') THEN false
         END) IS TRUE
     ),
+    -- Credits beyond the lots are granted within the limit of the period; who lowers the limit leaves what is used.
+    CONSTRAINT ledger_entry_postpaid_fits_kind  CHECK (
+        postpaid IS NULL
+        OR (
+            postpaid > 0
+            AND overage IS NOT NULL
+            AND CASE
+                WHEN kind = 'grant'                                          THEN postpaid = amount AND idempotency_key IS NULL AND (
+                    overage ->> 0 IS NULL OR (overage ->> 1)::bigint <= (overage ->> 0)::bigint
+                )
+                WHEN kind = 'revoke'                                         THEN postpaid = -amount
+                WHEN kind IN ('spend', 'hold')                               THEN postpaid <= -amount
+                WHEN kind IN ('refund', 'release')                           THEN postpaid <= amount
+                WHEN kind = 'capture'                                        THEN true
+                WHEN kind IN ('expire', 'transfer_in', 'transfer_out', 'adjust', 'reissue', 'refusal') THEN false
+            END
+        ) IS TRUE
+    ),
     CONSTRAINT ledger_entry_refers_to_an_earlier CHECK (refers_to < sequence),
     CONSTRAINT ledger_entry_key_has_its_request CHECK ((idempotency_key IS NULL) = (request_digest IS NULL)),
     CONSTRAINT ledger_entry_digest_is_sha256    CHECK (octet_length(digest) = 32),
     -- The limits of ledger/rules/requests.py. Balance and held credits together are at most 600 times 2^53 - 1.
+    CONSTRAINT ledger_entry_overage_in_limits   CHECK (
+        overage IS NULL OR (overage ->> 1)::bigint BETWEEN 0 AND 9007199254740991
+    ),
     CONSTRAINT ledger_entry_amounts_in_limits   CHECK (
         amount BETWEEN -9007199254740991 AND 9007199254740991
         AND overdraft <= 9007199254740991
@@ -131,11 +154,11 @@ COMMENT ON COLUMN ledger_entry.requested       IS 'On a partial spend: how many 
 COMMENT ON COLUMN ledger_entry.effective_at    IS 'The time from which the entry counts; for an expiry the lot''s expiry. Null if it equals recorded_at.';
 COMMENT ON COLUMN ledger_entry.recorded_at     IS 'The server''s clock, read under the holder''s lock.';
 COMMENT ON COLUMN ledger_entry.kind            IS 'grant, spend, refund, revoke, reissue, expire, hold, capture, release, transfer_in, transfer_out, adjust or refusal.';
-COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
+COMMENT ON COLUMN ledger_entry.lots            IS 'Open lots after this entry in burn order: [grant, remaining, effective µs or 0, expires µs, priority, 1 if promotional or 2 if postpaid, 1 if a transfer opened it]. 0: spendable as soon as its entry was recorded. Whole seconds are written …e6.';
 COMMENT ON COLUMN ledger_entry.drawn           IS 'The lots that the entry took from, or gave back to: [grant, amount].';
 COMMENT ON COLUMN ledger_entry.holds           IS 'Open holds after this entry: [hold, expires µs, [the held lots, as in lots]]; null if there are no holds.';
 COMMENT ON COLUMN ledger_entry.budgets         IS 'Budgets after this entry: [name, limit, window, hours, time zone, by, label, subject, 1 if hard, [[subject, [[start µs, used]]]], [[hold, subject, start µs, held]]]; null if there are no budgets.';
-COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, which budget or recurring grant it sets or ends, to which time it moves the holder''s test clock, with the number of the move, and for which period of a recurring grant nothing was due.';
+COMMENT ON COLUMN ledger_entry.counterpart     IS 'On a transfer: the other holder, and the sequence and grant of the other entry if known. On an adjust that says so: whether the account accepts transfers from others, or whether the holder is frozen, with the number of the change, which budget, recurring grant or overage it sets or ends, to which time it moves the holder''s test clock, with the number of the move, and for which period of a recurring grant nothing was due.';
 COMMENT ON COLUMN ledger_entry.rating          IS 'If a rate gave the amount: rate, version, quantity.';
 COMMENT ON COLUMN ledger_entry.refusal         IS 'On a refusal: operation, request, code, facts, the request''s id, and after: the last entry that is not a refusal, or 0.';
 COMMENT ON COLUMN ledger_entry.idempotency_key IS 'The key of the request that made this entry; null on entries that the ledger books by itself.';
@@ -147,6 +170,8 @@ COMMENT ON COLUMN ledger_entry.metadata        IS 'Facts from the caller; null w
 COMMENT ON COLUMN ledger_entry.sale            IS 'On a grant that was sold: paid_minor without tax, currency, and if given sold_at and document.';
 COMMENT ON COLUMN ledger_entry.costs           IS 'What the credits of open and held lots cost after this entry: [lot, left, currency, paid, of, fraction], the oldest lot first. The basis is paid minor units, less fraction millionths of one, for that many credits. Null if no lot was sold.';
 COMMENT ON COLUMN ledger_entry.cost_changes    IS 'What the entry changed of the costs of lots: [lot, change, currency], in minor units. Null if it changed none.';
+COMMENT ON COLUMN ledger_entry.overage         IS 'The overage after this entry: [limit or null, used in the period, first sequence of the period''s counting, end of the period µs, sequence of the terms, interval, count, anchor µs, time zone, end µs or null, reference]. Null if the account never had one.';
+COMMENT ON COLUMN ledger_entry.postpaid        IS 'How many of the entry''s credits were granted, used or returned on overage; null if none were.';
 COMMENT ON COLUMN ledger_entry.digest          IS 'SHA-256 over the digest of the account''s previous entry, 32 zero bytes on the first, and the canonical form of this one.';
 
 -- Rows are never updated, so the pages may be full. Vacuum is needed only to freeze and for the visibility map. The first statistics
@@ -203,6 +228,9 @@ CREATE INDEX ledger_entry_recorded_at ON ledger_entry (ledger_slot(recorded_at))
 CREATE INDEX ledger_entry_refused_at ON ledger_entry (ledger_slot(recorded_at)) WHERE kind = 'refusal';
 -- Finds the entries of a month that changed what sold credits cost, for the books. It has no row for other entries.
 CREATE INDEX ledger_entry_cost ON ledger_entry (ledger_slot(recorded_at)) WHERE cost_changes IS NOT NULL;
+-- Finds what was granted on overage in a period, for its invoice. It has no row for other entries.
+CREATE INDEX ledger_entry_overage ON ledger_entry (holder_id, credit_type, (COALESCE(effective_at, recorded_at)))
+    WHERE kind = 'grant' AND postpaid IS NOT NULL;
 -- Finds the refusals of a request by its id, for operators. Only refusals store the id of the request.
 CREATE INDEX ledger_entry_refused_request ON ledger_entry ((refusal ->> 'request_id')) WHERE kind = 'refusal';
 -- Finds the pages that may hold a reference, by a Bloom filter per 64 pages, which is made once they are full. Measured with a million
@@ -226,7 +254,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
 -- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
--- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs or cost_changes, these follow the form.
+-- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage or postpaid, these follow the form.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -255,7 +283,7 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.rating,
     e.refusal
 )::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, '') || COALESCE(e.sale::text, '') || COALESCE(e.costs::text, '')
-    || COALESCE(e.cost_changes::text, ''), 'UTF8'));
+    || COALESCE(e.cost_changes::text, '') || COALESCE(e.overage::text, '') || COALESCE('(' || e.postpaid || ')', ''), 'UTF8'));
 
 -- Returns whether the costs of an account's lots after an entry are those before it and its changes of them, 0 or more and no more than
 -- was paid.
@@ -276,12 +304,38 @@ RETURN NOT EXISTS (
     SELECT FROM json_array_elements(after) AS cost WHERE NOT (cost ->> 1)::numeric BETWEEN 0 AND (cost ->> 3)::numeric
 );
 
+-- Returns whether the overage after an entry is the one before it and what the entry granted on it or gave back. A grant may begin the
+-- next period, of which nothing was used; what comes back after its period changes nothing. Only an adjustment changes the terms.
+CREATE FUNCTION ledger_overage_follows(before json, kind text, postpaid bigint, after json) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN kind = 'adjust' THEN before IS NULL OR after IS NOT NULL
+    WHEN before IS NULL THEN after IS NULL
+    WHEN kind IN ('grant', 'revoke') AND postpaid IS NOT NULL THEN
+        ARRAY[before ->> 0, before ->> 4, before ->> 5, before ->> 6, before ->> 7, before ->> 8, before ->> 9, before ->> 10]
+            IS NOT DISTINCT FROM
+            ARRAY[after ->> 0, after ->> 4, after ->> 5, after ->> 6, after ->> 7, after ->> 8, after ->> 9, after ->> 10]
+        AND CASE
+            WHEN kind = 'revoke' THEN
+                after::text = before::text
+                OR (
+                    (after ->> 1)::bigint = (before ->> 1)::bigint - postpaid
+                    AND (after ->> 2, after ->> 3) = (before ->> 2, before ->> 3)
+                )
+            WHEN after ->> 3 = before ->> 3 THEN
+                (after ->> 1)::bigint = (before ->> 1)::bigint + postpaid AND after ->> 2 = before ->> 2
+            ELSE (after ->> 1)::bigint = postpaid AND (after ->> 3)::bigint > (before ->> 3)::bigint
+        END
+    ELSE after::text = before::text
+END;
+
 -- Refuses an entry that does not follow from the entry before it:
 --   a gap in the numbers, or a balance other than the previous balance plus the amount;
 --   a recorded_at before that of the previous entry, or beyond the clock (except the previous entry's, after the clock was set back);
 --   a digest other than ledger_entry_digest();
 --   a change of the held credits, the overdraft or the budgets by a kind of entry that cannot change them;
 --   costs of lots that are not those before it and its changes;
+--   an overage that is not the one before it and what the entry used or gave back;
 --   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
 -- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 -- About the settings see Note [Plans that stay right] below.
@@ -296,7 +350,7 @@ BEGIN
     INTO wrong
     FROM appended n
     LEFT JOIN LATERAL (
-        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage
         FROM ledger_entry e
         WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
         LIMIT 1
@@ -324,6 +378,10 @@ BEGIN
         OR CASE
             WHEN n.costs IS NULL AND n.cost_changes IS NULL AND p.costs IS NULL THEN false
             ELSE ledger_costs_follow(p.costs, n.cost_changes, n.costs) IS NOT TRUE
+        END
+        OR CASE
+            WHEN n.overage IS NULL AND p.overage IS NULL THEN false
+            ELSE ledger_overage_follows(p.overage, n.kind, n.postpaid, n.overage) IS NOT TRUE
         END
     LIMIT 1;
     IF FOUND THEN
@@ -469,6 +527,7 @@ RETURNS TABLE (
     freeze      text,
     budgets     json,
     costs       json,
+    overage     json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -513,8 +572,9 @@ BEGIN
                 LIMIT 1
             ),
             e.budgets,
-            e.costs
-        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs
+            e.costs,
+            e.overage
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -724,7 +784,7 @@ BEGIN ATOMIC
     SELECT NULL::text, NULL::text, NULL::boolean, number, balance, set_aside
     UNION ALL
     SELECT
-        CASE WHEN COALESCE(lot ->> 5, '0') = '1' THEN 'promotional' ELSE 'purchased' END,
+        CASE lot ->> 5 WHEN '1' THEN 'promotional' WHEN '2' THEN 'postpaid' ELSE 'purchased' END,
         to_char(to_timestamp(floor((lot ->> 3)::numeric / 1000000)) AT TIME ZONE 'UTC', 'YYYY-MM'),
         in_hold,
         0,
@@ -773,6 +833,8 @@ SELECT
     e.sale,
     e.costs,
     e.cost_changes,
+    e.overage,
+    e.postpaid,
     e.digest
 FROM ledger_entry e;
 COMMENT ON VIEW ledger_entry_listing IS 'Entries with a key of one column: holder/credit type/sequence.';
@@ -810,6 +872,8 @@ SELECT
     last.sale,
     last.costs,
     last.cost_changes,
+    last.overage,
+    last.postpaid,
     last.digest
 FROM ledger_entry first
 CROSS JOIN LATERAL (
@@ -933,6 +997,7 @@ CREATE TABLE ledger_daily_total (
     credit_type         text COLLATE "C" NOT NULL,
     granted_purchased   numeric(38, 0)   NOT NULL,
     granted_promotional numeric(38, 0)   NOT NULL,
+    granted_postpaid    numeric(38, 0)   NOT NULL,
     spent               numeric(38, 0)   NOT NULL,
     refunded            numeric(38, 0)   NOT NULL,
     expired             numeric(38, 0)   NOT NULL,
@@ -1567,7 +1632,7 @@ CALL ledger_have_registered('ledger_batch', '{confined_to,idempotency_key}');
 CALL ledger_have_registered('ledger_rate', '{credit_type,code,version}');
 CALL ledger_have_registered('ledger_month_close', '{month,credit_type}');
 CALL ledger_have_registered('ledger_daily_total', '{day,credit_type}',
-    '{granted_purchased,granted_promotional,spent,refunded,expired,revoked,transferred_in,transferred_out,held_change,refusals,entries,late_entries}');
+    '{granted_purchased,granted_promotional,granted_postpaid,spent,refunded,expired,revoked,transferred_in,transferred_out,held_change,refusals,entries,late_entries}');
 CALL ledger_have_registered('ledger_expiring_total', '{expires_us,credit_type}', '{credits}');
 CALL ledger_have_registered('ledger_staff_event', '{id}');
 CALL ledger_have_registered('ledger_approval', '{id}');

@@ -20,6 +20,7 @@ from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.holds import Holds, decode_holds
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.lots import SINCE_ITS_GRANT, Lots, decode, in_burn_order, in_full, total
+from ledger.rules.overage import Overage, decode_overage
 from ledger.rules.pending import settled
 
 Part = TypeVar("Part")
@@ -54,6 +55,7 @@ class AccountRow(NamedTuple):
     effective_times: dict[int, int] | None
     """The effective times of lots that do not store them: by grant, in microseconds."""
     costs: LotCosts | None = None
+    overage: Overage | None = None
 
 
 def _by_grant(times: bytes) -> dict[int, int]:
@@ -70,14 +72,15 @@ ACCOUNT_STATE = f"""
     e.overdraft,
     e.recorded_at,
     {OWN_EFFECTIVE_TIMES},
-    e.costs::text"""
+    e.costs::text,
+    e.overage::text"""
 """The columns of an `AccountRow` behind the account's name, of its entry `e`."""
 STATE_OF_ONE_HOLDER = ACCOUNT_STATE.replace("holder_id = e.holder_id", "holder_id = %(holder_id)s")
 """As ACCOUNT_STATE. With the holder's value, the whole query is about one holder, wherever its entries are."""
 
 ACCOUNT_LOADERS = (
     bytes.decode, bytes.decode, instant_us, integer, integer, integer, decode, decode_holds, integer, instant_us, _by_grant,
-    decode_costs,
+    decode_costs, decode_overage,
 )  # fmt: skip
 
 LAST_ENTRIES = TimedStatement(
@@ -210,6 +213,8 @@ class Balance:
     """Whether the clock alone has changed nothing since the last entry: no lot expired or became effective, no hold expired."""
     costs: LotCosts = ()
     """What is left of the costs of lots, open or held."""
+    overage: Overage | None = None
+    """The overage in the period of `as_of`; None if there is none then."""
 
     @property
     def owed(self) -> int:
@@ -308,7 +313,7 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
     lots = in_full(row.lots, row.effective_times or {})
     account = AccountState(
         row.holder_id, row.credit_type, as_of_us, row.sequence, row.balance, row.held, lots, row.holds or (), row.overdraft
-    )
+    )._replace(overage=row.overage)
     return Balance(
         holder_id=row.holder_id,
         credit_type=row.credit_type,
@@ -326,6 +331,7 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
         and not any(lot.changes_between(row.recorded_us, account.now_us) for lot in account.lots)
         and all(hold.state(account.now_us) == hold.state(row.recorded_us) for hold in account.holds),
         costs=row.costs or (),
+        overage=account.present_overage,
     )
 
 

@@ -13,6 +13,7 @@ from ledger.rules import Entry
 from ledger.rules.costs import CostChanges, decode_changes
 from ledger.rules.instants import from_us
 from ledger.rules.lots import Drawn, decode_drawn
+from ledger.rules.overage import Overage, decode_overage
 from ledger.values import MAX_SEQUENCE
 
 EntryPosition = tuple[datetime, str, int]
@@ -45,6 +46,8 @@ class ShownEntry(NamedTuple):
     rating: dict[str, Any] | None
     sale: dict[str, Any] | None
     cost_changes: CostChanges
+    overage: Overage | None
+    postpaid: int | None
     idempotency_key: str | None
     digest: bytes
 
@@ -61,6 +64,7 @@ class ShownEntry(NamedTuple):
     accepts_transfers = Entry.accepts_transfers  # type: ignore[misc]  # mypy wants fields only
     freezes = Entry.freezes  # type: ignore[misc]
     clock_us = Entry.clock_us  # type: ignore[misc]
+    shown_overage = Entry.shown_overage  # type: ignore[misc]
     budget = Entry.budget  # type: ignore[misc]
     recurring_grant = Entry.recurring_grant  # type: ignore[misc]
     recognised = Entry.recognised  # type: ignore[misc]
@@ -120,6 +124,12 @@ SHOWN: dict[str, tuple[str, Loader]] = {
     "rating": ("e.rating::text", orjson.loads),
     "sale": ("e.sale::text", orjson.loads),
     "cost_changes": ("COALESCE(e.cost_changes::text, '[]')", decode_changes),
+    # Only of an entry that changes it: on all others it is state.
+    "overage": (
+        "CASE WHEN e.postpaid IS NOT NULL OR e.counterpart ->> 'overage' IS NOT NULL THEN e.overage::text END",
+        decode_overage,
+    ),
+    "postpaid": ("e.postpaid", integer),
     "idempotency_key": ("e.idempotency_key", bytes.decode),
     "digest": ("e.digest", bytes),
 }

@@ -9,6 +9,7 @@ from ledger.rules.budgets import Budget
 from ledger.rules.decisions.budget_rules import end_budget, set_budget
 from ledger.rules.decisions.credits import grant, reissue, revoke, set_clock, set_frozen, set_overdraft, spend, void
 from ledger.rules.decisions.hold_rules import capture, extend, hold, release
+from ledger.rules.decisions.overage_rules import end_overage, set_overage
 from ledger.rules.decisions.recurring_rules import end_recurring_grant, grant_period, key_of, set_recurring_grant
 from ledger.rules.decisions.refunds import debt_of, refund
 from ledger.rules.decisions.settlement import settle_due
@@ -17,6 +18,7 @@ from ledger.rules.entries import Entry
 from ledger.rules.holds import Hold
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import MAX_OPEN_LOTS, Lot
+from ledger.rules.overage import Overage
 from ledger.rules.recurring import RecurringGrant, RecurringTerms
 from ledger.rules.requests import *  # noqa: F403 - every request, by its declaration
 from ledger.values import MAX_AMOUNT

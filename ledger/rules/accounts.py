@@ -9,7 +9,8 @@ from ledger.rules.budgets import Budgets
 from ledger.rules.costs import Cost, CostChanges, LotCosts, moved
 from ledger.rules.entries import BY_THE_LEDGER, GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
-from ledger.rules.lots import Drawn, Lot, Lots
+from ledger.rules.lots import POSTPAID, Drawn, Lot, Lots
+from ledger.rules.overage import Overage
 from ledger.rules.pending import SettledState, settled
 from ledger.rules.requests import Request
 
@@ -44,6 +45,8 @@ class AccountState(NamedTuple):
     server_us: int = 0
     """The server's clock, if `now_us` is the holder's test clock; otherwise 0."""
     costs: LotCosts = ()
+    overage: Overage | None = None
+    """The last agreed overage, also after its end; None if the account never had one."""
 
     @property
     def owed(self) -> int:
@@ -73,8 +76,29 @@ class AccountState(NamedTuple):
             return lot_rules.available(lots, self.now_us) - owed
         spendable = lot_rules.available(self.lots, self.now_us)
         if self.holds:
-            spendable += sum(lot_rules.available(hold.parts, self.now_us) for hold in self.holds if hold.is_expired(self.now_us))
+            spendable += lot_rules.available(
+                tuple([part for part in self._parts_of_expired_holds if part.source != POSTPAID]), self.now_us
+            )
         return spendable
+
+    @property
+    def _parts_of_expired_holds(self) -> list[Lot]:
+        return [part for hold in self.holds if hold.is_expired(self.now_us) for part in hold.parts]
+
+    @property
+    def present_overage(self) -> Overage | None:
+        """The overage in the present period, with what expired holds give back, booked or not; None if there is none now."""
+        present = None if self.overage is None else self.overage.at(self.now_us, since=self.sequence + 1)
+        if present is not None:
+            for part in self._parts_of_expired_holds:
+                present = present.given_back(part, part.remaining, self.now_us)
+        return present
+
+    @property
+    def overage_left(self) -> int:
+        """The credits that can be used now beyond `available`: 0 or more."""
+        present = self.present_overage
+        return 0 if present is None else present.left
 
     @property
     def lots_and_held_parts(self) -> Lots:
@@ -111,15 +135,18 @@ class AccountState(NamedTuple):
         budgets: Budgets | None = None,
         sale: dict[str, Any] | None = None,
         brought: Mapping[int, Cost] | None = None,
+        overage: Overage | None = None,
+        postpaid: int = 0,
         keyless: bool = False,
     ) -> Entry:
         """Return the next entry: numbered, with the state after it, and with its digest.
 
         Args:
             amount: the change of the balance, signed.
-            held, holds, overdraft, budgets: their values after the entry; unchanged by default.
+            held, holds, overdraft, budgets, overage: their values after the entry; unchanged by default.
             request: gives the entry its actor, reason, reference, metadata and key. Without a request the actor is the ledger.
             brought: what the credits cost that it brings, by lot, those of lots that were sold.
+            postpaid: how many of its credits are postpaid.
             keyless: True leaves the key out, because another entry of the request has it.
         """
         costs, changes = self.costs, NO_CHANGES
@@ -156,6 +183,8 @@ class AccountState(NamedTuple):
             sale,
             costs,
             changes,
+            self.overage if overage is None else overage,
+            postpaid or None,
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
@@ -189,6 +218,7 @@ class AccountState(NamedTuple):
             is_frozen=self.is_frozen if entry.kind != "adjust" or entry.freezes is None else entry.freezes,
             budgets=entry.budgets,
             costs=entry.costs,
+            overage=entry.overage,
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "AccountState":

@@ -11,6 +11,7 @@ from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us, us_of
 from ledger.rules.kinds import KINDS, taken_by
 from ledger.rules.lots import Drawn, Lots, encode, encode_drawn
+from ledger.rules.overage import Overage, encode_overage
 from ledger.values import encode_json
 
 GENESIS = bytes(32)
@@ -37,8 +38,9 @@ class Entry(NamedTuple):
     entry included. `counterpart` names the other side of a transfer, `rating` the rate that gave the amount, `refusal` the
     refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` is the state of the budgets
     after it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and `cost_changes` what it changed
-    of them. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry already existed when the
-    request came.
+    of them. `overage` is the state of the overage after it, and `postpaid` how many of its credits were used, returned, granted
+    or taken back on overage. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry already
+    existed when the request came.
     """
 
     holder_id: str
@@ -70,6 +72,8 @@ class Entry(NamedTuple):
     sale: dict[str, Any] | None = None
     costs: LotCosts = ()
     cost_changes: CostChanges = ()
+    overage: Overage | None = None
+    postpaid: int | None = None
     digest: bytes = b""
     replayed: bool = False
 
@@ -131,6 +135,12 @@ class Entry(NamedTuple):
         return self.counterpart.get("budget") if self.kind == "adjust" and self.counterpart else None
 
     @property
+    def shown_overage(self) -> Overage | None:
+        """The overage after it, of an entry that changes it: sets or ends it, grants on it, or gives something back."""
+        changes = "overage" in (self.counterpart or {}) if self.kind == "adjust" else KINDS[self.kind].overage and self.postpaid
+        return self.overage if changes else None
+
+    @property
     def recurring_grant(self) -> str | None:
         """Of an `adjust` that sets or ends a recurring grant, or says that a period needed nothing: its name."""
         return self.counterpart.get("recurring_grant") if self.kind == "adjust" and self.counterpart else None
@@ -163,7 +173,8 @@ class Entry(NamedTuple):
     def canonical_form(self) -> str:
         """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`.
 
-        An entry that has `requested`, `budgets`, `sale`, `costs` or `cost_changes`, which came later, has them behind the array.
+        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage` or `postpaid`, which came later, has
+        them behind the array.
         """
         text = encode_basestring
         overdraft, refers_to, refunded_total = [
@@ -185,4 +196,6 @@ class Entry(NamedTuple):
             f"{'' if self.sale is None else encode_json(self.sale)}"
             f"{encode_costs(self.costs) if self.costs else ''}"
             f"{encode_costs(self.cost_changes) if self.cost_changes else ''}"
+            f"{'' if self.overage is None else encode_overage(self.overage)}"
+            f"{'' if self.postpaid is None else f'({self.postpaid})'}"
         )

@@ -40,6 +40,7 @@ class Kind:
         of_lot: what it does with each lot in `drawn` otherwise: the API's decision, and its sentence.
         changes_held: it can change which credits are held.
         budgets: what it does to budgets: it uses them, gives back to them, or sets them; empty: nothing.
+        overage: the same for the overage.
         has_own_time: `effective_at` can differ from the instant of the decision.
         has_key: every entry has the key of a request.
         booked: when the ledger books it by itself, the reason, and the API's sentence; None: it never does.
@@ -62,6 +63,7 @@ class Kind:
     of_lot: tuple[str, str] | None = None
     changes_held: bool = False
     budgets: Literal["", "uses", "gives back", "sets"] = ""
+    overage: Literal["", "uses", "gives back", "sets"] = ""
     has_own_time: bool = False
     has_key: bool = True
     booked: tuple[str, str] | None = None
@@ -91,14 +93,17 @@ _KINDS: Final = (
         name="grant", colour="success", sign=">", moves="amount", total="granted",
         cost="sold", brings=True,
         text=Texts("Grant", "{amount} added", "The grant added {amount} as a new lot."),
+        cases={"postpaid": Texts("Overage", "{amount} granted on overage",
+                                "The ledger granted {amount} on overage, for what the next entry takes beyond the lots.")},
         on_statement={"en": "Grant", "de": "Gutschrift"},
-        opens_lots=True, has_own_time=True,
+        opens_lots=True, has_own_time=True, has_key=False,
+        overage="uses", booked=("overage", "{amount} were granted on overage."),
     ),
     Kind(
         name="spend", colour="primary", sign="<=", moves="amount", total="spent",
         cost="recognised",
-        text=Texts("Spend", "{amount}{of_requested} spent{rated}",
-                  "The spend took {amount}{of_requested} from {lots}{on_overdraft}, in the order {order}."),
+        text=Texts("Spend", "{amount}{of_requested} spent{rated}{on_overage}",
+                  "The spend took {amount}{of_requested} from {lots}{on_overdraft}, in the order {order}{on_overage}."),
         of_nothing=Texts("Spend", "0 spent{rated}", "The spend cost nothing and took nothing from any lot."),
         on_statement={"en": "Spend", "de": "Verbrauch"},
         takes=True,
@@ -118,9 +123,14 @@ _KINDS: Final = (
         cost="revoked",
         text=Texts("Revoke", "all unspent credits taken back: {amount}",
                   "The revocation took back {amount}, all that was unspent."),
-        cases={"refers_to": Texts("Revoke", "{amount} of grant #{refers_to} taken back",
-                                 "The revocation took back {amount} of grant {refers_to}.")},
+        cases={
+            "postpaid": Texts("Overage returned", "{amount} of overage #{refers_to} given back",
+                              "{amount} of entry {refers_to}, granted on overage, came back unused and count no more."),
+            "refers_to": Texts("Revoke", "{amount} of grant #{refers_to} taken back",
+                                 "The revocation took back {amount} of grant {refers_to}."),
+        },
         on_statement={"en": "Grant taken back", "de": "Gutschrift zurückgenommen"},
+        has_key=False, overage="gives back", booked=("overage given back", "{amount} of overage {refers_to} came back unused."),
         of_lot=("revoked", "The revocation took back the unspent rest of the lot."),
     ),
     Kind(
@@ -144,7 +154,8 @@ _KINDS: Final = (
     Kind(
         name="hold", colour="primary", sign="<=", moves="nothing", total=None, refers_to=("hold",),
         cost=None,
-        text=Texts("Hold", "{amount} set aside{rated}", "The hold set aside {amount} from {lots}, in the order {order}."),
+        text=Texts("Hold", "{amount} set aside{rated}{on_overage}",
+                  "The hold set aside {amount} from {lots}, in the order {order}{on_overage}."),
         of_nothing=Texts("Hold", "0 set aside{rated}", "The hold set nothing aside, as what it is for costs nothing."),
         cases={"refers_to": Texts("Hold", "hold #{refers_to} extended", "Hold {refers_to} has a new expiry; no credits moved.")},
         on_statement={"en": "Held", "de": "Reserviert"},
@@ -154,8 +165,8 @@ _KINDS: Final = (
     Kind(
         name="capture", colour="primary", sign="<=", moves="drawn", total="spent", refers_to=("hold",),
         cost="recognised",
-        text=Texts("Capture", "{drawn} of hold #{refers_to} spent",
-                  "The capture took {drawn}: {from_hold} from hold {refers_to}{beyond}."),
+        text=Texts("Capture", "{drawn} of hold #{refers_to} spent{on_overage}",
+                  "The capture took {drawn}: {from_hold} from hold {refers_to}{beyond}{on_overage}."),
         of_nothing=Texts("Capture", "0 of hold #{refers_to} spent", "The capture took nothing of hold {refers_to}."),
         on_statement={"en": "Held credits spent", "de": "Reserviertes verbraucht"},
         of_lot=("captured", "The capture took these credits from the hold, or from the balance beyond the hold."),
@@ -206,7 +217,7 @@ _KINDS: Final = (
         on_statement={"en": "Overdraft", "de": "Überziehung"},
         booked=("overdraft repaid", "{drawn} repaid the overdraft."),
         takes=True, has_key=False,
-        budgets="sets",
+        budgets="sets", overage="sets",
     ),
     Kind(
         name="refusal", colour="danger", sign="=", moves="nothing", total=None,
@@ -282,6 +293,7 @@ class TotalsLine(NamedTuple):
 LINES: Final = {
     "granted_purchased": TotalsLine(1, "granted", "Granted, purchased", "purchased"),
     "granted_promotional": TotalsLine(1, "granted", "Granted, promotional", "promotional"),
+    "granted_postpaid": TotalsLine(1, "granted", "Granted on overage", "postpaid"),
     "refunded": TotalsLine(1, "refunded", "Refunded"),
     "transferred_in": TotalsLine(1, "transferred_in", "Transferred in"),
     "spent": TotalsLine(-1, "spent", "Spent"),

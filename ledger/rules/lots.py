@@ -17,7 +17,14 @@ MAX_RECEIVED_LOTS = 100
 PURCHASED = "purchased"
 PROMOTIONAL = "promotional"
 SOURCES = (PURCHASED, PROMOTIONAL)
+"""What a grant may say. The places are the stored form."""
+POSTPAID = "postpaid"
+"""The source of credits that the ledger grants at the moment of need, within an agreed overage: docs/adr/0148."""
+LOT_SOURCES = (*SOURCES, POSTPAID)
 DEFAULT_PRIORITY = 100
+MAX_PRIORITY = 32_767
+POSTPAID_PRIORITY = MAX_PRIORITY + 1
+"""Behind every other lot in the burn order."""
 
 SINCE_ITS_GRANT = 0
 """The stored effective time of a lot that could be spent as soon as its entry was recorded; that entry has the real time.
@@ -178,6 +185,11 @@ def put_back(lots: Lots, returned: Iterable[Lot]) -> Lots:
     return in_burn_order(by_grant.values())
 
 
+def postpaid(lots: Iterable[Lot]) -> int:
+    """Return how many credits of the lots are postpaid."""
+    return sum([lot.remaining for lot in lots if lot.source == POSTPAID])
+
+
 def remove(lots: Lots, grant: int, amount: int) -> Lots:
     """Take `amount` out of the lot of `grant`, spendable or not; `amount` is at most what remains."""
     return tuple(
@@ -190,9 +202,9 @@ def remove(lots: Lots, grant: int, amount: int) -> Lots:
 def encode(lots: Lots) -> str:
     """Return the stored and digested form: arrays `[grant, remaining, effective_us, expires_us, priority, source, received]`.
 
-    `effective_us` is SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional, `received` 1 for a lot that a transfer
-    opened. Times at whole seconds are written as seconds with the exponent 6. Trailing defaults (no expiry, priority 100,
-    purchased, not received) are left out. So an entry stays small, and each list of lots has exactly one form.
+    `effective_us` is SINCE_ITS_GRANT (0) for most lots; `source` is 1 for promotional, 2 for postpaid, `received` 1 for a lot
+    that a transfer opened. Times at whole seconds are written as seconds with the exponent 6. Trailing defaults (no expiry,
+    priority 100, purchased, not received) are left out. So an entry stays small, and each list of lots has exactly one form.
     """
     return "[" + ",".join([_encode_lot(lot) for lot in lots]) + "]"
 
@@ -203,9 +215,9 @@ def _encode_lot(lot: Lot) -> str:
     head = f"[{lot.grant},{lot.remaining},{lot.effective_us and _encode_instant(lot.effective_us)}"
     expires = "null" if lot.expires_us is None else _encode_instant(lot.expires_us)
     if lot.received:
-        return f"{head},{expires},{lot.priority},{0 if lot.source == PURCHASED else 1},1]"
+        return f"{head},{expires},{lot.priority},{LOT_SOURCES.index(lot.source)},1]"
     if lot.source != PURCHASED:
-        return f"{head},{expires},{lot.priority},1]"
+        return f"{head},{expires},{lot.priority},{LOT_SOURCES.index(lot.source)}]"
     if lot.priority != DEFAULT_PRIORITY:
         return f"{head},{expires},{lot.priority}]"
     return f"{head}]" if lot.expires_us is None else f"{head},{expires}]"
@@ -234,7 +246,7 @@ def _decode_lot(fields: list[Any]) -> Lot:
     if len(fields) > 3 and type(fields[3]) is float:
         fields[3] = int(fields[3])
     if len(fields) > 5:
-        fields[5] = SOURCES[fields[5]]
+        fields[5] = LOT_SOURCES[fields[5]]
         fields[6:] = [True] * (len(fields) - 6)
     return Lot(*fields)
 

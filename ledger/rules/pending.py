@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ledger.rules.holds import Hold, Holds
-from ledger.rules.lots import Drawn, Lots, as_drawn, put_back, remove, take
+from ledger.rules.lots import POSTPAID, Drawn, Lots, as_drawn, put_back, remove, take
 
 
 class Change(NamedTuple):
     """One pending change.
 
-    `kind` is the kind of the entry that books it: "release" of an expired hold, "expire" of a lot, "adjust" for a repayment.
+    `kind` is the kind of the entry that books it: "release" of an expired hold, "revoke" of its postpaid credits, "expire" of a
+    lot, "adjust" for a repayment.
     `drawn` lists the lots that got credits back or gave them, `lots` are the lots after the change.
     """
 
@@ -50,7 +51,8 @@ def settled(lots: Lots, holds: Holds, owed: int, now_us: int) -> SettledState:
 def changes(lots: Lots, holds: Holds, owed: int, now_us: int) -> Iterator[Change]:
     """Yield all changes that are due up to `now_us`, in the order of their times.
 
-    At the same time holds expire first (their credits go back to their lots), then lots expire, then debts are repaid.
+    At the same time holds expire first (their credits go back to their lots, and postpaid ones to the overage), then lots expire,
+    then debts are repaid.
 
     Args:
         owed: how much of an overdraft is used, 0 or more.
@@ -60,6 +62,9 @@ def changes(lots: Lots, holds: Holds, owed: int, now_us: int) -> Iterator[Change
             if hold.expires_us == instant_us:
                 lots = put_back(lots, hold.parts)
                 yield _release(hold, lots)
+        for change in unused_postpaid(lots, now_us):
+            lots = change.lots
+            yield change
         for change in expiries(lots, instant_us):
             lots = change.lots
             yield change
@@ -67,6 +72,14 @@ def changes(lots: Lots, holds: Holds, owed: int, now_us: int) -> Iterator[Change
             lots = change.lots
             owed -= change.amount
             yield change
+
+
+def unused_postpaid(lots: Lots, now_us: int) -> Iterator[Change]:
+    """Yield the revocations of postpaid credits that came back: nobody bought them, so they go back to the overage at once."""
+    for lot in lots:
+        if lot.source == POSTPAID:
+            lots = remove(lots, lot.grant, lot.remaining)
+            yield Change("revoke", now_us, lots, ((lot.grant, lot.remaining),), lot.grant)
 
 
 def expiries(lots: Lots, now_us: int) -> Iterator[Change]:

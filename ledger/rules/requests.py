@@ -11,12 +11,22 @@ from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
 import orjson
 
 from ledger.errors import Invalid
+from ledger.periods import MAX_INTERVAL_COUNT
 from ledger.records import Record, declared_fields
 from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
 from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
 from ledger.rules.costs import Cost
 from ledger.rules.instants import to_text, to_us
-from ledger.rules.lots import DEFAULT_PRIORITY, MAX_OPEN_LOTS, MAX_RECEIVED_LOTS, PROMOTIONAL, PURCHASED, SOURCES
+from ledger.rules.lots import (
+    DEFAULT_PRIORITY,
+    MAX_OPEN_LOTS,
+    MAX_PRIORITY,
+    MAX_RECEIVED_LOTS,
+    PROMOTIONAL,
+    PURCHASED,
+    SOURCES,
+)
+from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.recurring.terms import AFTER_DAYS, EXPIRIES, MAX_COUNT, MAX_DAYS, MAX_PERIODS, PERIOD_END, ROLLOVER, UNITS
 from ledger.values import (
     MAX_ACTOR_CHARACTERS,
@@ -47,7 +57,6 @@ MAX_RECEIVED = MAX_RECEIVED_LOTS * MAX_AMOUNT
 """The largest number of credits in lots that transfers opened, held credits included."""
 MAX_BALANCE = MAX_OPEN_LOTS * MAX_AMOUNT + MAX_RECEIVED
 """The largest balance, held credits included: 500 lots of MAX_AMOUNT, and what others sent. It is below 2^63."""
-MAX_PRIORITY = 32_767
 OVER_CAPTURES = ("refuse", "if_available")
 
 REQUEST_OPTIONS = frozenset(
@@ -443,6 +452,51 @@ class OverdraftRequest(Request):
     in_batches: ClassVar[bool] = False
 
     limit: Annotated[int, Amount("0 for no overdraft. An existing debt stays.", least=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverageRequest(Request):
+    """How many credits may be used in each period beyond those of the account: invoiced, and repaid by no later grant.
+
+    A spend or hold that finds too few credits in lots gets the rest as postpaid credits, up to the limit. Makes an `adjust` entry
+    of amount 0. Other terms of the same `reference` whose present period ends at the same instant go on counting; all others
+    begin with nothing used.
+
+    Raises: OverageTaken.
+    """
+
+    operation: ClassVar[str] = "overage"
+    in_batches: ClassVar[bool] = False
+
+    limit: Annotated[int | None, Amount("How many credits per period; by default there is no limit.", least=0, null=True)] = None
+    interval: Annotated[str, Choice(OVERAGE_UNITS, "The unit of a period.")] = "month"
+    interval_count: Annotated[int, Integer("How many units a period has.", least=1, most=MAX_INTERVAL_COUNT)] = 1
+    anchor_at: Annotated[
+        datetime | None,
+        Time(
+            "An instant at which a period begins; each other one begins at the same local time. By default the present instant, "
+            "and for an overage that exists, its anchor.",
+            null=True,
+        ),
+    ] = None
+    time_zone: Annotated[str, Zone("The zone whose days, months and clocks count.")] = "UTC"
+    ends_at: Annotated[
+        datetime | None, Time("From then on nothing more can be used on overage; by default it has no end.", null=True)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndOverageRequest(Request):
+    """The end of an overage: from now on nothing more can be used beyond the credits of the account.
+
+    Makes an `adjust` entry of amount 0. What was used stays used.
+
+    Raises: OverageNotFound, OverageTaken.
+    """
+
+    operation: ClassVar[str] = "end_overage"
+    noun: ClassVar[str] = "end of an overage"
+    in_batches: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,14 @@ from ledger.rules import (
     CaptureRequest,
     ClockRequest,
     EndBudgetRequest,
+    EndOverageRequest,
     Entry,
     ExtendRequest,
     FreezeRequest,
     GrantRequest,
     HoldRequest,
     IncomingTransfersRequest,
+    OverageRequest,
     OverdraftRequest,
     RefundRequest,
     ReissueRequest,
@@ -51,6 +53,8 @@ reverse = UseCase(ReversalRequest, execute_once)
 set_budget = UseCase(BudgetRequest, execute_once)
 end_budget = UseCase(EndBudgetRequest, execute_once)
 set_overdraft = UseCase(OverdraftRequest, execute_once)
+set_overage = UseCase(OverageRequest, execute_once)
+end_overage = UseCase(EndOverageRequest, execute_once)
 set_incoming_transfers = UseCase(IncomingTransfersRequest, execute_once)
 freeze = UseCase(FreezeRequest, execute_once)
 set_clock = UseCase(ClockRequest, execute_once)
@@ -99,6 +103,8 @@ grant_under = _under(GrantRequest)
 spend_under = _under(SpendRequest)
 refund_under = _under(RefundRequest)
 revoke_under = _under(RevokeRequest)
+set_overage_under = _under(OverageRequest)
+end_overage_under = _under(EndOverageRequest)
 
 
 def available_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> int:

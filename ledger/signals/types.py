@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from ledger.rules import Entry
+from ledger.rules import Entry, Overage
 from ledger.values import InvalidValue, Value, json_name
 
 
@@ -31,11 +31,27 @@ EXPIRING: Final = SignalType("credits.expiring", "Credits expire within the days
 BUDGET_EXCEEDED: Final = SignalType(
     "budget.exceeded", "A soft budget was exceeded, or a hard one refused a request; once for each window and subject."
 )
+OVERAGE_STARTED: Final = SignalType("overage.started", "An account used the first credits of a period on overage.")
+OVERAGE_NEAR_LIMIT: Final = SignalType("overage.near_limit", "An account reached 80 % of the limit of its overage.")
+OVERAGE_LIMIT_REACHED: Final = SignalType("overage.limit_reached", "An account reached the limit of its overage.")
 PING: Final = SignalType("webhook.ping", "Somebody asked for a test of the webhook.", is_chosen=False)
 
 _types: Final[dict[str, SignalType]] = {
     each.name: each
-    for each in (ENTRY_RECORDED, REFUSAL_RECORDED, HOLD_EXPIRED, LOW, RECOVERED, DEPLETED, EXPIRING, BUDGET_EXCEEDED, PING)
+    for each in (
+        ENTRY_RECORDED,
+        REFUSAL_RECORDED,
+        HOLD_EXPIRED,
+        LOW,
+        RECOVERED,
+        DEPLETED,
+        EXPIRING,
+        BUDGET_EXCEEDED,
+        OVERAGE_STARTED,
+        OVERAGE_NEAR_LIMIT,
+        OVERAGE_LIMIT_REACHED,
+        PING,
+    )
 }
 
 
@@ -58,6 +74,19 @@ def types_of(entry: Entry) -> Iterator[str]:
     # A request's release has the request's key.
     if entry.kind == "release" and entry.idempotency_key is None:
         yield HOLD_EXPIRED.name
+    if entry.kind == "grant" and entry.postpaid and entry.overage is not None:
+        yield from _reached(entry.overage, entry.overage.used - entry.postpaid)
+
+
+def _reached(overage: Overage, used_before: int) -> Iterator[str]:
+    """Yield what a grant on overage has reached that had not been reached before it."""
+    if used_before == 0:
+        yield OVERAGE_STARTED.name
+    if overage.limit:
+        if 5 * used_before < 4 * overage.limit <= 5 * overage.used:
+            yield OVERAGE_NEAR_LIMIT.name
+        if used_before < overage.limit <= overage.used:
+            yield OVERAGE_LIMIT_REACHED.name
 
 
 class TypeName(Value):

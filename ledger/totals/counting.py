@@ -37,7 +37,7 @@ COLUMNS: Final = (*LINES, "held_change", "refusals", "entries")
 def _sum(line: TotalsLine) -> str:
     """Return the SQL of a line's sum over the entries of its kinds."""
     kinds = sql_list(kind.name for kind in KINDS.values() if kind.total == line.total)
-    source = {None: "", "purchased": " AND NOT e.is_promotional", "promotional": " AND e.is_promotional"}[line.source]
+    source = "" if line.source is None else f" AND e.source = '{line.source}'"
     return f"COALESCE(sum({line.sign} * e.moved) FILTER (WHERE e.kind IN {kinds}{source}), 0)"
 
 
@@ -51,12 +51,14 @@ MOVED: Final = {
     "drawn": "-COALESCE((SELECT sum((part ->> 1)::numeric) FROM json_array_elements(e.drawn) AS part), 0)",
     "nothing": "0",
 }
-# The entries recorded in [since, until); refusals have a separate index. The lot of a grant shows whether it is promotional.
+# The entries recorded in [since, until); refusals have a separate index. The lot of a grant shows its source.
 ENTRIES: Final = """
     SELECT e.credit_type, e.kind, e.amount, e.recorded_at,
-        e.kind = 'grant' AND EXISTS (
-            SELECT FROM json_array_elements(e.lots) AS lot WHERE (lot ->> 0)::bigint = e.sequence AND lot ->> 5 = '1'
-        ) AS is_promotional,
+        CASE WHEN e.kind = 'grant' THEN (
+            SELECT CASE lot ->> 5 WHEN '1' THEN 'promotional' WHEN '2' THEN 'postpaid' ELSE 'purchased' END
+            FROM json_array_elements(e.lots) AS lot
+            WHERE (lot ->> 0)::bigint = e.sequence
+        ) END AS source,
         CASE {moved} END AS moved
     FROM ledger_entry AS e
     WHERE e.kind {comparison} 'refusal'

@@ -27,6 +27,7 @@ from ledger.rules.costs import encode_costs
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
 from ledger.rules.lots import Lot, encode, encode_drawn
+from ledger.rules.overage import encode_overage
 from ledger.values import encode_json
 
 ROWS_PER_STATEMENT = 5_000
@@ -137,6 +138,8 @@ def row(entry: Entry) -> tuple[object, ...]:
         None if entry.sale is None else encode_json(entry.sale),
         encode_costs(entry.costs) if entry.costs else None,
         encode_costs(entry.cost_changes) if entry.cost_changes else None,
+        None if entry.overage is None else encode_overage(entry.overage),
+        entry.postpaid,
         entry.digest,
     )
 

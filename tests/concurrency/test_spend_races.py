@@ -329,6 +329,25 @@ def overdraft_is_not_overdrawn(outcome: RaceOutcome) -> None:
     assert outcome.schema.refusals(outcome.holder) == [("b", "insufficient-credits")]
 
 
+# Two spends at the cap of an overage -----------------------------------------------------------------
+
+
+def two_spends_at_the_cap(schema: RaceSchema, holder: str) -> tuple[Any, Any]:
+    """Race two spends of 8 on an overage of 10."""
+    services.set_overage(holder_id=holder, limit=10, idempotency_key="overage")
+    spend = partial(services.spend, holder_id=holder, amount=8)
+    return schema.race(partial(spend, idempotency_key="a"), partial(spend, idempotency_key="b"))
+
+
+def cap_is_not_exceeded(outcome: RaceOutcome) -> None:
+    """The first uses 8; 2 are left, and the second is refused."""
+    assert (outcome.first.amount, outcome.first.postpaid, outcome.first.balance) == (-8, 8, 0)
+    assert isinstance(outcome.second, InsufficientCredits)
+    assert (outcome.second.facts["available"], outcome.second.facts["overage"]["used"]) == (2, 8)
+    assert outcome.entries == [(1, "adjust", 0, 0), (2, "grant", 8, 8), (3, "spend", -8, 0)]
+    assert outcome.schema.refusals(outcome.holder) == [("b", "insufficient-credits")]
+
+
 # Two partial spends ----------------------------------------------------------------------------------
 
 
@@ -383,6 +402,7 @@ RACES = {
     "capture and release": Race(capture_and_release, captured_is_not_released, 30),
     "hold and spend": Race(hold_and_spend, what_is_held_is_not_spent, -10),
     "two spends on an overdraft": Race(two_spends_on_an_overdraft, overdraft_is_not_overdrawn, -16),
+    "two spends at the cap of an overage": Race(two_spends_at_the_cap, cap_is_not_exceeded, 0),
     "two partial spends": Race(two_partial_spends, second_gets_the_rest, -4),
     "two spends within a budget for one": Race(two_spends_within_a_budget_for_one, second_exceeds_the_budget, 80),
     "purchase announced twice": Race(purchase_announced_twice, credited_once, 60),
@@ -394,6 +414,7 @@ EXECUTED_IN_GROUPS = (
     "double click",
     "one key for two requests",
     "two spends on an overdraft",
+    "two spends at the cap of an overage",
     "purchase announced twice",
 )
 """Races between requests that the account alone decides; the product executes all others in separate transactions."""

@@ -27,7 +27,7 @@ from ledger.errors import (
 from ledger.rules import KINDS, AccountState, Entry, Lot
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us, to_text, to_us
-from ledger.rules.lots import in_burn_order
+from ledger.rules.lots import in_burn_order, postpaid
 from tests.ledger.rules.cost_model import CostModel
 from tests.ledger.rules.credit_model import DAY_US, ModelAccount, Terms
 
@@ -231,16 +231,18 @@ class RandomHistory:
 
     def spend(self, holder: str, amount: int, *, partial: bool = False) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
-        spent = min(amount, model.available(now_us)) if partial else amount
-        is_there = spent <= model.available(now_us) and (spent > 0 or amount == 0)
+        usable = model.usable(now_us)
+        spent = min(amount, usable) if partial else amount
+        is_there = spent <= usable and (spent > 0 or amount == 0)
         predicted = self._unless_frozen(holder, None if is_there else InsufficientCredits)
         if entry := self._execute(rules.SpendRequest, predicted, holder, partial=partial, **_asked(amount)):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.spend(entry.sequence, spent, now_us)
             assert (entry.amount, entry.requested) == (-spent, amount if partial else None)
+            assert (entry.postpaid or 0) == sum(lot in model.days for lot in model.taken[entry.sequence] if isinstance(lot, int))
         elif isinstance(self.refusal, InsufficientCredits):
             sufficient_us = model.sufficient_from(amount, now_us)
-            assert self.refusal.facts["available"] == model.available(now_us)
+            assert self.refusal.facts["available"] == usable
             assert self.refusal.facts["earliest_sufficient_at"] == (sufficient_us and to_text(sufficient_us))
         self.check(holder)
 
@@ -318,7 +320,8 @@ class RandomHistory:
     def hold(self, holder: str, amount: int, expires_in_us: int) -> None:
         now_us, model = self.ledger.now_us, self.models[holder]
         expires_us = now_us + expires_in_us
-        predicted = self._unless_frozen(holder, None if amount <= model.own_available(now_us) else InsufficientCredits)
+        usable = model.own_available(now_us) + model.overage_left(now_us)
+        predicted = self._unless_frozen(holder, None if amount <= usable else InsufficientCredits)
         if entry := self._execute(rules.HoldRequest, predicted, holder, expires_at=from_us(expires_us), **_asked(amount)):
             model.catch_up(now_us)
             assert _units_drawn(entry) == model.set_aside(entry.sequence, amount, expires_us, now_us)
@@ -333,7 +336,7 @@ class RandomHistory:
             predicted = CaptureExceedsHold
         elif predicted is None and wanted > held and holder in self.frozen:
             predicted = HolderFrozen
-        elif predicted is None and wanted > held + model.own_available(now_us):
+        elif predicted is None and wanted > held + model.own_available(now_us) + model.overage_left(now_us):
             predicted = InsufficientCredits
         entry = self._execute(
             rules.CaptureRequest, predicted, holder, hold=hold, amount=amount, final=final,
@@ -366,6 +369,17 @@ class RandomHistory:
         self._execute(rules.OverdraftRequest, None, holder, limit=limit)
         model.catch_up(now_us)
         model.overdraft = limit
+        self.check(holder)
+
+    def overage(self, holder: str, limit: int | None, ends_in_us: int | None) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        ends_us = None if ends_in_us is None else now_us + ends_in_us
+        ends_at = None if ends_us is None else from_us(ends_us)
+        self._execute(
+            rules.OverageRequest, None, holder, limit=limit, interval="day", anchor_at=from_us(START_US), ends_at=ends_at
+        )
+        model.catch_up(now_us)
+        model.overage = (limit, ends_us)
         self.check(holder)
 
     def freeze(self, holder: str, *, frozen: bool) -> None:
@@ -495,6 +509,8 @@ class RandomHistory:
         }
         assert (account.balance, account.held, account.owed) == (model.balance, model.held, model.debt)
         assert account.available == model.available(now_us)
+        assert account.overage_left == model.overage_left(now_us)
+        assert not postpaid(account.lots)
         assert account.own_available == model.own_available(now_us)
         assert account.balance >= 0 or account.overdraft is not None
         assert model.identity_holds
@@ -559,10 +575,11 @@ class RandomHistory:
                     chance.choice((None, chance.randint(1, 20))),
                 ),
                 lambda: self.overdraft(holder, chance.choice((0, 10, 50))),
+                lambda: self.overage(holder, chance.choice((0, 5, 25, 40, None)), chance.choice((None, HOUR_US, 2 * DAY_US))),
                 lambda: self.freeze(holder, frozen=holder not in self.frozen and chance.random() < 0.5),
                 lambda: self.transfer(holder, chance.choice([h for h in self.holders if h != holder]), chance.randint(1, 30)),
             ),
-            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.2, 1.5, 2, 0.3, 2, 3),
+            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.2, 1.5, 2, 0.3, 0.5, 2, 3),
         )[0]()
 
     def _random_grant(self, chance: random.Random, holder: str) -> None:

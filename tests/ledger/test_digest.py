@@ -14,7 +14,8 @@ from ledger.rules import Entry, Hold, Lot
 from ledger.rules.budgets import Budget, Counter, Share
 from ledger.rules.costs import CostChange, LotCost
 from ledger.rules.entries import GENESIS
-from ledger.rules.lots import SINCE_ITS_GRANT, decode, encode
+from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, decode, encode
+from ledger.rules.overage import Overage
 from tests.benchmarks.histories import row
 
 # docs/explanation/ledger.md shows how this is computed again with psql and with python.
@@ -74,7 +75,7 @@ LOTS = st.lists(
         INSTANTS,
         st.none() | INSTANTS,
         st.integers(0, 32_767),
-        st.sampled_from(("purchased", "promotional")),
+        st.sampled_from(LOT_SOURCES),
     ),
     max_size=4,
 ).map(tuple)
@@ -127,6 +128,22 @@ ENTRIES = st.builds(
     sale=st.none() | st.dictionaries(NASTY, JSON, min_size=1, max_size=2),
     costs=st.lists(st.builds(LotCost, AMOUNTS, AMOUNTS, st.just("EUR"), AMOUNTS, AMOUNTS, st.integers(0, 999_999))).map(tuple),
     cost_changes=st.lists(st.builds(CostChange, AMOUNTS, BIGINTS, st.just("JPY"))).map(tuple),
+    overage=st.none()
+    | st.builds(
+        Overage,
+        st.none() | AMOUNTS,
+        AMOUNTS,
+        AMOUNTS,
+        INSTANTS,
+        AMOUNTS,
+        st.sampled_from(("month", "quarter")),
+        AMOUNTS,
+        INSTANTS,
+        NASTY,
+        st.none() | INSTANTS,
+        NASTY,
+    ),
+    postpaid=st.none() | AMOUNTS,
     digest=st.just(b""),
 )
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -213,6 +230,7 @@ def test_every_stored_fact_is_in_the_digest():
         "refusal": {"code": "x"}, "requested": 1,
         "budgets": (Budget("b", 1, "day"),), "sale": {"currency": "EUR"}, "costs": (LotCost(1, 1, "EUR", 1, 1),),
         "cost_changes": (CostChange(1, 1, "EUR"),),
+        "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1,
     }  # fmt: skip
     assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
     assert set(COLUMNS.replace("effective_at", "effective_us").replace("recorded_at", "recorded_us").split(", ")) == {

@@ -182,7 +182,9 @@ def test_the_table_of_entries_has_these_checks_and_all_are_enforced():
         for name in (
             "amounts_in_limits", "at_most_as_requested", "cost_fits_kind", "digest_is_sha256", "first_starts_at_0",
             "held_by_holds",
-            "key_has_its_request", "never_overspent", "numbered_from_1", "overdraft_positive", "refers_to_an_earlier",
+            "key_has_its_request", "never_overspent", "numbered_from_1", "overage_in_limits",
+            "overdraft_positive", "postpaid_fits_kind",
+            "refers_to_an_earlier",
             "refusal_says_why", "sale_of_a_grant", "sign_fits_kind", "texts_in_limits",
         )
     ]  # fmt: skip
@@ -205,6 +207,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_key_hash": "i",
         "ledger_slot": "i",
         "ledger_costs_follow": "i",
+        "ledger_overage_follows": "i",
         "ledger_clock": "s",
         "ledger_recorded_by": "s",
         "ledger_sequence_at": "s",

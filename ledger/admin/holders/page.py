@@ -172,6 +172,10 @@ def _standing(account: Balance, unit: CreditUnit, now: datetime) -> str:
     parts.append(f"{unit.number(account.owed)} owed" if account.owed else "nothing owed")
     if account.overdraft:
         parts.append(f"overdraft limit {unit.number(account.overdraft)}")
+    if account.overage is not None:
+        limit = "" if account.overage.limit is None else f" of {unit.number(account.overage.limit)}"
+        until = when(from_us(account.overage.left_until_us), at=now)
+        parts.append(f"{unit.number(account.overage.used)}{limit} used on overage, until {until}")
     if reads.freeze(account.holder_id).frozen:
         parts.insert(0, "frozen: nothing can be spent, held or transferred")
     if conf.TEST_CLOCKS.value and (clock := reads.clock(account.holder_id)).now is not None:
@@ -202,6 +206,8 @@ def _bar(account: Balance, unit: CreditUnit) -> list[dict[str, Any]]:
         ("held", "Held", sum(hold.amount for hold in account.holds if not hold.is_expired(now_us))),
         ("later", "Not yet effective", sum(lot.remaining for lot in account.lots if lot.effective_us > now_us)),
         ("owed", "Owed", account.owed),
+        ("overage", "Used on overage", 0 if account.overage is None else account.overage.used),
+        ("overage-left", "Overage left", 0 if account.overage is None or account.overage.limit is None else account.overage.left),
     ]
     whole = sum(amount for _, _, amount in parts)
     return [

@@ -1,4 +1,4 @@
-"""Credits are granted, spent, refunded, revoked and transferred; an overdraft is agreed, budgets are set."""
+"""Credits are granted, spent, refunded, revoked and transferred; overage and overdraft are agreed, budgets are set."""
 
 from functools import partial
 from typing import Any
@@ -39,6 +39,8 @@ from ledger.errors import (
     NotRefundable,
     NotReversible,
     NotRevocable,
+    OverageNotFound,
+    OverageTaken,
     RecurringGrantDue,
     RecurringGrantLimit,
     RecurringGrantNotFound,
@@ -51,11 +53,13 @@ from ledger.rules import (
     BudgetRequest,
     ClockRequest,
     EndBudgetRequest,
+    EndOverageRequest,
     EndRecurringGrantRequest,
     Entry,
     FreezeRequest,
     GrantRequest,
     IncomingTransfersRequest,
+    OverageRequest,
     OverdraftRequest,
     RecurringGrantRequest,
     RefundRequest,
@@ -69,6 +73,8 @@ from ledger.rules import (
 from ledger.rules.recurring.terms import MAX_RECURRING_GRANTS
 
 CLOCKS_DIFFER = ClocksDiffer(holder_id="customer-42", to="team-7")
+NO_OVERAGE = OverageNotFound(credit_type="credits")
+OVERAGE_TAKEN = OverageTaken(reference="SUB-1234")
 CREDITS = "Credits"
 BUDGETS = "Budgets"
 RECURRING = "Recurring grants"
@@ -126,8 +132,8 @@ class Spends(Write):
         "spendCredits",
         "Spend credits",
         "Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then "
-        "from the overdraft, if the account has one. Give an amount, or a rate and a quantity. With `partial`, it takes what is "
-        "available if that is less; `requested` then says how many credits it asked for.",
+        "on overage, then from the overdraft, if the account has them. Give an amount, or a rate and a quantity. With "
+        "`partial`, it takes what can be used if that is less; `requested` then says how many credits it asked for.",
         tag=CREDITS,
         scope=LEDGER_SPEND,
         examples={
@@ -665,6 +671,75 @@ class OneRecurringGrant(Write):
             **query,
         )
         return self.respond(partial(services.end_recurring_grant.execute, ended), dry_run=dry_run)
+
+
+class OneOverage(Write):
+    """An overage is set, read and ended."""
+
+    reads_quickly = True
+
+    put = write(
+        OverageRequest,
+        "setOverage",
+        "Set an overage",
+        "Sets how many credits may be used in each period beyond those that the account has. A spend or hold takes the lots "
+        "first; the ledger grants what they lack at that moment, as credits of the source `postpaid`, and the entry's `postpaid` "
+        "says how many. No later grant repays them: whoever agreed the overage invoices them. A refund or release gives them "
+        "back while the period lasts. Beyond the limit, the answer is 402 with `overage`. A plan with `overage` sets the terms "
+        "of its subscribers by itself. Transfers never use it.",
+        tag=CREDITS,
+        scope=LEDGER_ADMIN,
+        examples={"500 a month": examples.OVERAGE_BODY, "no limit": {"reason": "Enterprise"}},
+        response=examples.OVERAGE_SET,
+        problems=[OVERAGE_TAKEN],
+    )
+
+    @operation(
+        "readOverage",
+        "Read an overage",
+        "How many credits may be used beyond those that the account has, and how many are used in this period. The call takes no "
+        "lock.",
+        tag=CREDITS,
+        scope=LEDGER_READ,
+        parameters=[HOLDER_PATH],
+        query=request_schemas.EntryQuery,
+        responses={200: ResponseBody(response_schemas.OverageBodySerializer, examples.OVERAGE, "The overage.")},
+        problems=[NO_OVERAGE],
+    )
+    def get(self, request: HttpRequest, holder: str) -> Response:
+        query = read_query(request_schemas.EntryQuery, request)
+        found = reads.balance(holder, query["credit_type"])
+        if found.overage is None:
+            raise OverageNotFound(credit_type=query["credit_type"])
+        return json_response(response_schemas.OverageBodySerializer.body(found))
+
+    @operation(
+        "endOverage",
+        "End an overage",
+        "From now on nothing more can be used beyond the credits of the account. What was used stays used. Takes no body.",
+        tag=CREDITS,
+        scope=LEDGER_ADMIN,
+        parameters=[HOLDER_PATH],
+        query=request_schemas.EndOverageQuery,
+        responses={200: ResponseBody(response_schemas.EntrySerializer, examples.OVERAGE_ENDED, "The entry.")},
+        problems=[NO_OVERAGE, OVERAGE_TAKEN],
+        idempotent=True,
+        dry_run=True,
+    )
+    def delete(self, request: HttpRequest, holder: str) -> Response:
+        query = read_query(request_schemas.EndOverageQuery, request)
+        dry_run = query.pop("dry_run")
+        key = dry_run_key(request) if dry_run else idempotency_key(request)
+        refuse_condition(request)
+        ended = EndOverageRequest(
+            holder_id=holder,
+            idempotency_key=key,
+            actor=self.key.actor,
+            request_id=self.request_id,
+            dry_run=dry_run,
+            **query,
+        )
+        return self.respond(partial(services.execute_once, ended), dry_run=dry_run)
 
 
 class Overdraft(Write):

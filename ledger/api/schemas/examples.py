@@ -25,6 +25,12 @@ BUDGET_BODY: dict[str, Any] = {
     "label": "member",
     "reason": "Agreed with the team",
 }
+OVERAGE_BODY: dict[str, Any] = {
+    "limit": 500,
+    "anchor_at": "2026-02-01T00:00:00+01:00",
+    "time_zone": "Europe/Berlin",
+    "reference": "SUB-1234",
+}
 OVERDRAFT_BODY: dict[str, Any] = {"limit": 500, "reason": "Pays by invoice, approved by finance"}
 RECURRING_BODY: dict[str, Any] = {
     "amount": 100,
@@ -129,6 +135,7 @@ BALANCE: dict[str, Any] = {
     "holds": [],
     "overdraft": 0,
     "owed": 0,
+    "overage": None,
 }
 TRANSFER = entry(
     sequence=4,
@@ -217,6 +224,35 @@ RECURRING_GRANT: dict[str, Any] = {
             "expires_at": "2026-03-01T00:00:00.000000Z",
         }
     ],
+}
+OVERAGE_SET = entry(
+    sequence=4,
+    kind="adjust",
+    amount=0,
+    balance=98,
+    reference="SUB-1234",
+    idempotency_key="overage-1",
+    overage={"limit": 500, "used": 0, "until": "2026-01-31T23:00:00.000000Z"},
+)
+OVERAGE_ENDED = OVERAGE_SET | {
+    "id": "customer-42/credits/9",
+    "sequence": 9,
+    "idempotency_key": "overage-end-1",
+    "overage": {"limit": 500, "used": 120, "until": "2026-01-31T09:30:45.000000Z"},
+}
+OVERAGE: dict[str, Any] = {
+    "holder_id": "customer-42",
+    "credit_type": "credits",
+    "limit": 500,
+    "used": 120,
+    "until": "2026-01-31T23:00:00.000000Z",
+    "interval": "month",
+    "interval_count": 1,
+    "anchor_at": "2026-01-31T23:00:00.000000Z",
+    "time_zone": "Europe/Berlin",
+    "ends_at": None,
+    "reference": "SUB-1234",
+    "set_by": 4,
 }
 OVERDRAFT = entry(
     sequence=4,

@@ -27,6 +27,7 @@ from ledger.values import (
     CREDIT_TYPE,
     HOLDER_ID,
     MAX_ACTOR_CHARACTERS,
+    MAX_REFERENCE_CHARACTERS,
     MAX_SEQUENCE,
     Choice,
     Constant,
@@ -307,6 +308,13 @@ class EndBudgetQuery(DryRunQuery):
 
     credit_type: CountedIn = "credits"
     reason: Reason = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndOverageQuery(EndBudgetQuery):
+    """Which account, why, and what the overage belongs to."""
+
+    reference: Annotated[str, Text("What the overage belongs to, if it says so.", most=MAX_REFERENCE_CHARACTERS)] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

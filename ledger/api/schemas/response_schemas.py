@@ -14,7 +14,8 @@ from ledger.rules.budgets.states import MODES
 from ledger.rules.budgets.states import SCOPES as SCOPES_OF_BUDGETS
 from ledger.rules.budgets.windows import WINDOWS
 from ledger.rules.instants import to_text
-from ledger.rules.lots import SOURCES
+from ledger.rules.lots import LOT_SOURCES, SOURCES
+from ledger.rules.overage import OVERAGE_UNITS
 from ledger.rules.recurring.terms import EXPIRIES, UNITS
 from ledger.rules.texts.explanations import DECISIONS
 from ledger.signals.reads import STATES
@@ -120,6 +121,14 @@ class LotCostSerializer(ResponseSchema):
     currency = serializers.CharField(help_text="The currency, by ISO 4217.")
 
 
+class OverageSerializer(ResponseSchema):
+    """How many credits may be used beyond those that the account has, in the present period."""
+
+    limit = _Whole(allow_null=True, help_text="How many in the period; null for no limit.")
+    used = _Whole(help_text="How many of them are used; these are invoiced.")
+    until = _time_of_us("left_until_us", help_text="When the period ends, or the agreement.")
+
+
 class EntrySerializer(ResponseSchema):
     """One immutable row of the ledger."""
 
@@ -177,6 +186,18 @@ class EntrySerializer(ResponseSchema):
     overdraft = _Whole(
         required=False, help_text="How far below zero spends may take the balance, if the account ever had an overdraft."
     )
+    postpaid = _Whole(
+        required=False,
+        min_value=1,
+        help_text="How many of its credits were overage: used, returned, granted for a spend, or given back.",
+    )
+    overage = computed(
+        OverageSerializer(
+            required=False,
+            help_text="Of an entry that sets or ends an overage, grants on it or gives something back: its state from then on.",
+        ),
+        "shown_overage",
+    )
     accepts_transfers = serializers.BooleanField(
         required=False, help_text="Of an adjustment of incoming transfers: whether the account accepts them from then on."
     )
@@ -194,6 +215,23 @@ class EntrySerializer(ResponseSchema):
         required=False,
         help_text="Of an adjustment that sets or ends a recurring grant, or records a period that needed nothing: its name.",
     )
+
+
+class OverageBodySerializer(ResponseSchema):
+    """The overage of an account, and what is used of it in this period."""
+
+    holder_id = serializers.CharField(help_text="Who owns the account.")
+    credit_type = serializers.CharField(help_text="What it counts.")
+    limit = computed(_Whole(allow_null=True, help_text="How many credits a period; null for no limit."), "overage.limit")
+    used = computed(_Whole(help_text="How many are used in this period."), "overage.used")
+    until = _time_of_us("overage.left_until_us", help_text="When the period ends, or the agreement.")
+    interval = computed(serializers.ChoiceField(choices=OVERAGE_UNITS, help_text="The unit of a period."), "overage.interval")
+    interval_count = computed(_Whole(min_value=1, help_text="How many units a period has."), "overage.interval_count")
+    anchor_at = _time_of_us("overage.anchor_us", help_text="An instant at which a period begins.")
+    time_zone = computed(serializers.CharField(help_text="The zone of its days and clocks."), "overage.time_zone")
+    ends_at = _time_of_us("overage.ends_us", allow_null=True, help_text="When it ends; null for no end.")
+    reference = computed(serializers.CharField(help_text="What it belongs to, such as a subscription."), "overage.reference")
+    set_by = computed(_Whole(min_value=1, help_text="The entry that set the terms."), "overage.setting")
 
 
 class BudgetUseSerializer(ResponseSchema):
@@ -329,8 +367,9 @@ class LotSerializer(ResponseSchema):
     expires_at = _time_of_us("expires_us", allow_null=True, help_text="When it expires; null for never.")
     priority = serializers.IntegerField(help_text="Lots with a lower number are spent first.")
     source = serializers.ChoiceField(  # type: ignore[assignment]
-        choices=["purchased", "promotional"],
-        help_text="Purchased: the holder paid for the credits. Promotional: they were given.",
+        choices=list(LOT_SOURCES),
+        help_text="Purchased: the holder paid for the credits. Promotional: they were given. Postpaid: they were granted on "
+        "overage, for the next entry.",
     )
     state = serializers.ChoiceField(
         choices=LOT_STATES,
@@ -381,6 +420,11 @@ class AccountBalanceSerializer(ResponseSchema):
     holds = computed(HoldBodySerializer(many=True, help_text="The holds, the oldest first."), "shown_holds")
     overdraft = _Whole(help_text="How far below zero spends may take the balance; `available` includes it.")
     owed = _Whole(help_text="How much of the overdraft is used: the lots add up to `balance` and this.")
+    overage = OverageSerializer(
+        allow_null=True,
+        help_text="What may be used beyond `available` in this period; null without an agreement. Spends use it, and `available` "
+        "does not include it.",
+    )
 
 
 # Refusals, rates, batches ----------------------------------------------------------------------------
@@ -620,7 +664,7 @@ class StateLotSerializer(serializers.Serializer):
     effective_at = serializers.DateTimeField(help_text="The instant from which it can be spent.")
     expires_at = serializers.DateTimeField(allow_null=True, help_text="When it expires; null for never.")
     priority = serializers.IntegerField(help_text="Lots with a lower number are spent first.")
-    source = serializers.CharField(help_text="purchased or promotional.")  # type: ignore[assignment]
+    source = serializers.CharField(help_text="purchased, promotional or postpaid.")  # type: ignore[assignment]
     state = serializers.CharField(help_text="spendable, not_yet_effective, or expired but not booked.")
 
 

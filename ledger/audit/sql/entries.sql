@@ -15,7 +15,7 @@ WITH clock AS (
 ), beside AS (
     SELECT
         e.holder_id, e.credit_type, e.sequence, e.kind, e.amount, e.balance, e.held, e.refers_to, e.refunded_total, e.overdraft,
-        e.lots, e.drawn, e.holds, e.costs, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant') AS budget, e.idempotency_key, e.request_digest, e.actor, e.effective_at, e.recorded_at, e.digest,
+        e.lots, e.drawn, e.holds, e.costs, COALESCE(e.counterpart ->> 'incoming', e.counterpart ->> 'holder', 'moved' || (e.counterpart ->> 'tick')) AS setting, COALESCE(e.counterpart ->> 'budget', e.counterpart ->> 'recurring_grant', e.counterpart ->> 'overage') AS budget, e.idempotency_key, e.request_digest, e.actor, e.effective_at, e.recorded_at, e.digest,
         e.lots::text AS lots_text,
         lag(e.sequence) OVER account AS p_sequence,
         lag(e.balance) OVER account AS p_balance,
@@ -125,10 +125,10 @@ WITH clock AS (
 ), formed AS (
     SELECT
         t.*,
-        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
+        t.lots_text ~ '^\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,[12]|,[012],1)?)?)?\](,(?!\])|(?=\]$)))*\]$'
             AND t.drawn_text ~ '^\[(\[\d+,\d+\](,(?!\])|(?=\]$)))*\]$'
             AND COALESCE(t.holds_text, '[]')
-                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,1|,[01],1)?)?)?\](,(?!\])|(?=\]\])))*\]\](,(?!\])|(?=\]$)))*\]$'
+                ~ '^\[(\[\d+,-?\d+,\[(\[\d+,\d+,-?\d+(e6)?(,(null|-?\d+(e6)?)(,\d+(,[12]|,[012],1)?)?)?\](,(?!\])|(?=\]\])))*\]\](,(?!\])|(?=\]$)))*\]$'
             AS is_canonical
     FROM classified t
 ), judged AS (
@@ -440,7 +440,7 @@ WITH clock AS (
                         WHEN f.kind IN ('grant', 'spend', 'adjust', 'refusal') THEN f.refers_to IS NULL
                     END IS NOT TRUE FROM facts) THEN 'refers-to' END,
                     CASE WHEN (f.refunded_total IS NOT NULL) <> (f.kind = 'refund') THEN 'refunds' END,
-                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('expire', 'release', 'adjust', 'transfer_in', 'transfer_out', 'refund') THEN 'keys' END
+                    CASE WHEN f.idempotency_key IS NULL AND f.kind NOT IN ('grant', 'revoke', 'expire', 'release', 'adjust', 'transfer_in', 'transfer_out', 'refund') THEN 'keys' END
                 ], NULL)
             )
         END AS broken

@@ -4,10 +4,12 @@ SELECT
     e.credit_type,
     e.kind,
     CASE WHEN e.recorded_at < %(counted_until)s THEN (e.recorded_at AT TIME ZONE 'UTC')::date END AS day,
-    CASE WHEN e.kind = 'grant' THEN EXISTS (
-        SELECT FROM json_array_elements(CASE WHEN json_typeof(e.lots) = 'array' THEN e.lots END) AS lot
-        WHERE lot ->> 0 = e.sequence::text AND lot ->> 5 = '1'
-    ) END AS is_promotional,
+    CASE WHEN e.kind = 'grant' THEN COALESCE((
+        SELECT CASE lot ->> 5 WHEN '1' THEN 'promotional' WHEN '2' THEN 'postpaid' ELSE 'purchased' END
+        FROM json_array_elements(CASE WHEN json_typeof(e.lots) = 'array' THEN e.lots END) AS lot
+        WHERE lot ->> 0 = e.sequence::text
+        LIMIT 1
+    ), 'purchased') END AS source,
     count(*) AS entries,
     sum(e.amount) AS amount,
     COALESCE(sum(CASE WHEN e.kind = 'capture' THEN (

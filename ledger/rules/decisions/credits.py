@@ -20,7 +20,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules.accounts import AccountState
-from ledger.rules.decisions import budget_rules, insufficient
+from ledger.rules.decisions import budget_rules, insufficient, overage_rules
 from ledger.rules.decisions.settlement import Entries, repay, settle_due
 from ledger.rules.entries import FROZEN, THAWED, Entry
 from ledger.rules.instants import DAY_US, to_text, to_us
@@ -28,6 +28,7 @@ from ledger.rules.kinds import KINDS
 from ledger.rules.lots import (
     MAX_OPEN_LOTS,
     MAX_RECEIVED_LOTS,
+    POSTPAID,
     Lot,
     Lots,
     as_drawn,
@@ -100,9 +101,9 @@ def grant(account: AccountState, request: GrantRequest) -> Entries:
 def spend(
     account: AccountState, request: SpendRequest, *, amount: int | None = None, rating: dict[str, Any] | None = None
 ) -> Entries:
-    """Take credits out, lot by lot in burn order, then on the overdraft if the account has one.
+    """Take credits out, lot by lot in burn order, then on overage, then on the overdraft, if the account has them.
 
-    A partial spend takes what is available, if that is less than it asks for.
+    A partial spend takes what can be used, if that is less than it asks for.
 
     Args:
         amount: the cost of the request's rate and quantity; by default the request's amount.
@@ -117,33 +118,51 @@ def spend(
     assert amount is not None
     if account.is_frozen:
         raise HolderFrozen(holder_id=account.holder_id)
-    available, requested = account.available, None
+    available, overdraft, requested = account.available, account.overdraft or 0, None
+    on_overage = overage_rules.left_for(account, request) if amount > available - overdraft else 0
     if request.partial:
-        requested, amount = amount, min(amount, available) or amount
-    check_available(account, amount, available, overdraft=account.overdraft or 0)
+        requested, amount = amount, min(amount, available + on_overage) or amount
+    check_available(account, amount, available + on_overage, overdraft=overdraft, on_overage=on_overage)
     booked, account = settle_due(account)
     budgets = None
     if account.budgets:
         if requested is not None:
             amount = budget_rules.room(account, request, amount) or amount
         budgets = budget_rules.counted(account, request, amount, requested=requested)
+    granted, account, postpaid = overage_rules.grant_missing(account, amount, on_overage)
     lots, drawn = take(account.lots, amount, account.now_us)
     entry = account.next_entry(
-        "spend", -amount, lots=lots, drawn=drawn, request=request, rating=rating, requested=requested, budgets=budgets
+        "spend",
+        -amount,
+        lots=lots,
+        drawn=drawn,
+        request=request,
+        rating=rating,
+        requested=requested,
+        budgets=budgets,
+        postpaid=postpaid,
     )
-    return [*booked, entry]
+    return [*booked, *granted, entry]
 
 
 def check_available(
-    account: AccountState, amount: int, available: int, *, overdraft: int = 0, until_us: int | None = None
+    account: AccountState,
+    amount: int,
+    available: int,
+    *,
+    overdraft: int = 0,
+    on_overage: int | None = None,
+    until_us: int | None = None,
 ) -> None:
     """Return, or raise InsufficientCredits with the facts that explain it.
 
     Args:
-        overdraft: how much of one is counted in `available`. until_us: as for `insufficient.facts`.
+        overdraft: how much of one is counted in `available`. on_overage, until_us: as for `insufficient.facts`.
     """
     if amount > available:
-        raise InsufficientCredits(**insufficient.facts(account, amount, available, overdraft=overdraft, until_us=until_us))
+        raise InsufficientCredits(
+            **insufficient.facts(account, amount, available, overdraft=overdraft, on_overage=on_overage, until_us=until_us)
+        )
 
 
 @decides(RevokeRequest)
@@ -301,6 +320,9 @@ def check_room(account: AccountState, lots: Lots, *, is_from_others: bool = Fals
 
 
 def _numbers_of_lots(lots: Lots) -> tuple[int, int]:
-    """Return how many of them are the account's own, and how many are received; parts of one lot count once."""
+    """Return how many of them are the account's own, and how many are received; parts of one lot count once.
+
+    Postpaid ones need no room: they close again at once.
+    """
     received = {lot.grant for lot in lots if lot.received}
-    return len({lot.grant for lot in lots}) - len(received), len(received)
+    return len({lot.grant for lot in lots if lot.source != POSTPAID}) - len(received), len(received)

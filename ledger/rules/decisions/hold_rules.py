@@ -1,4 +1,4 @@
-"""The rules of holds: hold, capture, release, extend. Holds never use an overdraft."""
+"""The rules of holds: hold, capture, release, extend. Holds use overage, and never an overdraft."""
 
 from typing import Any
 
@@ -6,13 +6,14 @@ from ledger.errors import CaptureExceedsHold, EntryNotFound, HoldClosed, HolderF
 from ledger.rules.accounts import AccountState
 from ledger.rules.budgets import Budgets
 from ledger.rules.budgets.states import captured, given_back
+from ledger.rules.decisions import overage_rules
 from ledger.rules.decisions.budget_rules import counted
 from ledger.rules.decisions.credits import check_available
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.holds import DEFAULT_HOLD_US, MAX_HOLD_PARTS, MAX_HOLD_US, Hold, Holds, parts_of
 from ledger.rules.instants import to_us
-from ledger.rules.lots import MAX_RECEIVED_LOTS, Drawn, Lots, as_drawn, put_back, split, take
+from ledger.rules.lots import MAX_RECEIVED_LOTS, Drawn, Lots, as_drawn, postpaid, put_back, split, take
 from ledger.rules.requests import CaptureRequest, ExtendRequest, HoldRequest, ReleaseRequest, decides
 
 
@@ -27,7 +28,7 @@ def hold(
     Raises:
         Invalid: `expires_at` is not within the next 31 days.
         HolderFrozen: nothing can be held.
-        InsufficientCredits: fewer credits are available now, without the overdraft.
+        InsufficientCredits: fewer credits are available now, with overage and without the overdraft.
         BudgetExceeded, BudgetLimit: as for `credits.spend`.
         HoldLimit: the account has too many open holds.
     """
@@ -36,8 +37,11 @@ def hold(
     assert amount is not None
     if account.is_frozen:
         raise HolderFrozen(holder_id=account.holder_id)
-    check_available(account, amount, account.own_available)
+    available = account.own_available
+    on_overage = overage_rules.left_for(account, request) if amount > available else 0
+    check_available(account, amount, available + on_overage, on_overage=on_overage)
     booked, account = settle_due(account)
+    granted, account, of_overage = overage_rules.grant_missing(account, amount, on_overage)
     budgets = counted(account, request, amount, hold=account.sequence + 1) if account.budgets else None
     lots, drawn = take(account.lots, amount, account.now_us)
     holds = (*account.holds, Hold(account.sequence + 1, expires_us, parts_of(account.lots, drawn)))
@@ -53,8 +57,9 @@ def hold(
         budgets=budgets,
         request=request,
         rating=rating,
+        postpaid=of_overage,
     )
-    return [*booked, entry]
+    return [*booked, *granted, entry]
 
 
 @decides(CaptureRequest)
@@ -81,7 +86,9 @@ def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry
         raise CaptureExceedsHold(sequence=held.sequence, held=held.amount, requested=amount)
     if beyond and account.is_frozen:
         raise HolderFrozen(holder_id=account.holder_id)
-    check_available(account, amount, held.amount + account.own_available, until_us=held.expires_us)
+    available = account.own_available
+    on_overage = overage_rules.left_for(account, request) if beyond > available else 0
+    check_available(account, amount, held.amount + available + on_overage, on_overage=on_overage, until_us=held.expires_us)
     entries, account = settle_due(account)
     taken, rest = split(held.parts, amount)
     if rest and request.final:
@@ -92,6 +99,8 @@ def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry
         account = account.after_all(freed)
         rest = ()
     budgets = _budgets_after(account, hold_entry, held.sequence, amount - beyond, beyond) if account.budgets else None
+    granted, account, postpaid_beyond = overage_rules.grant_missing(account, beyond, on_overage)
+    entries += granted
     lots, drawn_beyond = take(account.lots, beyond, account.now_us)
     entry = account.next_entry(
         "capture",
@@ -103,6 +112,7 @@ def capture(account: AccountState, request: CaptureRequest, *, hold_entry: Entry
         budgets=budgets,
         refers_to=held.sequence,
         request=request,
+        postpaid=postpaid(taken) + postpaid_beyond,
     )
     return [*entries, entry]
 
@@ -183,6 +193,7 @@ def _release(account: AccountState, held: Hold, kept: Lots, rest: Lots, request:
         refers_to=held.sequence,
         request=request,
         reason="captured less",
+        postpaid=postpaid(rest),
     )
 
 

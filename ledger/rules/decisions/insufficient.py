@@ -4,31 +4,36 @@ They are computed only for a refusal.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ledger.rules.accounts import AccountState
 from ledger.rules.holds import Hold
 from ledger.rules.instants import to_text
-from ledger.rules.lots import SINCE_ITS_GRANT, Lot, total
+from ledger.rules.lots import POSTPAID, SINCE_ITS_GRANT, Lot, postpaid, total
 from ledger.rules.lots import available as total_spendable
+from ledger.rules.overage import Overage
 from ledger.rules.pending import SettledState, settled
 
 MAX_DETAILS = 10
 """How many lots, and how many holds, a refusal lists at most, so that it stays small."""
 
 
-def facts(account: AccountState, amount: int, available: int, *, overdraft: int, until_us: int | None) -> dict[str, Any]:
+def facts(
+    account: AccountState, amount: int, available: int, *, overdraft: int, on_overage: int | None, until_us: int | None
+) -> dict[str, Any]:
     """Return the facts of InsufficientCredits. `effective_at` is None for lots that do not store it; the journal fills it in.
 
     Args:
         amount: how many credits were requested.
         available: how many could be used, fewer than that.
         overdraft: how much of the overdraft the request may use, 0 or more.
+        on_overage: how many of `available` are beyond the lots, by the overage; None if the request cannot use it.
         until_us: from this time on the request is impossible anyway, such as a capture after its hold has expired.
     """
     now_us = account.now_us
-    sufficient_us = _sufficient_from(account, amount, available, overdraft, until_us)
+    overage = account.present_overage if on_overage is not None else None
+    sufficient_us = _sufficient_from(account, amount, available, overdraft, overage, until_us)
     # Lots that cannot be spent come first: a reader looks for them.
     lots = sorted(account.lots, key=lambda lot: lot.is_spendable(now_us))
     return {
@@ -42,7 +47,13 @@ def facts(account: AccountState, amount: int, available: int, *, overdraft: int,
         "lots": [_lot(lot, now_us) for lot in lots[:MAX_DETAILS]],
         "holds": [_hold(hold, now_us) for hold in account.holds[:MAX_DETAILS]],
         "earliest_sufficient_at": None if sufficient_us is None else to_text(sufficient_us),
+        **({} if overage is None else {"overage": shown_overage(overage)}),
     }
+
+
+def shown_overage(overage: Overage) -> dict[str, Any]:
+    """Return the overage as refusals have it."""
+    return {"limit": overage.limit, "used": overage.used, "until": to_text(overage.left_until_us)}
 
 
 def _lot(lot: Lot, now_us: int) -> dict[str, Any]:
@@ -64,20 +75,45 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
     }
 
 
-def _sufficient_from(account: AccountState, amount: int, available: int, overdraft: int, until_us: int | None) -> int | None:
+def _sufficient_from(
+    account: AccountState, amount: int, available: int, overdraft: int, overage: Overage | None, until_us: int | None
+) -> int | None:
     """Return the first time at which enough credits will be available if no other request comes, or None.
 
-    Until then lots become effective and expire, holds expire, and credits that become spendable repay the debt first.
+    Until then lots become effective and expire, holds expire, credits that become spendable repay the debt first, and the next
+    period of the overage begins.
     """
     state = account.settled
-    # Available beside the lots: the credits of the hold that is to be captured.
-    beside = available - max(0, total_spendable(state.lots, account.now_us) + overdraft - state.owed)
-    for instant_us, usable in _future(state, account.now_us):
+    usable_now = total_spendable(state.lots, account.now_us) - state.owed
+    # Available beside the lots: the credits of the hold that is to be captured, and the overage.
+    beside = available - max(0, usable_now + overdraft)
+    future = _also_at(_overage_changes(account, overage), _future(state, account.now_us), usable_now)
+    for instant_us, usable in future:
         if until_us is not None and instant_us >= until_us:
             return None
-        if beside + max(0, usable + overdraft) >= amount:
+        on_overage = 0 if overage is None else account._replace(now_us=instant_us).overage_left - overage.left
+        if beside + max(0, usable + overdraft) + on_overage >= amount:
             return instant_us
     return None
+
+
+def _also_at(instants: Iterable[int], future: Iterable[tuple[int, int]], usable: int) -> Iterator[tuple[int, int]]:
+    """Yield the future with further instants, at which nothing changes of `usable`."""
+    waiting = sorted(set(instants), reverse=True)
+    for instant_us, usable_then in future:
+        while waiting and waiting[-1] < instant_us:
+            yield waiting.pop(), usable
+        usable = usable_then
+        yield instant_us, usable
+    while waiting:
+        yield waiting.pop(), usable
+
+
+def _overage_changes(account: AccountState, overage: Overage | None) -> Iterator[int]:
+    """Yield when more of the overage may be left: its next period begins, or a hold gives back what it took of it."""
+    if overage is not None:
+        yield overage.until_us
+        yield from [hold.expires_us for hold in account.holds if hold.expires_us > account.now_us and postpaid(hold.parts)]
 
 
 def _future(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
@@ -111,7 +147,7 @@ def _future_without_debt(state: SettledState, now_us: int) -> Iterator[tuple[int
 def _coming(state: SettledState, now_us: int) -> Iterator[tuple[int, Lot]]:
     """Yield each lot and each held part with the time from which it can be spent, except those that never can."""
     freed = [(now_us, lot) for lot in state.lots]
-    freed += [(hold.expires_us, part) for hold in state.holds for part in hold.parts]
+    freed += [(hold.expires_us, part) for hold in state.holds for part in hold.parts if part.source != POSTPAID]
     for freed_us, lot in freed:
         begins_us = max(freed_us, lot.effective_us, now_us)
         if lot.expires_us is None or begins_us < lot.expires_us:

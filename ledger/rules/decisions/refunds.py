@@ -2,8 +2,9 @@
 
 Credits taken from a lot go back to that lot; if receipts shared it and it has closed, to the lot that receipts of the same terms
 share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back to those
-lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once. The cost that was recognised for
-credits goes back with them: a refund of a part gives back that part of it, rounded down, and the last refund the rest.
+lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once. Postpaid credits go back to the
+overage while its period lasts; after it nobody can use them, and who invoices them credits them. The cost that was recognised
+for credits goes back with them: a refund of a part gives back that part of it, rounded down, and the last refund the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from ledger.rules.decisions.credits import check_room
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
 from ledger.rules.entries import Entry
 from ledger.rules.instants import DAY_US
-from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, put_back, shared_by, total
+from ledger.rules.lots import SINCE_ITS_GRANT, Drawn, Lot, Lots, postpaid, put_back, shared_by, total
 from ledger.rules.requests import RefundRequest, decides
 
 ExpiredLotPolicy = Literal["new-lot", "gone"]
@@ -239,6 +240,7 @@ def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _
         refunded_total=refunded + amount,
         request=request,
         brought=brought,
+        postpaid=postpaid(returned),
         keyless=keyless,
     )
 

@@ -1,13 +1,15 @@
 """Makes the entries that book the pending changes of an account: see `pending`."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from ledger.rules.accounts import AccountState
 from ledger.rules.budgets import Budgets
 from ledger.rules.budgets.states import given_back
 from ledger.rules.entries import Entry
 from ledger.rules.kinds import KINDS
-from ledger.rules.pending import Change, changes, expiries, repayment
+from ledger.rules.lots import postpaid
+from ledger.rules.pending import Change, changes, expiries, repayment, unused_postpaid
 
 Entries = list[Entry]
 
@@ -18,9 +20,13 @@ def settle_due(account: AccountState) -> tuple[Entries, AccountState]:
 
 
 def settle_now(account: AccountState) -> Entries:
-    """Return the entries to write after one that gave credits back: expired lots expire at once, the rest repays the debt."""
+    """Return the entries to write after one that gave credits back.
+
+    Postpaid ones go back to the overage and those of expired lots expire at once; the rest repays the debt.
+    """
+    given_back, account = _booked(account, unused_postpaid(account.lots, account.now_us))
     expired, account = _booked(account, expiries(account.lots, account.now_us))
-    return [*expired, *repay(account)]
+    return [*given_back, *expired, *repay(account)]
 
 
 def repay(account: AccountState) -> Entries:
@@ -35,7 +41,7 @@ def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, 
         is_release = change.kind == "release"
         entry = account.next_entry(
             change.kind,
-            {"release": change.amount, "expire": -change.amount, "adjust": 0}[change.kind],
+            {"release": change.amount, "revoke": -change.amount, "expire": -change.amount, "adjust": 0}[change.kind],
             lots=change.lots,
             drawn=change.drawn,
             held=account.held - change.amount if is_release else None,
@@ -44,10 +50,23 @@ def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, 
             budgets=_budgets_after(account, change) if account.budgets else None,
             effective_us=change.effective_us,
             reason=booked[0] if booked else "",
+            **_on_overage(account, change),
         )
         entries.append(entry)
         account = account.after(entry)
     return entries, account
+
+
+def _on_overage(account: AccountState, change: Change) -> dict[str, Any]:
+    """How many credits of a change are postpaid, and the overage after it."""
+    if change.kind == "release":
+        hold = next(hold for hold in account.holds if hold.sequence == change.refers_to)
+        return {"postpaid": postpaid(hold.parts)}
+    if change.kind != "revoke":
+        return {}
+    (lot,) = [lot for lot in account.lots if lot.grant == change.refers_to]
+    overage = None if account.overage is None else account.overage.given_back(lot, lot.remaining, account.now_us)
+    return {"postpaid": change.amount, "overage": overage}
 
 
 def _budgets_after(account: AccountState, change: Change) -> Budgets:

@@ -8,6 +8,7 @@ from ledger.rules.entries import FROZEN
 from ledger.rules.kinds import KINDS
 from ledger.rules.texts.budget_texts import setting_words
 from ledger.rules.texts.credit_units import CreditUnit
+from ledger.rules.texts.overage_texts import setting_words as overage_words
 from ledger.rules.texts.recurring_texts import setting_words as recurring_words
 from ledger.rules.texts.refusal_texts import refusal_text
 
@@ -43,6 +44,7 @@ def entry_text(entry: Any, *, at: datetime, unit: CreditUnit) -> EntryText:
         setting=setting_text(counterpart, unit),
         of_requested="" if entry.requested is None else f" of {unit.number(entry.requested)} requested",
         rated=_rated(entry, unit),
+        on_overage=f", {unit.number(entry.postpaid)} of them on overage" if entry.postpaid else "",
         refused=_refused(entry.refusal, at, unit),
     )
     return EntryText(text.label, past, kind.colour)
@@ -52,6 +54,8 @@ def setting_text(counterpart: Mapping[str, Any], unit: CreditUnit) -> str:
     """What an `adjust` entry sets that names no overdraft, by its `counterpart`."""
     if "recurring_grant" in counterpart:
         return recurring_words(counterpart, unit.number)
+    if "overage" in counterpart:
+        return overage_words(counterpart, unit.number)
     if "budget" in counterpart:
         return setting_words(counterpart, unit.number)
     if counterpart.get("holder"):

@@ -17,6 +17,7 @@ from ledger.rules.kinds import COST_LINES, KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
 from ledger.rules.texts.budget_texts import counted_words, scope_words, setting_words, window_words
 from ledger.rules.texts.credit_units import currency_unit
+from ledger.rules.texts.overage_texts import setting_words as overage_words
 from ledger.rules.texts.recurring_texts import setting_words as recurring_words
 
 DECISIONS = (
@@ -263,6 +264,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "lots": _counted(len(entry.drawn), "lot"),
         "order": ORDER,
         "refers_to": entry.refers_to,
+        "on_overage": f", {entry.postpaid} of them on overage" if entry.postpaid else "",
         "on_overdraft": f" and {amount - drawn} on the overdraft" if amount > drawn else "",
         "repaying": f", and {amount - drawn} repaid the overdraft" if amount > drawn else "",
         "from_hold": drawn - amount,
@@ -279,6 +281,8 @@ def _facts(entry: Entry) -> dict[str, Any]:
 def _set(entry: Entry) -> str:
     if entry.recurring_grant is not None:
         return f"account {recurring_words(entry.counterpart or {}, _credits)}"
+    if entry.kind == "adjust" and entry.shown_overage is not None:
+        return f"account {overage_words(entry.counterpart or {}, _credits)}"
     if entry.budget is not None:
         return f"account {setting_words(entry.counterpart, _credits)}"
     if entry.freezes is not None:

@@ -174,4 +174,5 @@ def test_holders_are_paged_by_name_and_credit_type(api: ApiClient) -> None:
         "holds",
         "overdraft",
         "owed",
+        "overage",
     ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 FOREVER = float("inf")
+MAX_AMOUNT = 2**53 - 1
 
 DAY_US = 86_400 * 1_000_000
 
@@ -21,6 +22,7 @@ class Terms:
     priority: int
     promotional: bool
     currency: str | None = None
+    postpaid: bool = False
 
     def spendable(self, now_us: int) -> bool:
         return self.effective_us <= now_us and not self.expired(now_us)
@@ -33,7 +35,8 @@ class Terms:
         return replace(self, effective_us=0) == replace(other, effective_us=0)
 
     def rank(self, lot: int) -> tuple[int, float, int, int]:
-        return (self.priority, FOREVER if self.expires_us is None else self.expires_us, 0 if self.promotional else 1, lot)
+        expires = FOREVER if self.expires_us is None else self.expires_us
+        return (40_000 if self.postpaid else self.priority, expires, 0 if self.promotional else 1, lot)
 
 
 @dataclass(eq=False)
@@ -66,6 +69,12 @@ class ModelAccount:
     debts: list[Owed] = field(default_factory=list)
     """The debts, credit by credit, the oldest first."""
     flows: Counter[str] = field(default_factory=Counter)
+    overage: tuple[int | None, int | None] | None = None
+    """The limit for each day, and when it ends."""
+    days: dict[int, int] = field(default_factory=dict)
+    """Of each postpaid lot: the day on which it was granted."""
+    out: Counter[int] = field(default_factory=Counter)
+    """How many credits of each postpaid lot are spent or held."""
 
     # State
 
@@ -87,10 +96,22 @@ class ModelAccount:
     def available(self, now_us: int) -> int:
         return max(0, self._spendable_less_debt(now_us) + (self.overdraft or 0))
 
+    def overage_left(self, now_us: int) -> int:
+        """How many credits can be used beyond the lots: what is out of the lots of this day counts against the limit."""
+        if self.overage is None or (self.overage[1] is not None and now_us >= self.overage[1]):
+            return 0
+        caught_up, limit = self.as_of(now_us), MAX_AMOUNT if self.overage[0] is None else self.overage[0]
+        return max(0, limit - sum(count for lot, count in caught_up.out.items() if caught_up.days[lot] == now_us // DAY_US))
+
+    def usable(self, now_us: int) -> int:
+        return self.available(now_us) + self.overage_left(now_us)
+
     def sufficient_from(self, amount: int, now_us: int) -> int | None:
         """Return from when `amount` can be spent if no request comes, by trying every time at which the account changes."""
         later = {us for us in self._instants() if us > now_us}
-        return next((us for us in sorted(later) if self.available(us) >= amount), None)
+        if self.overage is not None:
+            later.add((now_us // DAY_US + 1) * DAY_US)
+        return next((us for us in sorted(later) if self.usable(us) >= amount), None)
 
     def _spendable_less_debt(self, now_us: int) -> int:
         caught_up = self.as_of(now_us)
@@ -104,6 +125,8 @@ class ModelAccount:
             holds={number: OpenHold(hold.expires_us, hold.units) for number, hold in self.holds.items()},
             overdraft=self.overdraft,
             debts=[Owed() for _ in self.debts],
+            days=self.days,
+            out=Counter(self.out),
         )
         copy.catch_up(now_us)
         return copy
@@ -186,8 +209,21 @@ class ModelAccount:
         self._close_empty_lots()
         return units
 
-    def spend(self, number: int, amount: int, now_us: int) -> list[int]:
+    def take_with_overage(self, number: int, amount: int, now_us: int) -> list[int]:
+        """As `take`; what the lots lack is granted on overage by the entry before `number`, as far as the limit allows."""
+        left = self.overage_left(now_us)
         units = self.take(amount, now_us)
+        missing = min(left, amount - len(units))
+        if missing:
+            self.terms[number - 1] = Terms(0, None, 100, promotional=False, postpaid=True)
+            self.days[number - 1] = now_us // DAY_US
+            self.out[number - 1] = missing
+            self.grants.add(number - 1)
+            self.flows["granted"] += missing
+        return units + [number - 1] * missing
+
+    def spend(self, number: int, amount: int, now_us: int) -> list[int]:
+        units = self.take_with_overage(number, amount, now_us)
         owed = [Owed() for _ in range(amount - len(units))]
         self.debts += owed
         self.taken[number] = [*units, *owed]
@@ -235,7 +271,7 @@ class ModelAccount:
         self.put(number, self.lots.pop(lot), terms)
 
     def set_aside(self, number: int, amount: int, expires_us: int, now_us: int) -> list[int]:
-        units = self.take(amount, now_us)
+        units = self.take_with_overage(number, amount, now_us)
         self.holds[number] = OpenHold(expires_us, units)
         return list(units)
 
@@ -253,7 +289,7 @@ class ModelAccount:
         else:
             self.holds[hold].units = rest
         # The entry has one part per lot, whether the credits came from the hold or from beyond it.
-        self.taken[number] = [*_grouped(captured + self.take(beyond, now_us))]
+        self.taken[number] = [*_grouped(captured + self.take_with_overage(number, beyond, now_us))]
         self.flows["spent"] += amount
 
     def release(self, hold: int) -> None:
@@ -261,7 +297,11 @@ class ModelAccount:
 
     def _give_back(self, units: list[int]) -> None:
         for lot in units:
-            self.lots[lot] = self.lots.get(lot, 0) + 1
+            if lot in self.days:
+                self.out[lot] -= 1
+                self.flows["revoked"] += 1
+            else:
+                self.lots[lot] = self.lots.get(lot, 0) + 1
 
     def _close_empty_lots(self) -> None:
         self.lots = {lot: count for lot, count in self.lots.items() if count}

@@ -77,6 +77,10 @@ class Credits(RuleBasedStateMachine):
     def overdraft(self, holder, limit):
         self.history.overdraft(holder, limit)
 
+    @rule(holder=holders, limit=st.sampled_from((0, 5, 50, None)), ends=st.none() | waits)
+    def overage(self, holder, limit, ends):
+        self.history.overage(holder, limit, ends)
+
     @rule(holder=holders, frozen=st.booleans())
     def freeze(self, holder, frozen):
         self.history.freeze(holder, frozen=frozen)

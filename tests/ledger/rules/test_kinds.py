@@ -187,6 +187,11 @@ def sets_of_kinds() -> list[set[str]]:
         kinds_with(lambda kind: kind.changes_held and not kind.takes),
         kinds_with(lambda kind: "{rated}" in kind.text.past),
         kinds_with(lambda kind: (kind.total or "").startswith("transferred_")),
+        # What may use overage, and what else moves postpaid credits.
+        {"spend", "hold", "capture"},
+        {"spend", "hold", "capture", "release", "refund", "revoke"},
+        kinds_with(lambda kind: kind.overage in ("uses", "gives back")),
+        {"refund", "release"},
         # What is decided quickly; the audit parses all others.
         {"spend", "refusal"},
         # What changes an overdraft that is used.
@@ -205,8 +210,8 @@ def test_a_case_by_kind_names_every_kind_once_and_has_no_else():
         else:
             assert otherwise is None, where
             complete += 1
-    assert complete == 10, (
-        "signs and costs in the schema; lots, burn-order, drawn, held, time, refers-to, budgets and costs in the audit"
+    assert complete == 11, (
+        "signs, costs and overage in the schema; lots, burn-order, drawn, held, time, refers-to, budgets and costs in the audit"
     )
 
 

@@ -29,7 +29,9 @@ from ledger.rules import (
 from ledger.rules.requests import (
     REQUEST_OPTIONS,
     ClockRequest,
+    EndOverageRequest,
     FreezeRequest,
+    OverageRequest,
     OverdraftRequest,
     ReissueRequest,
     ReversalRequest,
@@ -54,6 +56,8 @@ REQUESTS: list[Request] = [
     TransferRequest(**COMMON, to="bob", amount=7),
     IncomingTransfersRequest(**COMMON, accepted=False),
     OverdraftRequest(**COMMON, limit=0),
+    OverageRequest(**COMMON, limit=500, ends_at=AT),
+    EndOverageRequest(**COMMON),
     FreezeRequest(**COMMON, frozen=True),
     ClockRequest(**COMMON, now=AT),
     VoidRequest(**COMMON),

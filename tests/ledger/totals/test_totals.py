@@ -81,11 +81,11 @@ def write_history(at_noon_of):
 
 
 FIRST = {
-    "granted_purchased": 1_000, "granted_promotional": 300, "refunded": 50, "transferred_in": 0,
+    "granted_purchased": 1_000, "granted_promotional": 300, "granted_postpaid": 0, "refunded": 50, "transferred_in": 0,
     "spent": 400, "expired": 0, "revoked": 0, "transferred_out": 0,
 }  # fmt: skip
 SECOND = {
-    "granted_purchased": 201, "granted_promotional": 10, "refunded": 0, "transferred_in": 30,
+    "granted_purchased": 201, "granted_promotional": 10, "granted_postpaid": 0, "refunded": 0, "transferred_in": 30,
     "spent": 60, "expired": 200, "revoked": 10, "transferred_out": 30,
 }  # fmt: skip
 

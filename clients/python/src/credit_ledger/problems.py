@@ -315,6 +315,7 @@ class InsufficientCredits(Problem):
     lots: list[dict[str, Any]] | None
     holds: list[dict[str, Any]] | None
     earliest_sufficient_at: str | None
+    overage: dict[str, Any] | None
     top_up: dict[str, Any] | None
     retry_after_seconds: int | None
     exact_integers: dict[str, str] | None
@@ -499,6 +500,20 @@ class UnknownOutcome(Problem):
     batch: str | None
     rate: str | None
     subscription: str | None
+
+
+class OverageNotFound(Problem):
+    """The account has no overage, or it has ended."""
+
+    SLUG = "overage-not-found"
+    credit_type: str
+
+
+class OverageTaken(Problem):
+    """The account has an overage that belongs to something else, such as a subscription; an account has one at a time."""
+
+    SLUG = "overage-taken"
+    reference: str
 
 
 class PaymentIntentClosed(Problem):
@@ -841,6 +856,8 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "not-revocable": NotRevocable,
     "nothing-to-void": NothingToVoid,
     "outcome-unknown": UnknownOutcome,
+    "overage-not-found": OverageNotFound,
+    "overage-taken": OverageTaken,
     "payment-intent-closed": PaymentIntentClosed,
     "payment-not-matched": PaymentNotMatched,
     "period-already-billed": PeriodAlreadyBilled,

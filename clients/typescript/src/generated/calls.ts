@@ -32,6 +32,12 @@ export const CALLS = {
   incomingTransfers: {"id": "readIncomingTransfers", "method": "GET", "path": "/v1/holders/{holder}/incoming-transfers", "query": ["credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** Accept or refuse incoming transfers. */
   setIncomingTransfers: {"id": "setIncomingTransfers", "method": "PUT", "path": "/v1/holders/{holder}/incoming-transfers", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** Read an overage. */
+  overage: {"id": "readOverage", "method": "GET", "path": "/v1/holders/{holder}/overage", "query": ["credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
+  /** Set an overage. */
+  setOverage: {"id": "setOverage", "method": "PUT", "path": "/v1/holders/{holder}/overage", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
+  /** End an overage. */
+  endOverage: {"id": "endOverage", "method": "DELETE", "path": "/v1/holders/{holder}/overage", "query": ["dry_run", "credit_type", "reason", "reference"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
   /** Set an overdraft. */
   setOverdraft: {"id": "setOverdraft", "method": "PUT", "path": "/v1/holders/{holder}/overdraft", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List budgets. */

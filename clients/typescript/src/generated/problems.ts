@@ -213,6 +213,7 @@ export class InsufficientCredits extends Problem {
   readonly lots = this.fact<Record<string, unknown>[] | null>("lots");
   readonly holds = this.fact<Record<string, unknown>[] | null>("holds");
   readonly earliest_sufficient_at = this.fact<string | null>("earliest_sufficient_at");
+  readonly overage = this.fact<Record<string, unknown> | null>("overage");
   readonly top_up = this.fact<Record<string, unknown> | null>("top_up");
   readonly retry_after_seconds = this.fact<number | null>("retry_after_seconds");
   readonly exact_integers = this.fact<Record<string, string> | null>("exact_integers");
@@ -344,6 +345,16 @@ export class UnknownOutcome extends Problem {
   readonly batch = this.fact<string | null>("batch");
   readonly rate = this.fact<string | null>("rate");
   readonly subscription = this.fact<string | null>("subscription");
+}
+
+/** The account has no overage, or it has ended. */
+export class OverageNotFound extends Problem {
+  readonly credit_type = this.fact<string>("credit_type");
+}
+
+/** The account has an overage that belongs to something else, such as a subscription; an account has one at a time. */
+export class OverageTaken extends Problem {
+  readonly reference = this.fact<string>("reference");
 }
 
 /** The payment intent has succeeded, failed or was canceled. */
@@ -600,6 +611,8 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "not-revocable": NotRevocable,
   "nothing-to-void": NothingToVoid,
   "outcome-unknown": UnknownOutcome,
+  "overage-not-found": OverageNotFound,
+  "overage-taken": OverageTaken,
   "payment-intent-closed": PaymentIntentClosed,
   "payment-not-matched": PaymentNotMatched,
   "period-already-billed": PeriodAlreadyBilled,

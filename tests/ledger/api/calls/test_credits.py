@@ -215,6 +215,7 @@ def test_the_balance_of_a_holder_never_seen_is_zeros(api: ApiClient) -> None:
         "holds": [],
         "overdraft": 0,
         "owed": 0,
+        "overage": None,
     }
 
 

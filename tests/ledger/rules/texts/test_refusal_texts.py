@@ -191,6 +191,8 @@ SENTENCES = {
         {"recurring_grant": "monthly", "due_at": "2026-02-01T00:00:00.000000Z"},
         "the recurring grant monthly has a grant due since 2026-02-01T00:00:00.000000Z, which has to be made first.",
     ),
+    "overage-not-found": ({"credit_type": "credits"}, "the account of credits has no overage."),
+    "overage-taken": ({"reference": "SUB-1"}, "the account has an overage of SUB-1."),
     "budget-not-found": ({"budget": "daily"}, "the account has no budget daily."),
     "lot-limit": ({"open_lots": 500, "limit": 500}, "the account has 500 open lots; the limit is 500."),
     "test-clocks-off": ({}, "this deployment has no test clocks."),

@@ -52,8 +52,10 @@ EntryKindEnum: TypeAlias = Literal[
 ]
 ExpiryEnum: TypeAlias = Literal["period_end", "after_days", "never", "rollover"]
 HoldBodyStateEnum: TypeAlias = Literal["open", "expired"]
-IntervalEnum: TypeAlias = Literal["day", "week", "month", "year"]
+Interval190Enum: TypeAlias = Literal["day", "week", "month", "year"]
+IntervalE51Enum: TypeAlias = Literal["day", "week", "month", "quarter", "half_year", "year"]
 LanguageEnum: TypeAlias = Literal["en", "de"]
+LotSourceEnum: TypeAlias = Literal["purchased", "promotional", "postpaid"]
 LotStateEnum: TypeAlias = Literal["spendable", "not_yet_effective", "expired"]
 NewCouponKindEnum: TypeAlias = Literal["amount", "percentage"]
 NewPaymentReturnKindEnum: TypeAlias = Literal["refund", "dispute"]
@@ -80,7 +82,7 @@ ScopesEnum: TypeAlias = Literal[
     "signals:write",
     "pages:write",
 ]
-SourceEnum: TypeAlias = Literal["purchased", "promotional"]
+Source8e7Enum: TypeAlias = Literal["purchased", "promotional"]
 TaxBehaviorEnum: TypeAlias = Literal["exclusive", "inclusive"]
 TaxRulesEnum: TypeAlias = Literal["price", "region", "eu_origin", "eu_oss", "provider"]
 TimingEnum: TypeAlias = Literal["advance", "arrears"]
@@ -93,6 +95,9 @@ TypesEnum: TypeAlias = Literal[
     "balance.depleted",
     "credits.expiring",
     "budget.exceeded",
+    "overage.started",
+    "overage.near_limit",
+    "overage.limit_reached",
     "customer.vat_id_checked",
     "invoice.finalized",
     "invoice.paid",
@@ -137,6 +142,7 @@ class AccountBalance(TypedDict):
     holds: list[HoldBody]
     overdraft: int
     owed: int
+    overage: Overage | None
     exact_integers: NotRequired[dict[str, str]]
 
 
@@ -731,6 +737,8 @@ class Entry(TypedDict):
     requested: NotRequired[int]
     refunded_total: NotRequired[int]
     overdraft: NotRequired[int]
+    postpaid: NotRequired[int]
+    overage: NotRequired[Overage]
     accepts_transfers: NotRequired[bool]
     frozen: NotRequired[bool]
     test_clock: NotRequired[str]
@@ -947,7 +955,7 @@ class GrantOperation(TypedDict):
     reference: NotRequired[str]
     metadata: NotRequired[Mapping[str, Any]]
     amount: int
-    source: NotRequired[SourceEnum]
+    source: NotRequired[Source8e7Enum]
     effective_at: NotRequired[datetime | str | None]
     expires_at: NotRequired[datetime | str | None]
     priority: NotRequired[int]
@@ -988,6 +996,8 @@ class Granted(TypedDict):
     requested: NotRequired[int]
     refunded_total: NotRequired[int]
     overdraft: NotRequired[int]
+    postpaid: NotRequired[int]
+    overage: NotRequired[Overage]
     accepts_transfers: NotRequired[bool]
     frozen: NotRequired[bool]
     test_clock: NotRequired[str]
@@ -1212,7 +1222,7 @@ class Lot(TypedDict):
     effective_at: str
     expires_at: str | None
     priority: int
-    source: SourceEnum
+    source: LotSourceEnum
     state: LotStateEnum
     cost: NotRequired[LotCost]
     exact_integers: NotRequired[dict[str, str]]
@@ -1405,6 +1415,31 @@ class OpenCredit(TypedDict):
     amount_minor: int
     left_minor: int
     recorded_at: str
+
+
+class Overage(TypedDict):
+    """How many credits may be used beyond those that the account has, in the present period."""
+
+    limit: int | None
+    used: int
+    until: str
+
+
+class OverageBody(TypedDict):
+    """The overage of an account, and what is used of it in this period."""
+
+    holder_id: str
+    credit_type: str
+    limit: int | None
+    used: int
+    until: str
+    interval: IntervalE51Enum
+    interval_count: int
+    anchor_at: str
+    time_zone: str
+    ends_at: str | None
+    reference: str
+    set_by: int
 
 
 class OwnKey(TypedDict):
@@ -1862,11 +1897,11 @@ class RecurringGrantBody(TypedDict):
     state: RecurringGrantBodyStateEnum
     amount: int | None
     up_to: int | None
-    interval: IntervalEnum
+    interval: Interval190Enum
     interval_count: int
     starts_at: str
     time_zone: str
-    source: SourceEnum
+    source: Source8e7Enum
     priority: int
     expiry: ExpiryEnum
     expires_after_days: int | None

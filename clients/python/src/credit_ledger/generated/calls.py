@@ -54,7 +54,7 @@ from credit_ledger.generated.bodies import (
     Holder,
     HolderClockBody,
     IncomingTransfersBody,
-    IntervalEnum,
+    Interval190Enum,
     Invoice,
     InvoicePayment,
     InvoiceTransition,
@@ -73,6 +73,7 @@ from credit_ledger.generated.bodies import (
     NewReturnKindEnum,
     NewUsageEvent,
     OneOffLine,
+    OverageBody,
     OverCaptureEnum,
     OwnKey,
     Pack,
@@ -107,7 +108,7 @@ from credit_ledger.generated.bodies import (
     Return,
     ScopesEnum,
     Seller,
-    SourceEnum,
+    Source8e7Enum,
     Subscription,
     SubscriptionDetail,
     SubscriptionSummary,
@@ -152,7 +153,7 @@ def grant(
     reason: str | None = None,
     reference: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    source: SourceEnum | None = None,
+    source: Source8e7Enum | None = None,
     effective_at: datetime | str | Absent | None = ABSENT,
     expires_at: datetime | str | Absent | None = ABSENT,
     priority: int | None = None,
@@ -213,9 +214,9 @@ def spend(
 ) -> Call[Entry]:
     """Spend credits.
 
-    Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then from
-    the overdraft, if the account has one. Give an amount, or a rate and a quantity. With `partial`, it takes what is
-    available if that is less; `requested` then says how many credits it asked for.
+    Takes credits, all or nothing, from the lots by priority, soonest expiry, promotional before purchased, oldest; then on
+    overage, then from the overdraft, if the account has them. Give an amount, or a rate and a quantity. With `partial`, it
+    takes what can be used if that is less; `requested` then says how many credits it asked for.
 
     Scope: `ledger:spend`.
     """
@@ -621,6 +622,81 @@ def set_incoming_transfers(
     )
 
 
+def overage(holder: str, *, credit_type: str | None = None) -> Call[OverageBody]:
+    """Read an overage.
+
+    How many credits may be used beyond those that the account has, and how many are used in this period. The call takes no
+    lock.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/overage", holder),
+        query={"credit_type": absent_if_none(credit_type)},
+    )
+
+
+def set_overage(
+    holder: str,
+    *,
+    limit: int | None,
+    used: int,
+    until: datetime | str,
+    dry_run: bool = False,
+    if_match: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """Set an overage.
+
+    Sets how many credits may be used in each period beyond those that the account has. A spend or hold takes the lots first;
+    the ledger grants what they lack at that moment, as credits of the source `postpaid`, and the entry's `postpaid` says how
+    many. No later grant repays them: whoever agreed the overage invoices them. A refund or release gives them back while the
+    period lasts. Beyond the limit, the answer is 402 with `overage`. A plan with `overage` sets the terms of its subscribers
+    by itself. Transfers never use it.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "PUT",
+        path("/v1/holders/{}/overage", holder),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"limit": limit, "used": used, "until": until},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+        if_match=if_match,
+    )
+
+
+def end_overage(
+    holder: str,
+    *,
+    credit_type: str | None = None,
+    reason: str | None = None,
+    reference: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[Entry]:
+    """End an overage.
+
+    From now on nothing more can be used beyond the credits of the account. What was used stays used. Takes no body.
+
+    Scope: `ledger:admin`.
+    """
+    return Call(
+        "DELETE",
+        path("/v1/holders/{}/overage", holder),
+        query={
+            "dry_run": True if dry_run else ABSENT,
+            "credit_type": absent_if_none(credit_type),
+            "reason": absent_if_none(reason),
+            "reference": absent_if_none(reference),
+        },
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
+    )
+
+
 def set_overdraft(
     holder: str,
     *,
@@ -806,7 +882,7 @@ def set_recurring_grant(
     holder: str,
     recurring_grant: str,
     *,
-    interval: IntervalEnum,
+    interval: Interval190Enum,
     credit_type: str | None = None,
     reason: str | None = None,
     reference: str | None = None,
@@ -816,7 +892,7 @@ def set_recurring_grant(
     interval_count: int | None = None,
     starts_at: datetime | str | Absent | None = ABSENT,
     time_zone: str | None = None,
-    source: SourceEnum | None = None,
+    source: Source8e7Enum | None = None,
     priority: int | None = None,
     expiry: ExpiryEnum | None = None,
     expires_after_days: int | Absent | None = ABSENT,
@@ -1619,6 +1695,9 @@ def deliveries(
         "balance.depleted",
         "credits.expiring",
         "budget.exceeded",
+        "overage.started",
+        "overage.near_limit",
+        "overage.limit_reached",
         "customer.vat_id_checked",
         "invoice.finalized",
         "invoice.paid",
