@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from billing.models import VatLookup
 from billing.orders.plans import PlanTerms
+from billing.rating.money import MINOR_DIGITS
 from billing.rating.periods import Interval, Timing
+from billing.rating.prices.overage import affordable, is_overage
 from billing.rating.prices.price import Price, PriceKind, Proration
 from billing.rating.prices.values import Conversion, Rounding
 from billing.rating.prices.wording import Wording, amount, number
@@ -68,7 +70,11 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
     """Return what a subscription to the plan pays and gets, in sentences."""
     period = every(terms.interval)
     sentences = [f"{terms.name} is billed every {period} in {terms.currency}."]
-    sentences += [price_sentence(price, terms.currency, every(terms.interval_of(price))) for _, price in terms.prices]
+    sentences += [
+        price_sentence(price, terms.currency, every(terms.interval_of(price)))
+        for _, price in terms.prices
+        if not is_overage(price)
+    ]
     is_inclusive = terms.tax_behavior == TaxBehavior.INCLUSIVE
     tax = "with tax" if is_inclusive else "before tax"
     if terms.minimum is not None:
@@ -79,7 +85,27 @@ def plan_sentences(terms: PlanTerms) -> list[str]:
         threshold = amount(terms.usage_threshold, terms.currency)
         sentences.append(f"Usage is invoiced before its period ends as soon as {threshold} of it are not invoiced.")
     sentences += ["All amounts include tax."] if is_inclusive else []
-    return [*sentences, *([allowance_sentence(terms.allowance, period)] if terms.allowance else [])]
+    sentences += [allowance_sentence(terms.allowance, period)] if terms.allowance else []
+    return [*sentences, *overage_sentences(terms, period)]
+
+
+def overage_sentences(terms: PlanTerms, period: str) -> list[str]:
+    """Return what may be used beyond the credits of the holder and what it costs, in sentences."""
+    if terms.overage is None:
+        return []
+    price = next(price for _, price in terms.prices if is_overage(price))
+    unit = unit_of(terms.overage["credit_type"])
+    if terms.overage["limit_credits"] is not None:
+        most = f"up to {unit.amount(terms.overage['limit_credits'])} a {period}"
+    elif terms.overage["limit_minor"] is not None:
+        most_credits = affordable(price, terms.overage["limit_minor"], terms.currency)
+        money = amount(Decimal(terms.overage["limit_minor"]).scaleb(-MINOR_DIGITS[terms.currency]), terms.currency)
+        most = f"as many as cost {money} a {period}" + (
+            "" if most_credits is None else f", which are {unit.amount(most_credits)}"
+        )
+    else:
+        most = "without a limit"
+    return [f"Beyond them, {unit.unit} may be used {most}.", price_sentence(price, terms.currency, period)]
 
 
 def allowance_sentence(allowance: Mapping[str, Any], period: str) -> str:

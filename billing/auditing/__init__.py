@@ -165,6 +165,39 @@ CHECKS = {
         FROM claimed LEFT JOIN there USING (holder_id, credit_type, sequence)
         WHERE there.credits IS DISTINCT FROM claimed.credits
     """,
+    # Counted again from what took credits of the ledger's postpaid grants, and what gave them back, up to the claim.
+    "overage billed differs from the ledger": """
+        WITH claimed AS MATERIALIZED (
+            SELECT c.id, s.ref, owner.holder_id, substr(p.meter, 9) AS credit_type, c.starts_at, c.ends_at, c.created_at,
+                (c.snapshot ->> 'quantity')::numeric AS quantity
+            FROM billing_claim AS c
+            JOIN billing_price AS p ON p.id = c.price_id
+            JOIN billing_subscription AS s ON s.id = c.subscription_id
+            JOIN billing_customer AS owner ON owner.id = s.customer_id
+            WHERE c.kind = 2 AND c.released_at IS NULL AND starts_with(p.meter, 'overage:')
+        ), moved AS MATERIALIZED (
+            SELECT e.holder_id, e.credit_type, (part ->> 0)::bigint AS sequence, e.recorded_at,
+                CASE e.kind WHEN 'refund' THEN -(part ->> 1)::numeric ELSE (part ->> 1)::numeric END AS credits
+            FROM (SELECT DISTINCT holder_id, credit_type FROM claimed) AS account
+            JOIN ledger_entry AS e USING (holder_id, credit_type)
+            CROSS JOIN LATERAL json_array_elements(e.drawn) AS part
+            WHERE e.kind IN ('spend', 'capture', 'refund') AND e.postpaid IS NOT NULL
+        ), there AS MATERIALIZED (
+            SELECT claimed.id, coalesce(sum(moved.credits), 0) AS quantity
+            FROM claimed
+            LEFT JOIN ledger_entry AS g ON g.holder_id = claimed.holder_id AND g.credit_type = claimed.credit_type
+                AND g.kind = 'grant' AND g.postpaid IS NOT NULL AND g.overage ->> 10 = claimed.ref
+                AND coalesce(g.effective_at, g.recorded_at) >= claimed.starts_at
+                AND coalesce(g.effective_at, g.recorded_at) < claimed.ends_at
+            LEFT JOIN moved ON moved.holder_id = g.holder_id AND moved.credit_type = g.credit_type
+                AND moved.sequence = g.sequence AND moved.recorded_at <= claimed.created_at
+            GROUP BY claimed.id
+        )
+        SELECT format('claim %s of %s: %s credits are billed, the ledger has %s', claimed.id, claimed.ref, claimed.quantity,
+            there.quantity)
+        FROM claimed JOIN there USING (id)
+        WHERE there.quantity <> claimed.quantity
+    """,
     "claim of a void invoice": """
         SELECT format('claim %s', c.id) FROM billing_claim AS c JOIN billing_invoice AS i ON i.id = c.invoice_id
         WHERE i.state = 'void' AND c.released_at IS NULL

@@ -23,6 +23,7 @@ from billing.orders import plans
 from billing.orders.subscriptions import follows_from_amendments
 from billing.rating.aggregation import KEPT, stored_usage
 from billing.rating.periods import Schedule
+from billing.rating.prices.overage import METER_PREFIX
 from ledger.database.statements import fetch_rows
 
 EVENTS_PER_FETCH = 5_000
@@ -155,7 +156,9 @@ def _remeasured() -> Iterator[str]:
     months = DroppedMonth.objects.values_list("month", flat=True)
     dropped = [(_midnight(month), _midnight(month_after(month, 1))) for month in months]
     subscriptions = {s.pk: s for s in Subscription.objects.all()}
-    claims = Claim.objects.filter(kind=Claim.Kind.USAGE, released_at=None, price__isnull=False).order_by("subscription_id", "id")
+    claims = Claim.objects.filter(kind=Claim.Kind.USAGE, released_at=None, price__isnull=False)
+    # What was used on overage is computed again from the ledger's entries: see `billing.auditing`.
+    claims = claims.exclude(price__meter__startswith=METER_PREFIX).order_by("subscription_id", "id")
     for subscription_id, group in groupby(claims.iterator(), key=lambda claim: claim.subscription_id):
         there = [one for one in group if not any(one.starts_at < end and one.ends_at > start for start, end in dropped)]
         subscription = subscriptions.get(subscription_id)

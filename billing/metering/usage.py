@@ -36,16 +36,22 @@ from billing.rating.aggregation import (
 )
 from billing.rating.money import decimal_text
 from billing.rating.periods import instant_of
+from billing.rating.prices.overage import METER_PREFIX, credit_type_of, is_overage
 from billing.rating.prices.price import Price
 from billing.rating.values import Ref, Used
 from ledger.database.statements import Loader, Statement, integer, parameter
 from ledger.database.transactions import own_or_joined
 from ledger.records import Record
+from ledger.services import overage_used
 from ledger.values import Metadata, Text, Time
 
 MAX_EVENTS = 1_000
 LONGEST_TRANSACTION = timedelta(hours=1)
 """The longest time between the recording of an event and its COMMIT: until then a run does not see it."""
+
+
+BILLED_BY_ENTRIES = "billed-by-entries"
+"""The code of an event whose meter the ledger's entries bill."""
 
 
 class EventStatus(StrEnum):
@@ -55,6 +61,7 @@ class EventStatus(StrEnum):
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     INVALID = "invalid"
+    REFUSED = "refused"
 
 
 EventKey = partial(Text, most=255, least=1, pattern=r"[\x20-\x7e]+")
@@ -111,12 +118,14 @@ class EventResult:
     Args:
         detail: why it is refused.
         pointer: the field of the event that `detail` is about; empty for the whole.
+        code: of an event that is refused.
     """
 
     idempotency_key: str | None
     result: EventStatus
     detail: str = ""
     pointer: str = ""
+    code: str = ""
 
 
 # Keys are inserted in sorted order, so that two requests with common keys wait for each other in the same order. Only a new key
@@ -181,6 +190,9 @@ def _counted(event: NewEvent, ids: Mapping[str, int], meters: CurrentMeters) -> 
     """Return the event with its quantity, or why it is refused if its key is new."""
     if event.subscription not in ids:
         return EventResult(event.idempotency_key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
+    if event.meter.startswith(METER_PREFIX):
+        detail = "the ledger's entries bill what this meter counts"
+        return EventResult(event.idempotency_key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES)
     try:
         return meters.counted(event, event.meter)
     except NotComputable as wrong:
@@ -499,9 +511,32 @@ _OF_EACH_GROUP = {*_GROUPS_BY_AGGREGATION.values(), _GROUPS_OF_PERCENTAGES}
 def measure(subscription_id: int, measures: Sequence[Measure], *, most_groups: int | None = None) -> list[Usage]:
     """Return the usage of each window, by one statement per kind of aggregation; each bucket of a price reads its events once.
 
+    The usage of a plan's overage is the sum over the ledger's entries.
+
     Args:
         most_groups: of a window with more groups, at least one more than this number is returned; None: all are.
     """
+    by_events = [one for one in measures if not is_overage(one.price)]
+    measured = iter(_by_events(subscription_id, by_events, most_groups))
+    used = iter(_on_overage(subscription_id, [one for one in measures if is_overage(one.price)]))
+    return [next(used) if is_overage(one.price) else next(measured) for one in measures]
+
+
+def _on_overage(subscription_id: int, measures: Sequence[Measure]) -> list[Usage]:
+    """Return what the customer's holder used on overage in each window: the sum over the ledger's entries."""
+    if not measures:
+        return []
+    ref, holder_id = Subscription.objects.values_list("ref", "customer__holder_id").get(pk=subscription_id)
+    used: dict[int, int] = {}
+    for credit_type in {credit_type_of(one.price) for one in measures}:
+        places = [place for place, one in enumerate(measures) if credit_type_of(one.price) == credit_type]
+        stretches = [(measures[place].start, measures[place].end) for place in places]
+        amounts = overage_used(holder_id=holder_id, credit_type=credit_type, reference=ref, stretches=stretches)
+        used |= dict(zip(places, amounts, strict=True))
+    return [Usage(Fraction(used[place])) for place in range(len(measures))]
+
+
+def _by_events(subscription_id: int, measures: Sequence[Measure], most_groups: int | None) -> list[Usage]:
     apart = [one.price.apart() for one in measures]
     flat = [replace(one, price=price) for one, prices in zip(measures, apart, strict=True) for _, price in prices]
     measured = iter(_measured(subscription_id, flat, most_groups))

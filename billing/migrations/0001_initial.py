@@ -113,6 +113,7 @@ class Migration(LedgerMigration):
                     ('usage_threshold', models.DecimalField(db_comment='usage of running periods not invoiced yet that makes an invoice, major units', decimal_places=12, max_digits=38, null=True)),
                     ('tax_behavior', models.CharField(db_comment='exclusive (of tax) or inclusive: all its amounts', db_default='exclusive', default='exclusive', max_length=10)),
                     ('allowance', models.JSONField(db_comment='credits granted each period: credit_type, amount, rollover_cap', null=True)),
+                    ('overage', models.JSONField(db_comment='credits used beyond those of the holder: credit_type, price, limit_credits, limit_minor', null=True)),
                     ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ],
                 options={

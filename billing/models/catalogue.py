@@ -45,6 +45,9 @@ class Plan(models.Model):
         db_comment="exclusive (of tax) or inclusive: all its amounts",
     )
     allowance = models.JSONField(null=True, db_comment="credits granted each period: credit_type, amount, rollover_cap")
+    overage = models.JSONField(
+        null=True, db_comment="credits used beyond those of the holder: credit_type, price, limit_credits, limit_minor"
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -14,6 +14,7 @@ from billing.models.columns import first_of
 from billing.orders.overrides import Override, overridden
 from billing.rating.names import MAX_NAME_CHARACTERS, Names
 from billing.rating.periods import Interval, IntervalUnit
+from billing.rating.prices.overage import METER_PREFIX, OVERAGE_KEY, OveragePrice, definition, is_overage
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
 from billing.rating.tax import TaxBehavior
@@ -22,7 +23,7 @@ from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, UseCase
-from ledger.values import Amount, Choice, CreditType, Text
+from ledger.values import MAX_AMOUNT, Amount, Choice, CreditType, Integer, Text
 
 MAX_PRICE_PERIODS = 366
 """How many periods of a price a period of its plan can have."""
@@ -44,6 +45,7 @@ class PlanTerms:
     usage_threshold: Decimal | None
     tax_behavior: str
     allowance: dict[str, Any] | None
+    overage: dict[str, Any] | None
     prices: tuple[tuple[int, Price], ...]
     """Row id and terms of each price, in the order in which lines are printed."""
 
@@ -79,6 +81,23 @@ class NewAllowance(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewOverage(Record):
+    """Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period."""
+
+    credit_type: Annotated[str, CreditType("What is counted.")] = "credits"
+    price: Annotated[dict[str, Any], OveragePrice("The price of the credits of a period.")]
+    limit_credits: Annotated[
+        int | None, Amount("How many a period; a spend beyond is refused. By default there is no limit.", least=0, null=True)
+    ] = None
+    limit_minor: Annotated[
+        int | None,
+        Integer(
+            "Instead of it, in money: as many as cost no more than this, in minor units.", least=0, most=MAX_AMOUNT, null=True
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class NewPlan(Record):
     """A plan, or the next version of it."""
 
@@ -103,13 +122,24 @@ class NewPlan(Record):
         str, Choice(TaxBehavior, "Whether the amounts of its prices, minimum and maximum are without tax, or include it.")
     ] = TaxBehavior.EXCLUSIVE
     allowance: Annotated[NewAllowance | None, Nested(NewAllowance, "Credits granted each period.", null=True)] = None
+    overage: Annotated[
+        NewOverage | None, Nested(NewOverage, "Credits that may be used beyond those of the holder, and their price.", null=True)
+    ] = None
 
     def check_whole(self) -> None:
         if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
             raise Invalid(pointer="/minimum", rule="below-maximum", detail="the minimum must not exceed the maximum")
         if self.usage_threshold == 0:
             raise Invalid(pointer="/usage_threshold", rule="above-zero", detail="a threshold is above 0")
+        if self.overage is not None and self.overage.limit_credits is not None and self.overage.limit_minor is not None:
+            raise Invalid(pointer="/overage/limit_minor", rule="not-both", detail="give either this or limit_credits")
         for index, price in enumerate(self.prices):
+            if is_overage(price):
+                detail = f"must not begin with {METER_PREFIX}, which is for overage"
+                raise Invalid(pointer=f"/prices/{index}/meter", rule="reserved", detail=detail)
+            if self.overage is not None and price.key == OVERAGE_KEY:
+                detail = f"{OVERAGE_KEY} is the key of the price of the plan's overage"
+                raise Invalid(pointer=f"/prices/{index}/key", rule="reserved", detail=detail)
             parts = 1 if price.interval is None else price.interval.parts_of(self.interval)
             if not 1 <= parts <= MAX_PRICE_PERIODS:
                 detail = f"must divide the plan's interval into 1 to {MAX_PRICE_PERIODS} periods"
@@ -140,10 +170,16 @@ def _create(request: NewPlan) -> Plan:
             usage_threshold=request.usage_threshold,
             tax_behavior=request.tax_behavior,
             allowance=asdict(request.allowance) if request.allowance else None,
+            overage=asdict(request.overage) if request.overage else None,
         )
-        PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(request.prices))
+        prices = [*request.prices, *([_overage_price(request.overage)] if request.overage else [])]
+        PriceRow.objects.bulk_create(_price_row(plan.pk, position, price) for position, price in enumerate(prices))
         plan.refresh_from_db()
     return plan
+
+
+def _overage_price(overage: NewOverage) -> Price:
+    return parse_price(definition(overage.price, overage.credit_type), pointer="/overage/price")
 
 
 create_plan = UseCase(NewPlan, _create)
@@ -187,6 +223,7 @@ def terms_of(plan_id: int) -> PlanTerms:
         usage_threshold=plan.usage_threshold,
         tax_behavior=plan.tax_behavior,
         allowance=plan.allowance,
+        overage=plan.overage,
         prices=tuple((row_id, price) for (row_id, _), price in zip(rows, parsed, strict=True)),
     )
 

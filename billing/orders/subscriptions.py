@@ -23,11 +23,13 @@ from billing.orders.overrides import Override, PriceOverride, stored
 from billing.orders.phases import BegunPhase, Phase, PhaseList, timed
 from billing.rating.limits import MAX_HOLD_DAYS, check_instant, check_quantity
 from billing.rating.periods import Schedule, first_charged_instant
+from billing.rating.prices.overage import METER_PREFIX, is_overage
 from billing.rating.prices.price import TAX_CLASS, PriceKind
 from billing.rating.tax import STANDARD_CLASS
 from billing.rating.values import Ref, Units
 from ledger.database.lock_names import SUBSCRIPTION_INTENT
 from ledger.database.locks import Lock
+from ledger.database.statements import fetch_rows
 from ledger.database.transactions import locked_transaction
 from ledger.errors import Invalid
 from ledger.records import Nested, Record, Shape, UseCase, declared_fields, field_of
@@ -637,6 +639,33 @@ def _store_timeline(lock: Lock, subscription: Subscription) -> None:
         for identity, span in target.items()
         if identity not in known
     )
+    if any(span.price_id is not None and is_overage(plans.price_of(span.price_id)[1]) for span in target.values()):
+        _ensure_one_overage(subscription)
+
+
+OTHER_OVERAGE = """
+    SELECT other.ref, theirs.meter
+    FROM billing_itemversion AS v
+    JOIN billing_price AS mine ON mine.id = v.price_id AND starts_with(mine.meter, %(prefix)s)
+    JOIN billing_customer AS c ON c.id = %(customer)s AND c.holder_id <> ''
+    JOIN billing_customer AS sharing ON sharing.holder_id = c.holder_id
+    JOIN billing_subscription AS other ON other.customer_id = sharing.id AND other.id <> v.subscription_id
+    JOIN billing_itemversion AS w ON w.subscription_id = other.id AND w.superseded_at IS NULL
+        AND w.starts_at < coalesce(v.ends_at, 'infinity') AND coalesce(w.ends_at, 'infinity') > v.starts_at
+    JOIN billing_price AS theirs ON theirs.id = w.price_id AND theirs.meter = mine.meter
+    WHERE v.subscription_id = %(subscription)s AND v.superseded_at IS NULL
+        AND NOT EXISTS (
+            SELECT FROM billing_activation AS a WHERE a.subscription_id = other.id AND a.state IN ('expired', 'canceled'))
+    LIMIT 1
+"""
+
+
+def _ensure_one_overage(subscription: Subscription) -> None:
+    """Return, or raise if another subscription of the holder has overage of the same credit type at the same time."""
+    values = {"subscription": subscription.pk, "customer": subscription.customer_id, "prefix": METER_PREFIX}
+    for ref, meter in fetch_rows(lambda *row: row, OTHER_OVERAGE, values):
+        detail = f"the holder has the overage of {ref} in {meter.removeprefix(METER_PREFIX)} at that time; an account has one"
+        raise Invalid(pointer="/plan", rule="overage-taken", detail=detail)
 
 
 def _identity(span: VersionSpan) -> tuple[Any, ...]:

@@ -231,6 +231,9 @@ CREATE INDEX ledger_entry_cost ON ledger_entry (ledger_slot(recorded_at)) WHERE 
 -- Finds what was granted on overage in a period, for its invoice. It has no row for other entries.
 CREATE INDEX ledger_entry_overage ON ledger_entry (holder_id, credit_type, (COALESCE(effective_at, recorded_at)))
     WHERE kind = 'grant' AND postpaid IS NOT NULL;
+-- Finds what was recorded about overage since a run: use, refunds, releases, captures of holds. It has no row for other entries.
+CREATE INDEX ledger_entry_overage_at ON ledger_entry (holder_id, credit_type, recorded_at)
+    WHERE kind IN ('grant', 'revoke', 'capture') AND postpaid IS NOT NULL;
 -- Finds the refusals of a request by its id, for operators. Only refusals store the id of the request.
 CREATE INDEX ledger_entry_refused_request ON ledger_entry ((refusal ->> 'request_id')) WHERE kind = 'refusal';
 -- Finds the pages that may hold a reference, by a Bloom filter per 64 pages, which is made once they are full. Measured with a million

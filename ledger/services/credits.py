@@ -20,6 +20,7 @@ from ledger.rules import (
     GrantRequest,
     HoldRequest,
     IncomingTransfersRequest,
+    Overage,
     OverageRequest,
     OverdraftRequest,
     RefundRequest,
@@ -105,6 +106,11 @@ refund_under = _under(RefundRequest)
 revoke_under = _under(RevokeRequest)
 set_overage_under = _under(OverageRequest)
 end_overage_under = _under(EndOverageRequest)
+
+
+def overage_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> Overage | None:
+    """Return the last agreed overage of an account, also after its end; None if it never had one. It stays under the lock."""
+    return journal.read(lock, holder_id, credit_type).state.overage
 
 
 def available_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> int:

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from unfold.widgets import UnfoldAdminDecimalFieldWidget
+from unfold.widgets import UnfoldAdminDecimalFieldWidget, UnfoldAdminIntegerFieldWidget
 
 from billing.admin.cells import plain
 from billing.admin.documents.tables import notation_in
@@ -27,7 +27,8 @@ from billing.orders.plans import NewPlan
 from billing.rating.limits import MAX_QUANTITY
 from billing.rating.money import MINOR_DIGITS, decimal_text, to_decimal
 from billing.rating.names import name_in
-from billing.rating.prices.models import FlatPrice
+from billing.rating.prices.models import FlatPrice, UnitPrice
+from billing.rating.prices.overage import METER_PREFIX
 from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote, rate, usage_of_quantity
 from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
@@ -40,6 +41,7 @@ from ledger.admin.kit.forms.fields import Shown, as_typed
 from ledger.admin.kit.forms.idempotent import DryRun, FormSection
 from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
+from ledger.values import MAX_AMOUNT
 
 COUNT: Final = "price_count"
 ANOTHER: Final = "yes"
@@ -47,6 +49,8 @@ ANY_VALUE: Final = "…"
 """What a line in the form says in place of the values of a group."""
 """What the button for another price sends; others only show the form again."""
 PRICES_AT_FIRST: Final = 2
+MODEL_FIELDS: Final = ("model", "unit_amount", "tiers", "package_size", "free_units", "flat_fee_at_zero")
+"""What the price of an overage has for its model; the rest is its tax and its name."""
 
 
 class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
@@ -81,6 +85,30 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
         "rollover_cap": Shown(
             label="Carried over at most", at="/allowance/rollover_cap", help="Empty: the rest expires with its period."
         ),
+        "overage_amount": forms.DecimalField(
+            label="Price of each credit beyond",
+            required=False,
+            min_value=0,
+            widget=UnfoldAdminDecimalFieldWidget(),
+            help_text="Invoiced at the end of each period. Empty: a spend beyond the credits is refused. A price in tiers or "
+            "packages that the plan has stays.",
+        ),
+        "overage_limit": forms.IntegerField(
+            label="At most so many",
+            required=False,
+            min_value=0,
+            max_value=MAX_AMOUNT,
+            widget=UnfoldAdminIntegerFieldWidget(),
+            help_text="Per period, in the smallest unit of the credit type; beyond, a spend is refused. Empty: no limit.",
+        ),
+        "overage_money": forms.IntegerField(
+            label="Or as many as cost",
+            required=False,
+            min_value=0,
+            max_value=MAX_AMOUNT,
+            widget=UnfoldAdminIntegerFieldWidget(),
+            help_text="Per period, in minor units of the currency, such as cents.",
+        ),
         COUNT: forms.IntegerField(widget=forms.HiddenInput(), min_value=1, max_value=MAX_PRICES, required=False),
     }
 
@@ -112,9 +140,20 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
             *(self._price(index) for index in range(self._prices)),
             FormSection(
                 [],
-                self.bound("grants", "credit_type", "rollover_cap", "minimum", "maximum", "usage_threshold", "names"),
+                self.bound(
+                    "grants",
+                    "credit_type",
+                    "rollover_cap",
+                    "overage_amount",
+                    "overage_limit",
+                    "overage_money",
+                    "minimum",
+                    "maximum",
+                    "usage_threshold",
+                    "names",
+                ),
                 title="The whole",
-                summary="Credits granted, least and most, invoices at a threshold, names in other languages",
+                summary="Credits granted, overage, least and most, invoices at a threshold, names in other languages",
             ),
             FormSection(self.bound("reason", COUNT, "shown_in", "idempotency_key")),
         ]
@@ -164,7 +203,26 @@ class PlanForm(OrderForm, CreditAmountsForm[NewPlan]):
     def body(self) -> dict[str, Any]:
         """Return the JSON with the prices that are not empty."""
         self._filled = [index for index in range(self._prices) if not index or not prices.is_empty(index, self.data)]
-        return super().body() | {"prices": [prices.price_typed(index, self.cleaned_data) for index in self._filled]}
+        whole = {"prices": [prices.price_typed(index, self.cleaned_data) for index in self._filled]}
+        price = self._overage_price()
+        if price is not None:
+            whole["overage"] = {  # type: ignore[assignment]
+                "credit_type": self.cleaned_data.get("credit_type") or "credits",
+                "price": price,
+                "limit_credits": self.cleaned_data.get("overage_limit"),
+                "limit_minor": self.cleaned_data.get("overage_money"),
+            }
+        return super().body() | whole
+
+    def _overage_price(self) -> dict[str, Any] | None:
+        """Return the price of the overage: per credit, or that of the plan's present version if it has another model."""
+        newest = Plan.objects.filter(code=self.cleaned_data.get("code")).order_by("-version").first()
+        known = ((newest.overage if newest else None) or {}).get("price") or {}
+        amount = self.cleaned_data.get("overage_amount")
+        if amount is not None:
+            taxed = {name: value for name, value in known.items() if name not in MODEL_FIELDS}
+            return taxed | {"model": UnitPrice.model, "unit_amount": decimal_text(amount)}
+        return known if known and known["model"] != UnitPrice.model else None
 
 
 @dataclass(frozen=True)
@@ -380,14 +438,20 @@ def _described(plan: Plan, form: PlanForm) -> DryRun:
 
 def _typed_of(plan: Plan) -> dict[str, Any]:
     """Return the form's initial values for the next version."""
-    found = list(Price.objects.filter(plan_id=plan.pk, subscription=None).order_by("position"))
+    rows = Price.objects.filter(plan_id=plan.pk, subscription=None).exclude(meter__startswith=METER_PREFIX)
+    found = list(rows.order_by("position"))
     typed: dict[str, Any] = {name: getattr(plan, name) for name in ("code", "name", "names", "currency")}
     typed["tax_behavior"] = "" if plan.tax_behavior == TaxBehavior.EXCLUSIVE else plan.tax_behavior
     typed |= {"unit": plan.interval_unit, "count": plan.interval_count, COUNT: max(len(found), 1)}
     typed |= {name: plain(getattr(plan, name)) for name in ("minimum", "maximum", "usage_threshold")}
     allowance = plan.allowance or {}
     typed |= {"grants": allowance.get("amount"), "rollover_cap": allowance.get("rollover_cap")}
-    typed["credit_type"] = allowance.get("credit_type", "credits")
+    overage = plan.overage or {}
+    typed["credit_type"] = allowance.get("credit_type") or overage.get("credit_type", "credits")
+    typed |= {"overage_limit": overage.get("limit_credits"), "overage_money": overage.get("limit_minor")}
+    typed["overage_amount"] = (
+        overage["price"].get("unit_amount") if overage and overage["price"]["model"] == UnitPrice.model else None
+    )
     for index, price in enumerate(found):
         typed |= prices.typed_of(index, price.definition)
     return typed

@@ -44,7 +44,10 @@ class Plans(WriteEndpoint):
         tag=CATALOGUE, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(
             shape_of(NewPlan),
-            {"a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY},
+            {
+                "a plan": examples.PLAN_BODY, "usage paid in credits first": examples.PLAN_IN_CREDITS_BODY,
+                "allowance, overage, cap": examples.PLAN_WITH_OVERAGE_BODY,
+            },
         ),
         responses={201: ResponseBody(response_schemas.PlanSerializer, examples.PLAN, "The new version.")},
     )  # fmt: skip

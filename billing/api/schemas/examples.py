@@ -48,6 +48,13 @@ PLAN_IN_CREDITS_BODY: dict[str, Any] = {
     "ref": "messaging", "name": "Messaging", "currency": "EUR", "interval": {"unit": "month", "count": 1},
     "prices": [BASE, MESSAGES], "allowance": {"credit_type": "credits", "amount": 1000},
 }  # fmt: skip
+PLAN_WITH_OVERAGE_BODY: dict[str, Any] = {
+    "ref": "team", "name": "Team", "currency": "EUR", "interval": {"unit": "month", "count": 1}, "prices": [BASE],
+    "allowance": {"credit_type": "credits", "amount": 1000},
+    "overage": {
+        "credit_type": "credits", "price": {"model": "unit", "unit_amount": "0.02", "tax_rate": "20"}, "limit_credits": 500,
+    },
+}  # fmt: skip
 PLAN: dict[str, Any] = {
     **PLAN_BODY,
     "names": {},
@@ -56,6 +63,7 @@ PLAN: dict[str, Any] = {
     "maximum": None,
     "tax_behavior": "exclusive",
     "allowance": None,
+    "overage": None,
     "usage_threshold": None,
 }
 RATING_BODY: dict[str, Any] = {"currency": "EUR", "price": CALLS, "quantity": 200}

@@ -14,6 +14,7 @@ from billing.generator.run.preview import UpcomingInvoice
 from billing.models import Amendment, Customer, Plan, Seller
 from billing.orders import plans
 from billing.rating.money import decimal_text
+from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
 from billing.rating.prices.steps import STEP_MEMBERS, StepReason
 from billing.rating.tax import suggested_status
@@ -124,8 +125,22 @@ class AllowanceSerializer(ResponseSchema):
     rollover_cap = whole(itemgetter("rollover_cap"), null=True)
 
 
+@extend_schema_field({"$ref": "#/components/schemas/OveragePrice"})
+class OveragePriceField(serializers.DictField):
+    """The price of an overage, in the form of requests."""
+
+
+class OverageSerializer(ResponseSchema):
+    """Credits that may be used beyond those of the holder, and their price."""
+
+    credit_type = text(itemgetter("credit_type"))
+    price = computed(OveragePriceField(), itemgetter("price"))
+    limit_credits = whole(itemgetter("limit_credits"), null=True)
+    limit_minor = whole(itemgetter("limit_minor"), null=True)
+
+
 def _prices_of(plan: Plan) -> list[dict[str, Any]]:
-    return [price_dict(price) for _, price in plans.terms_of(plan.pk).prices]
+    return [price_dict(price) for _, price in plans.terms_of(plan.pk).prices if not is_overage(price)]
 
 
 @extend_schema_field({"type": "array", "items": {"$ref": "#/components/schemas/Price"}})
@@ -148,6 +163,7 @@ class PlanSerializer(ResponseSchema):
     usage_threshold = decimal(null=True)
     tax_behavior = text()
     allowance = AllowanceSerializer(allow_null=True)
+    overage = OverageSerializer(allow_null=True)
 
 
 class CouponSerializer(ResponseSchema):
@@ -406,6 +422,10 @@ class UsageResultSerializer(ResponseSchema):
     idempotency_key = text(null=True)
     result = text()
     detail = text()
+    code = computed(
+        serializers.CharField(required=False, help_text="Of a refused event: why, such as `billed-by-entries`."),
+        lambda result: result.code or None,
+    )
 
 
 class UsageResultsSerializer(ResponseSchema):

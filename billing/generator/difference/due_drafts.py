@@ -28,6 +28,7 @@ from billing.generator.state.allowances import AllowanceGrant, EarlyGrants, read
 from billing.generator.state.claims import late_usage_from, mark_late, read_charges, read_claims, read_late
 from billing.generator.state.cursor import move_cursor
 from billing.generator.state.open_claims import OpenClaim
+from billing.generator.state.overage import read_late_overage
 from billing.generator.state.spans import Allowance, BoundClaim, ItemSpan, due_allowances, due_instants, recent_periods
 from billing.generator.state.subscription_state import BillableItems, SubscriptionState, compute_settled_until, read_items, since
 from billing.metering import usage
@@ -51,6 +52,7 @@ class RunStep:
         early: grants allowances before their time so that they can pay.
         granted: allowances that were granted early, to cover the usage of the step.
         covered: credits spent on usage, less credits given back, by credit type.
+        has_started: False if the subscription waits for the payment of this step.
     """
 
     subscription: SubscriptionState
@@ -62,6 +64,8 @@ class RunStep:
     as_of: datetime
     due_at: datetime | None
     early: EarlyGrants
+    items: BillableItems
+    has_started: bool = True
     settled: dict[int, Settlement] | None = None
 
     @property
@@ -79,7 +83,9 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
     """
     items = read_items(lock, subscription)
     run_limits.ensure_dates(subscription, items)
-    late = {} if options.only == Scope.RECURRING else read_late(lock, subscription)
+    late = {}
+    if options.only != Scope.RECURRING:
+        late = read_late(lock, subscription) | read_late_overage(lock, subscription, items)
     late_from = late_usage_from(lock, subscription, late, options.late_lookback)
     settled_until = compute_settled_until(subscription, items, late_from)
     claims, bound_claims = read_claims(lock, subscription, settled_until)
@@ -130,7 +136,7 @@ def write_step(lock: Lock, subscription: SubscriptionState, options: Options, *,
         released={claim.id for claim in changes.released}, written=changes.written, credits_due_at=changes.credits_due_at,
         allowances_are_granted=options.only != Scope.USAGE, late_is_seen=not is_early,
     )  # fmt: skip
-    return RunStep(subscription, options, invoices, early.due, early.given, rated.credits(), as_of, due_at, early)
+    return RunStep(subscription, options, invoices, early.due, early.given, rated.credits(), as_of, due_at, early, items)
 
 
 def _allowances(

@@ -218,7 +218,7 @@ def _first_invoice(lock: Lock, subscription: SubscriptionState, options: Options
     )  # fmt: skip
     step = write_step(lock, subscription, options)
     # Without a cursor, the first run after the start looks at everything, and grants the first allowance.
-    step.allowances = []
+    step.allowances, step.has_started = [], False
     Cursor.objects.filter(pk=subscription.id).delete()
     waiting = Activation.objects.filter(subscription_id=subscription.id, state=Activation.State.WAITING)
     waiting.update(invoice_id=next((invoice_id for _, invoice_id, _ in step.invoices), None))

@@ -18,6 +18,7 @@ from billing.generator.difference.draft import Bill
 from billing.generator.difference.due_drafts import RunStep
 from billing.generator.options import Options
 from billing.generator.state.allowances import AllowanceGrant, grant_allowances
+from billing.generator.state.overage import set_overage
 from billing.generator.state.subscription_state import SubscriptionState, read_items
 from ledger.database.locks import Lock
 
@@ -95,12 +96,14 @@ def pay_step(lock: Lock, step: RunStep, *, has_credit: bool) -> None:
 
 
 def finish_steps(lock: Lock, steps: Sequence[RunStep]) -> GenerationResult:
-    """Pay with the available credits, then grant allowances, then give the numbers; return the result."""
+    """Pay with the available credits, grant allowances, set the terms of overage, then give the numbers; return the result."""
     last = steps[-1]
     for step in steps:
         settle_step(lock, step, has_credit=len(steps) > 1)
     # Drafts that are rated again grant no allowances, so the last step has found all that are due.
     last.granted += grant_allowances(lock, last.subscription, last.allowances)
+    if last.has_started:
+        set_overage(lock, last.subscription, last.items)
     generated = GenerationResult(last.subscription.ref, granted=[one for step in steps for one in step.granted])
     for step in steps:
         settled = step.settled or {}

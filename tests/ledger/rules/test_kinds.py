@@ -191,6 +191,8 @@ def sets_of_kinds() -> list[set[str]]:
         {"spend", "hold", "capture"},
         {"spend", "hold", "capture", "release", "refund", "revoke"},
         kinds_with(lambda kind: kind.overage in ("uses", "gives back")),
+        # What changes how much a period used on overage.
+        {"grant", "revoke", "capture"},
         {"refund", "release"},
         # What is decided quickly; the audit parses all others.
         {"spend", "refusal"},

@@ -1381,6 +1381,15 @@ class NewInterval(TypedDict):
     count: NotRequired[int]
 
 
+class NewOverage(TypedDict):
+    """Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period."""
+
+    credit_type: NotRequired[str]
+    price: OveragePrice
+    limit_credits: NotRequired[int | None]
+    limit_minor: NotRequired[int | None]
+
+
 class NewUsageEvent(TypedDict):
     """One use of a service."""
 
@@ -1440,6 +1449,86 @@ class OverageBody(TypedDict):
     ends_at: str | None
     reference: str
     set_by: int
+
+
+class OverageGraduatedPrice(TypedDict):
+    """A price per unit that depends on the tier that the unit is in."""
+
+    model: Literal["graduated"]
+    tax_category: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
+    name: NotRequired[str]
+    names: NotRequired[OverageGraduatedPriceNames]
+    tiers: Sequence[UnitTier]
+    flat_fee_at_zero: NotRequired[bool]
+
+
+class OverageGraduatedPriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
+class OveragePackagePrice(TypedDict):
+    """A price for each started package of units beyond the free units."""
+
+    model: Literal["package"]
+    tax_category: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
+    name: NotRequired[str]
+    names: NotRequired[OveragePackagePriceNames]
+    unit_amount: Decimal | str
+    free_units: NotRequired[Decimal | str | float]
+    package_size: Decimal | str | float
+
+
+class OveragePackagePriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
+class OverageUnitPrice(TypedDict):
+    """A price for each unit beyond the free units."""
+
+    model: Literal["unit"]
+    tax_category: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
+    name: NotRequired[str]
+    names: NotRequired[OverageUnitPriceNames]
+    unit_amount: Decimal | str
+    free_units: NotRequired[Decimal | str | float]
+
+
+class OverageUnitPriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
+
+
+class OverageVolumePrice(TypedDict):
+    """A price for all units; it depends on the tier that their number reaches."""
+
+    model: Literal["volume"]
+    tax_category: NotRequired[str]
+    tax_rate: NotRequired[Decimal | str]
+    tax_class: NotRequired[str]
+    name: NotRequired[str]
+    names: NotRequired[OverageVolumePriceNames]
+    tiers: Sequence[UnitTier]
+
+
+class OverageVolumePriceNames(TypedDict):
+    """The name in languages in which it differs, by their codes. Default: `[]`."""
+
+    en: NotRequired[str]
+    de: NotRequired[str]
 
 
 class OwnKey(TypedDict):
@@ -1681,6 +1770,7 @@ class Plan(TypedDict):
     usage_threshold: str | None
     tax_behavior: str
     allowance: Allowance | None
+    overage: Overage | None
 
 
 class PlanMove(TypedDict):
@@ -2448,6 +2538,7 @@ class UsageResult(TypedDict):
     idempotency_key: str | None
     result: str
     detail: str
+    code: NotRequired[str]
 
 
 class UsageResults(TypedDict):
@@ -2558,6 +2649,7 @@ BatchOperation: TypeAlias = (
     | ExtensionOperation
     | TransferOperation
 )
+OveragePrice: TypeAlias = OverageUnitPrice | OverageGraduatedPrice | OverageVolumePrice | OveragePackagePrice
 Price: TypeAlias = (
     FlatPrice | UnitPrice | GraduatedPrice | VolumePrice | PackagePrice | PercentagePrice | GraduatedPercentagePrice
 )

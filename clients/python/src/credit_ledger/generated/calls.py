@@ -69,6 +69,7 @@ from credit_ledger.generated.bodies import (
     NewCouponKindEnum,
     NewCredits,
     NewInterval,
+    NewOverage,
     NewPaymentReturnKindEnum,
     NewReturnKindEnum,
     NewUsageEvent,
@@ -2433,6 +2434,7 @@ def create_plan(
     usage_threshold: Decimal | str | Absent | None = ABSENT,
     tax_behavior: TaxBehaviorEnum | None = None,
     allowance: NewAllowance | Absent | None = ABSENT,
+    overage: NewOverage | Absent | None = ABSENT,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[Plan]:
@@ -2458,6 +2460,7 @@ def create_plan(
             "usage_threshold": usage_threshold,
             "tax_behavior": absent_if_none(tax_behavior),
             "allowance": allowance,
+            "overage": overage,
         },
         is_write=not dry_run,
         idempotency_key=idempotency_key,
