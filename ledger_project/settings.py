@@ -287,5 +287,9 @@ SPECTACULAR_SETTINGS = {
         "DeliveryStateEnum": ["pending", "delivered", "given_up"],
         "ApiKeyStateEnum": ["active", "expired", "revoked"],
         "EntryKindEnum": "ledger.rules.KINDS",
+        "SourceEnum": ["purchased", "promotional"],
+        "IntervalEnum": ["day", "week", "month", "year"],
+        "UnitEnum": ["day", "week", "month", "quarter", "half_year", "year"],
+        "LotSourceEnum": ["purchased", "promotional", "postpaid"],
     },
 }

@@ -19,6 +19,7 @@ from ledger.customer_page.usage import usage_by_day
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS
+from ledger.rules.overage import Overage
 from ledger.typesetting.languages import Language, language_of
 from ledger.units import CreditUnit, units_of
 from ledger.values import MAX_SEQUENCE
@@ -105,7 +106,12 @@ def _account(found: Balance, unit: CreditUnit, *, hides: bool) -> dict[str, Any]
         "available": None if hides else found.available,
         "held": None if hides else found.held,
         "owed": None if hides else found.owed,
+        "overage": None if hides or found.overage is None else _overage(found.overage),
     }
+
+
+def _overage(overage: Overage) -> dict[str, Any]:
+    return {"limit": overage.limit, "used": overage.used, "until": to_text(overage.left_until_us)}
 
 
 def _details(found: Balance, link: Link, zone: ZoneInfo, before: int | None, lots_from: int) -> dict[str, Any]:

@@ -70,6 +70,13 @@ def _account(account: Mapping[str, Any], chosen: str, content: Content, link: Li
     parts = [
         texts[name].format(amount=_number(account[name], account, content.language)) for name in ("held", "owed") if account[name]
     ]
+    if account["overage"]:
+        used, limit = [
+            None if account["overage"][name] is None else _number(account["overage"][name], account, content.language)
+            for name in ("used", "limit")
+        ]
+        words = texts["overage"] if limit is None else texts["overage_limited"]
+        parts.append(words.format(used=used, limit=limit, until=_time(account["overage"]["until"], content)))
     return {
         "name": account["name"],
         "unit": account["unit"],

@@ -130,7 +130,7 @@ class OveragePriceField(serializers.DictField):
     """The price of an overage, in the form of requests."""
 
 
-class OverageSerializer(ResponseSchema):
+class PlanOverageSerializer(ResponseSchema):
     """Credits that may be used beyond those of the holder, and their price."""
 
     credit_type = text(itemgetter("credit_type"))
@@ -163,7 +163,7 @@ class PlanSerializer(ResponseSchema):
     usage_threshold = decimal(null=True)
     tax_behavior = text()
     allowance = AllowanceSerializer(allow_null=True)
-    overage = OverageSerializer(allow_null=True)
+    overage = PlanOverageSerializer(allow_null=True)
 
 
 class CouponSerializer(ResponseSchema):

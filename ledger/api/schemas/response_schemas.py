@@ -121,7 +121,7 @@ class LotCostSerializer(ResponseSchema):
     currency = serializers.CharField(help_text="The currency, by ISO 4217.")
 
 
-class OverageSerializer(ResponseSchema):
+class OverageStateSerializer(ResponseSchema):
     """How many credits may be used beyond those that the account has, in the present period."""
 
     limit = _Whole(allow_null=True, help_text="How many in the period; null for no limit.")
@@ -192,7 +192,7 @@ class EntrySerializer(ResponseSchema):
         help_text="How many of its credits were overage: used, returned, granted for a spend, or given back.",
     )
     overage = computed(
-        OverageSerializer(
+        OverageStateSerializer(
             required=False,
             help_text="Of an entry that sets or ends an overage, grants on it or gives something back: its state from then on.",
         ),
@@ -420,7 +420,7 @@ class AccountBalanceSerializer(ResponseSchema):
     holds = computed(HoldBodySerializer(many=True, help_text="The holds, the oldest first."), "shown_holds")
     overdraft = _Whole(help_text="How far below zero spends may take the balance; `available` includes it.")
     owed = _Whole(help_text="How much of the overdraft is used: the lots add up to `balance` and this.")
-    overage = OverageSerializer(
+    overage = OverageStateSerializer(
         allow_null=True,
         help_text="What may be used beyond `available` in this period; null without an agreement. Spends use it, and `available` "
         "does not include it.",

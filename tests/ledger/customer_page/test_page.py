@@ -322,3 +322,20 @@ def test_no_log_has_the_token(ada: str, caplog: pytest.LogCaptureFixture) -> Non
     requests = [record.getMessage() for record in caplog.records if record.name == "ledger.requests"]
     assert "GET /c/" in requests
     assert [record for record in caplog.records if token[:40] in f"{record.getMessage()} {vars(record).get('facts')}"] == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"), [(500, "120 of 500 used beyond them until 1 "), (None, "120 used beyond them until 1 ")]
+)
+def test_the_page_shows_what_is_used_on_overage(client: Client, limit: int | None, words: str) -> None:
+    services.set_overage(
+        holder_id="eve", limit=limit, anchor_at=datetime(2026, 1, 1, tzinfo=UTC), time_zone="UTC", idempotency_key="o"
+    )
+    services.spend(holder_id="eve", amount=120, idempotency_key="s")
+    html, data = seen(client, "eve")
+    [account] = data["accounts"]
+    assert (account["available"], account["overage"]["used"], account["overage"]["limit"]) == (0, 120, limit)
+    assert words in html
+    html, data = seen(client, "eve", hide_amounts=True)
+    assert data["accounts"][0]["overage"] is None
+    assert "120" not in numbers_in(html)

@@ -180,6 +180,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/holders/{holder}/overage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["readOverage"];
+        put: operations["setOverage"];
+        post?: never;
+        delete: operations["endOverage"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/holders/{holder}/overdraft": {
         parameters: {
             query?: never;
@@ -2247,6 +2263,8 @@ export interface components {
              * @description How much of the overdraft is used: the lots add up to `balance` and this.
              */
             owed: number;
+            /** @description What may be used beyond `available` in this period; null without an agreement. Spends use it, and `available` does not include it. */
+            overage: components["schemas"]["OverageState"] | null;
             /** @description Only if an integer of this object exceeds 9007199254740991: by its name, its digits as a string, for readers of JSON that round such integers. */
             exact_integers?: {
                 [key: string]: string;
@@ -3537,6 +3555,13 @@ export interface components {
              * @description How far below zero spends may take the balance, if the account ever had an overdraft.
              */
             overdraft?: number;
+            /**
+             * Format: int64
+             * @description How many of its credits were overage: used, returned, granted for a spend, or given back.
+             */
+            postpaid?: number;
+            /** @description Of an entry that sets or ends an overage, grants on it or gives something back: its state from then on. */
+            overage?: components["schemas"]["OverageState"];
             /** @description Of an adjustment of incoming transfers: whether the account accepts them from then on. */
             accepts_transfers?: boolean;
             /** @description Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen. */
@@ -4173,6 +4198,13 @@ export interface components {
              * @description How far below zero spends may take the balance, if the account ever had an overdraft.
              */
             overdraft?: number;
+            /**
+             * Format: int64
+             * @description How many of its credits were overage: used, returned, granted for a spend, or given back.
+             */
+            postpaid?: number;
+            /** @description Of an entry that sets or ends an overage, grants on it or gives something back: its state from then on. */
+            overage?: components["schemas"]["OverageState"];
             /** @description Of an adjustment of incoming transfers: whether the account accepts them from then on. */
             accepts_transfers?: boolean;
             /** @description Of an adjustment that freezes or unfreezes the holder: whether the holder is frozen. */
@@ -4639,8 +4671,8 @@ export interface components {
             expires_at: string | null;
             /** @description Lots with a lower number are spent first. */
             priority: number;
-            /** @description Purchased: the holder paid for the credits. Promotional: they were given. */
-            source: components["schemas"]["SourceEnum"];
+            /** @description Purchased: the holder paid for the credits. Promotional: they were given. Postpaid: they were granted on overage, for the next entry. */
+            source: components["schemas"]["LotSourceEnum"];
             /** @description Whether the lot can be spent. The list contains an expired lot until the ledger books its expiry. */
             state: components["schemas"]["LotStateEnum"];
             /** @description If its credits were sold: what they still cost. */
@@ -4691,6 +4723,8 @@ export interface components {
              */
             previous: string | null;
         };
+        /** @enum {string} */
+        LotSourceEnum: "purchased" | "promotional" | "postpaid";
         /** @enum {string} */
         LotStateEnum: "spendable" | "not_yet_effective" | "expired";
         /** @description A mail with a document. */
@@ -5136,6 +5170,23 @@ export interface components {
             /** @description The document prints it; empty for none. Default: `""`. */
             note?: string;
         };
+        /** @description Credits that the customer's holder may use beyond those that it has, invoiced at the end of each period. */
+        NewOverage: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description The price of the credits of a period. */
+            price: Omit<components["schemas"]["OveragePrice"], "model">;
+            /**
+             * Format: int64
+             * @description How many a period; a spend beyond is refused. By default there is no limit.
+             */
+            limit_credits?: number | null;
+            /**
+             * Format: int64
+             * @description Instead of it, in money: as many as cost no more than this, in minor units.
+             */
+            limit_minor?: number | null;
+        };
         /** @description A pack of credits, or the next version of it. */
         NewPack: {
             /** @description Your name for the pack; an existing one gets a new version. */
@@ -5319,6 +5370,8 @@ export interface components {
             tax_behavior?: components["schemas"]["TaxBehaviorEnum"];
             /** @description Credits granted each period. */
             allowance?: components["schemas"]["NewAllowance"] | null;
+            /** @description Credits that may be used beyond those of the holder, and their price. */
+            overage?: components["schemas"]["NewOverage"] | null;
         };
         /** @description Subscriptions that change to the newest version of their plan. */
         NewPlanMove: {
@@ -5757,6 +5810,228 @@ export interface components {
         };
         /** @enum {string} */
         OverCaptureEnum: "refuse" | "if_available";
+        /** @description How many credits may be used in each period beyond those of the account: invoiced, and repaid by no later grant. */
+        Overage: {
+            /** @description What is counted. Default: `"credits"`. */
+            credit_type?: string;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
+            /** @description What it belongs to in your books: an order, a message. Default: `""`. */
+            reference?: string;
+            /** @description Yours: at most 50 keys of at most 64 characters, 8 KiB in all. */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Format: int64
+             * @description How many credits per period; by default there is no limit.
+             */
+            limit?: number | null;
+            /** @description The unit of a period. Default: `"month"`. */
+            interval?: components["schemas"]["UnitEnum"];
+            /**
+             * Format: int64
+             * @description How many units a period has. Default: `1`.
+             */
+            interval_count?: number;
+            /**
+             * Format: date-time
+             * @description An instant at which a period begins; each other one begins at the same local time. By default the present instant, and for an overage that exists, its anchor.
+             */
+            anchor_at?: string | null;
+            /** @description The zone whose days, months and clocks count. Default: `"UTC"`. */
+            time_zone?: string;
+            /**
+             * Format: date-time
+             * @description From then on nothing more can be used on overage; by default it has no end.
+             */
+            ends_at?: string | null;
+        };
+        /** @description The overage of an account, and what is used of it in this period. */
+        OverageBody: {
+            /** @description Who owns the account. */
+            holder_id: string;
+            /** @description What it counts. */
+            credit_type: string;
+            /**
+             * Format: int64
+             * @description How many credits a period; null for no limit.
+             */
+            limit: number | null;
+            /**
+             * Format: int64
+             * @description How many are used in this period.
+             */
+            used: number;
+            /**
+             * Format: date-time
+             * @description When the period ends, or the agreement.
+             */
+            until: string;
+            /** @description The unit of a period. */
+            interval: components["schemas"]["UnitEnum"];
+            /**
+             * Format: int64
+             * @description How many units a period has.
+             */
+            interval_count: number;
+            /**
+             * Format: date-time
+             * @description An instant at which a period begins.
+             */
+            anchor_at: string;
+            /** @description The zone of its days and clocks. */
+            time_zone: string;
+            /**
+             * Format: date-time
+             * @description When it ends; null for no end.
+             */
+            ends_at: string | null;
+            /** @description What it belongs to, such as a subscription. */
+            reference: string;
+            /**
+             * Format: int64
+             * @description The entry that set the terms.
+             */
+            set_by: number;
+        };
+        /** @description A price per unit that depends on the tier that the unit is in. */
+        OverageGraduatedPrice: {
+            /**
+             * @description How a number of credits becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "graduated";
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
+            /** @description Each tier prices its own units. */
+            tiers: components["schemas"]["UnitTier"][];
+            /** @description Whether zero units owe the flat fee of the first tier. Default: `false`. */
+            flat_fee_at_zero?: boolean;
+        };
+        /** @description A price for each started package of units beyond the free units. */
+        OveragePackagePrice: {
+            /**
+             * @description How a number of credits becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "package";
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
+            /**
+             * Format: decimal
+             * @description Money per package.
+             */
+            unit_amount: string;
+            /** @description How many units at the beginning are free. */
+            free_units?: string | number;
+            /** @description Units in a package, 0.001 or more. */
+            package_size: string | number;
+        };
+        OveragePrice: components["schemas"]["OverageUnitPrice"] | components["schemas"]["OverageGraduatedPrice"] | components["schemas"]["OverageVolumePrice"] | components["schemas"]["OveragePackagePrice"];
+        /** @description How many credits may be used beyond those that the account has, in the present period. */
+        OverageState: {
+            /**
+             * Format: int64
+             * @description How many in the period; null for no limit.
+             */
+            limit: number | null;
+            /**
+             * Format: int64
+             * @description How many of them are used; these are invoiced.
+             */
+            used: number;
+            /**
+             * Format: date-time
+             * @description When the period ends, or the agreement.
+             */
+            until: string;
+        };
+        /** @description A price for each unit beyond the free units. */
+        OverageUnitPrice: {
+            /**
+             * @description How a number of credits becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "unit";
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
+            /**
+             * Format: decimal
+             * @description Money per unit.
+             */
+            unit_amount: string;
+            /** @description How many units at the beginning are free. */
+            free_units?: string | number;
+        };
+        /** @description A price for all units; it depends on the tier that their number reaches. */
+        OverageVolumePrice: {
+            /**
+             * @description How a number of credits becomes an amount. (enum property replaced by openapi-typescript)
+             * @enum {string}
+             */
+            model: "volume";
+            /** @description UNTDID 5305. Default: `"S"`. */
+            tax_category?: string;
+            /**
+             * Format: decimal
+             * @description Percent, 0 to 100. Default: `"0"`.
+             */
+            tax_rate?: string;
+            /** @description What is sold, for sellers whose rules find the taxes of category S. Default: `"standard"`. */
+            tax_class?: string;
+            /** @description What documents call it, after the plan's name; by default, the key in words. */
+            name?: string;
+            /** @description The name in languages in which it differs, by their codes. Default: `[]`. */
+            names?: {
+                en?: string;
+                de?: string;
+            };
+            /** @description The tier that the quantity reaches prices all units. */
+            tiers: components["schemas"]["UnitTier"][];
+        };
         /** @description How far below zero spends may take the balance. */
         Overdraft: {
             /** @description What is counted. Default: `"credits"`. */
@@ -6235,6 +6510,7 @@ export interface components {
             usage_threshold: string | null;
             tax_behavior: string;
             allowance: components["schemas"]["Allowance"] | null;
+            overage: components["schemas"]["PlanOverage"] | null;
         };
         /** @description Subscriptions that change to a version of their plan, and how far that is. */
         PlanMove: {
@@ -6270,6 +6546,13 @@ export interface components {
              * @description The URL of that page; null at the end of the list.
              */
             previous: string | null;
+        };
+        /** @description Credits that may be used beyond those of the holder, and their price. */
+        PlanOverage: {
+            credit_type: string;
+            price: components["schemas"]["OveragePrice"];
+            limit_credits: number | null;
+            limit_minor: number | null;
         };
         /** @description A page of a list. */
         PlanPage: {
@@ -7467,7 +7750,7 @@ export interface components {
             expires_at: string | null;
             /** @description Lots with a lower number are spent first. */
             priority: number;
-            /** @description purchased or promotional. */
+            /** @description purchased, promotional or postpaid. */
             source: string;
             /** @description spendable, not_yet_effective, or expired but not booked. */
             state: string;
@@ -7763,7 +8046,7 @@ export interface components {
             reason?: string;
         };
         /** @enum {string} */
-        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
+        TypesEnum: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
         /** @description The events with some properties, at a price of their own. An event belongs to the first bucket that takes it. */
         UnitBucket: {
             /** @description The name of the bucket within the price. */
@@ -7946,6 +8229,8 @@ export interface components {
             idempotency_key: string | null;
             result: string;
             detail: string;
+            /** @description Of a refused event: why, such as `billed-by-entries`. */
+            code?: string;
         };
         /** @description One result per event, in order. */
         UsageResults: {
@@ -8199,10 +8484,12 @@ export interface components {
         IfMatch: string;
         /** @description If credits are missing and a top-up is under way: how many seconds to wait for it at most. A dry run does not wait. */
         wait: number;
-        /** @description The name of the budget. */
-        budget: string;
         /** @description Why, for people. */
         reason: string;
+        /** @description What the overage belongs to, if it says so. */
+        reference: string;
+        /** @description The name of the budget. */
+        budget: string;
         /** @description The name of the recurring grant. */
         recurring_grant: string;
         /** @description How many of its next grants to show. */
@@ -8231,7 +8518,7 @@ export interface components {
         /** @description Only this holder; all by default. */
         holder2: string;
         /** @description Only entries with this reference. */
-        reference: string;
+        reference2: string;
         /** @description Only the entry of this request; `holder` too, because keys are per holder. */
         idempotency_key: string;
         /** @description Only entries of this actor, such as `key:shop`. */
@@ -8257,7 +8544,7 @@ export interface components {
         /** @description Only those in this state. */
         state: "pending" | "delivered" | "given_up";
         /** @description Only signals of this type. */
-        type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
+        type: "entry.recorded" | "refusal.recorded" | "hold.expired" | "balance.low" | "balance.recovered" | "balance.depleted" | "credits.expiring" | "budget.exceeded" | "overage.started" | "overage.near_limit" | "overage.limit_reached" | "customer.vat_id_checked" | "invoice.finalized" | "invoice.paid" | "invoice.reopened" | "invoice.void" | "invoice.uncollectible" | "top_up.paused" | "payment_intent.waiting" | "payment_intent.succeeded" | "payment_intent.failed" | "invoice.reminded" | "payment.recorded" | "payment.returned" | "purchase.paid" | "purchase.granted" | "purchase.returned" | "subscription.started" | "subscription.expired" | "subscription.canceled" | "subscription.suspended" | "subscription.resumed";
         /** @description Only signals of this holder. */
         holder3: string;
         /** @description The id of the signal, which receivers see as `webhook-id`. */
@@ -8892,6 +9179,96 @@ export interface operations {
                 "application/json": components["schemas"]["IncomingTransfers"];
             };
         };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+        };
+    };
+    readOverage: {
+        parameters: {
+            query?: {
+                /** @description What is counted. */
+                credit_type?: components["parameters"]["credit_type"];
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OverageBody"];
+                };
+            };
+        };
+    };
+    setOverage: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+                "If-Match"?: components["parameters"]["IfMatch"];
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Overage"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Entry"];
+                };
+            };
+        };
+    };
+    endOverage: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+                /** @description What is counted. */
+                credit_type?: components["parameters"]["credit_type"];
+                /** @description Why, for people. */
+                reason?: components["parameters"]["reason"];
+                /** @description What the overage belongs to, if it says so. */
+                reference?: components["parameters"]["reference"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
         responses: {
             200: {
                 headers: {
@@ -9647,7 +10024,7 @@ export interface operations {
                 /** @description Only this holder; all by default. */
                 holder?: components["parameters"]["holder2"];
                 /** @description Only entries with this reference. */
-                reference?: components["parameters"]["reference"];
+                reference?: components["parameters"]["reference2"];
                 /** @description Only the entry of this request; `holder` too, because keys are per holder. */
                 idempotency_key?: components["parameters"]["idempotency_key"];
                 /** @description Only entries of this actor, such as `key:shop`. */

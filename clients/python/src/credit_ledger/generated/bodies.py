@@ -52,8 +52,7 @@ EntryKindEnum: TypeAlias = Literal[
 ]
 ExpiryEnum: TypeAlias = Literal["period_end", "after_days", "never", "rollover"]
 HoldBodyStateEnum: TypeAlias = Literal["open", "expired"]
-Interval190Enum: TypeAlias = Literal["day", "week", "month", "year"]
-IntervalE51Enum: TypeAlias = Literal["day", "week", "month", "quarter", "half_year", "year"]
+IntervalEnum: TypeAlias = Literal["day", "week", "month", "year"]
 LanguageEnum: TypeAlias = Literal["en", "de"]
 LotSourceEnum: TypeAlias = Literal["purchased", "promotional", "postpaid"]
 LotStateEnum: TypeAlias = Literal["spendable", "not_yet_effective", "expired"]
@@ -82,7 +81,7 @@ ScopesEnum: TypeAlias = Literal[
     "signals:write",
     "pages:write",
 ]
-Source8e7Enum: TypeAlias = Literal["purchased", "promotional"]
+SourceEnum: TypeAlias = Literal["purchased", "promotional"]
 TaxBehaviorEnum: TypeAlias = Literal["exclusive", "inclusive"]
 TaxRulesEnum: TypeAlias = Literal["price", "region", "eu_origin", "eu_oss", "provider"]
 TimingEnum: TypeAlias = Literal["advance", "arrears"]
@@ -142,7 +141,7 @@ class AccountBalance(TypedDict):
     holds: list[HoldBody]
     overdraft: int
     owed: int
-    overage: Overage | None
+    overage: OverageState | None
     exact_integers: NotRequired[dict[str, str]]
 
 
@@ -738,7 +737,7 @@ class Entry(TypedDict):
     refunded_total: NotRequired[int]
     overdraft: NotRequired[int]
     postpaid: NotRequired[int]
-    overage: NotRequired[Overage]
+    overage: NotRequired[OverageState]
     accepts_transfers: NotRequired[bool]
     frozen: NotRequired[bool]
     test_clock: NotRequired[str]
@@ -955,7 +954,7 @@ class GrantOperation(TypedDict):
     reference: NotRequired[str]
     metadata: NotRequired[Mapping[str, Any]]
     amount: int
-    source: NotRequired[Source8e7Enum]
+    source: NotRequired[SourceEnum]
     effective_at: NotRequired[datetime | str | None]
     expires_at: NotRequired[datetime | str | None]
     priority: NotRequired[int]
@@ -997,7 +996,7 @@ class Granted(TypedDict):
     refunded_total: NotRequired[int]
     overdraft: NotRequired[int]
     postpaid: NotRequired[int]
-    overage: NotRequired[Overage]
+    overage: NotRequired[OverageState]
     accepts_transfers: NotRequired[bool]
     frozen: NotRequired[bool]
     test_clock: NotRequired[str]
@@ -1426,14 +1425,6 @@ class OpenCredit(TypedDict):
     recorded_at: str
 
 
-class Overage(TypedDict):
-    """How many credits may be used beyond those that the account has, in the present period."""
-
-    limit: int | None
-    used: int
-    until: str
-
-
 class OverageBody(TypedDict):
     """The overage of an account, and what is used of it in this period."""
 
@@ -1442,7 +1433,7 @@ class OverageBody(TypedDict):
     limit: int | None
     used: int
     until: str
-    interval: IntervalE51Enum
+    interval: UnitEnum
     interval_count: int
     anchor_at: str
     time_zone: str
@@ -1456,11 +1447,11 @@ class OverageGraduatedPrice(TypedDict):
 
     model: Literal["graduated"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[Decimal | str]
+    tax_rate: NotRequired[str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OverageGraduatedPriceNames]
-    tiers: Sequence[UnitTier]
+    tiers: list[UnitTier]
     flat_fee_at_zero: NotRequired[bool]
 
 
@@ -1476,13 +1467,13 @@ class OveragePackagePrice(TypedDict):
 
     model: Literal["package"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[Decimal | str]
+    tax_rate: NotRequired[str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OveragePackagePriceNames]
-    unit_amount: Decimal | str
-    free_units: NotRequired[Decimal | str | float]
-    package_size: Decimal | str | float
+    unit_amount: str
+    free_units: NotRequired[str | float]
+    package_size: str | float
 
 
 class OveragePackagePriceNames(TypedDict):
@@ -1492,17 +1483,25 @@ class OveragePackagePriceNames(TypedDict):
     de: NotRequired[str]
 
 
+class OverageState(TypedDict):
+    """How many credits may be used beyond those that the account has, in the present period."""
+
+    limit: int | None
+    used: int
+    until: str
+
+
 class OverageUnitPrice(TypedDict):
     """A price for each unit beyond the free units."""
 
     model: Literal["unit"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[Decimal | str]
+    tax_rate: NotRequired[str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OverageUnitPriceNames]
-    unit_amount: Decimal | str
-    free_units: NotRequired[Decimal | str | float]
+    unit_amount: str
+    free_units: NotRequired[str | float]
 
 
 class OverageUnitPriceNames(TypedDict):
@@ -1517,11 +1516,11 @@ class OverageVolumePrice(TypedDict):
 
     model: Literal["volume"]
     tax_category: NotRequired[str]
-    tax_rate: NotRequired[Decimal | str]
+    tax_rate: NotRequired[str]
     tax_class: NotRequired[str]
     name: NotRequired[str]
     names: NotRequired[OverageVolumePriceNames]
-    tiers: Sequence[UnitTier]
+    tiers: list[UnitTier]
 
 
 class OverageVolumePriceNames(TypedDict):
@@ -1770,7 +1769,7 @@ class Plan(TypedDict):
     usage_threshold: str | None
     tax_behavior: str
     allowance: Allowance | None
-    overage: Overage | None
+    overage: PlanOverage | None
 
 
 class PlanMove(TypedDict):
@@ -1788,6 +1787,15 @@ class PlanMove(TypedDict):
     moved: int
     left_out: dict[str, int]
     error: str
+
+
+class PlanOverage(TypedDict):
+    """Credits that may be used beyond those of the holder, and their price."""
+
+    credit_type: str
+    price: OveragePrice
+    limit_credits: int | None
+    limit_minor: int | None
 
 
 class Preview(TypedDict):
@@ -1987,11 +1995,11 @@ class RecurringGrantBody(TypedDict):
     state: RecurringGrantBodyStateEnum
     amount: int | None
     up_to: int | None
-    interval: Interval190Enum
+    interval: IntervalEnum
     interval_count: int
     starts_at: str
     time_zone: str
-    source: Source8e7Enum
+    source: SourceEnum
     priority: int
     expiry: ExpiryEnum
     expires_after_days: int | None
