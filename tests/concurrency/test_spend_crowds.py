@@ -25,6 +25,7 @@ from tests import nodes
 from tests.concurrency.race_harness import RaceSchema
 from tests.conftest import database_url, wait_until_waiting
 from tests.nodes import lock_holder, pause, session_id, waiting_for_advisory_lock
+from tests.settings import CITUS
 
 MakeRaceSchema = Callable[..., RaceSchema]
 NewHolder = Callable[[], str]
@@ -324,7 +325,7 @@ def test_kill_9_of_a_client_between_insert_and_commit_writes_nothing_and_frees_t
         "DJANGO_SETTINGS_MODULE": "ledger_project.settings",
         "SECRET_KEY": "only-for-tests",
         "DATABASE_URL": database_url("application"),
-        "LEDGER_DISTRIBUTED": str(settings.LEDGER["DISTRIBUTED"]),
+        "LEDGER_DISTRIBUTED": str(bool(CITUS)),
     }
     sessions: list[int] = []
     has_begun = threading.Event()
