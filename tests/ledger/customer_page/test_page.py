@@ -325,7 +325,7 @@ def test_no_log_has_the_token(ada: str, caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize(
-    ("limit", "words"), [(500, "120 of 500 used beyond them until 1 "), (None, "120 used beyond them until 1 ")]
+    ("limit", "words"), [(500, "120 of 500 used beyond them until 1\xa0"), (None, "120 used beyond them until 1\xa0")]
 )
 def test_the_page_shows_what_is_used_on_overage(client: Client, limit: int | None, words: str) -> None:
     services.set_overage(
