@@ -30,6 +30,7 @@ from billing.orders.overrides import Amounts
 from billing.orders.taxes import declaring
 from billing.payments import packs
 from billing.rating.names import Names
+from billing.rating.prices.overage import OveragePrice
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
@@ -195,6 +196,8 @@ def good(value: Value) -> Any:
             return body(value.shape)
         case PriceValue():
             return PRICE
+        case OveragePrice():
+            return {"model": "unit", "unit_amount": "1"}
         case Amounts():
             return {"unit_amount": "9.00"}
     return {}
@@ -310,6 +313,9 @@ def cases(value: Value) -> Iterator[Case]:
             if value.least:
                 yield [], "", "too-few"
             yield from [([good(value.child), each], f"/1{at}", code) for each, at, code in cases(value.child) if code]
+        case OveragePrice():
+            # What it refuses: tests/billing/rating/prices/test_overage.py.
+            yield from [(good(value), "", ""), (5, "", "not-an-object"), ([], "", "not-an-object")]
         case Nested():
             yield from [
                 (5, "", "not-an-object"),

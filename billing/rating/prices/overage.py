@@ -11,7 +11,7 @@ from billing.rating.prices.price import MODELS, Price
 from billing.rating.prices.pricing import rate
 from billing.rating.prices.reading import PriceInvalid, parse_price
 from ledger.records import OneOf, Shape, field_of
-from ledger.values import MAX_AMOUNT, Constant, FieldError
+from ledger.values import MAX_AMOUNT, Constant, FieldError, Value, json_name
 
 OVERAGE_KEY: Final = "overage"
 """The key of the price in its plan."""
@@ -64,8 +64,10 @@ class OveragePrice(OneOf):
         super().__init__(text, by="model", shapes=_SHAPES, item_name="OveragePrice")
 
     def take(self, value: Any, pointer: str, field_errors: list[FieldError]) -> Any:
+        if value is None:
+            return Value.take(self, value, pointer, field_errors)
         if type(value) is not dict:
-            field_errors.append(FieldError(pointer, "type", "must be an object"))
+            field_errors.append(FieldError(pointer, "not-an-object", f"This must be an object, not {json_name(value)}."))
             return None
         before = len(field_errors)
         field_errors += [
