@@ -32,7 +32,7 @@ from tests.mutation.mutants import (
 from tests.mutation.report import remember, report
 
 FOLDER: Final = Path(tempfile.gettempdir()) / "mutants"
-TESTS: Final = ("tests/ledger", "tests/billing", "tests/schema", "tests/concurrency")
+TESTS: Final = ("tests/ledger", "tests/billing", "tests/schema", "tests/deployment/monitoring", "tests/concurrency")
 PHASES: Final = ("python", "sql", "reach", "python", "sql", "fresh")
 """Before it is known which tests reach a mutant, only the test runs that failed with it before."""
 SUFFIXES: Final = {"python": ".py", "sql": ".sql"}

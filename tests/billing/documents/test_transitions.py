@@ -244,6 +244,8 @@ def test_a_transition_is_made_once_per_key_and_its_result_is_kept():
         assert result == transitions.TransitionResult(invoice.pk, invoice.number, "uncollectible", is_repeated)
     assert transitions_of(invoice) == [("mark_uncollectible", "admin:mara", "moved away")]
     assert list(RequestKey.objects.values_list("idempotency_key", "status")) == [("k", 200)]
+    [noted] = Transition.objects.all()
+    assert (noted.subscription_id, noted.customer_id, noted.sequence) == (invoice.subscription_id, None, 1)
 
 
 def test_an_operator_deletes_a_draft_only_with_a_reason_and_a_second_click_changes_nothing():

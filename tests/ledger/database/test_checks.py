@@ -247,3 +247,12 @@ def test_the_checks_need_no_database(tmp_path: Path) -> None:
         command, cwd=settings.BASE_DIR, env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.django_db
+def test_it_is_said_why_a_server_takes_no_writes() -> None:
+    assert checks.refusal_of_writes(connection) == ""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL transaction_read_only = on")
+
+    assert checks.refusal_of_writes(connection) == "transactions are read-only (default_transaction_read_only)"

@@ -140,6 +140,13 @@ def test_a_sale_that_is_not_whole_is_refused(fields, pointer):
     assert refused.value.pointer == pointer
 
 
+def test_a_price_without_its_currency_is_refused_in_words():
+    with pytest.raises(Invalid) as refused:
+        rules.GrantRequest(holder_id="ada", idempotency_key="1", amount=1, paid_minor=1)
+    detail = "give both paid_minor and currency, or neither"
+    assert refused.value.facts == {"pointer": "/currency", "rule": "required", "detail": detail}
+
+
 def test_a_sale_is_part_of_the_request_and_earlier_requests_keep_their_digests():
     plain = rules.GrantRequest(holder_id="ada", idempotency_key="1", amount=1)
     sold = rules.GrantRequest(holder_id="ada", idempotency_key="1", amount=1, paid_minor=0, currency="EUR")

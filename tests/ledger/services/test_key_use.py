@@ -115,9 +115,10 @@ def test_a_database_that_fails_does_not_reach_the_request(
 
     key = made()
     monkeypatch.setattr(last_use, "refusal_of_writes", fail)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         last_use._record([key.pk])
-    assert caplog.records == []
+    logged = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == last_use.log.name]
+    assert logged == [("DEBUG", "The last use of API keys is not recorded for a while.")]
     assert queued_by(key, monkeypatch) == []
 
 
