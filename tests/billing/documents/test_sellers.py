@@ -6,9 +6,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, transaction
 
-from billing.documents.sellers import current_seller, is_iban, record_seller
+from billing.documents.sellers import Iban, current_seller, is_iban, record_seller
 from billing.models import Seller
 from ledger.errors import Invalid
+from ledger.values import InvalidValue
 from tests.billing.documents.issued import SELLER
 
 pytestmark = pytest.mark.django_db
@@ -37,6 +38,12 @@ def test_what_a_document_cannot_print_is_refused_and_nothing_recorded(change, po
         record_seller({**SELLER, **change}, actor="test")
     assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
     assert not Seller.objects.exists()
+
+
+def test_an_iban_with_spaces_is_refused_in_words():
+    with pytest.raises(InvalidValue) as refused:
+        Iban().check("DE89 3704 0044 0532 0130 00")
+    assert (refused.value.code, refused.value.detail) == ("pattern", "This must be an IBAN without spaces.")
 
 
 def test_the_last_one_counts_and_the_same_again_records_nothing():

@@ -406,6 +406,17 @@ def test_who_voids_an_invoice_is_on_record_for_what_is_voided_with_it():
     ]  # fmt: skip
 
 
+def test_every_correction_is_voided_with_the_invoice_that_it_corrects_and_is_on_record():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
+    voided = [bill(subscription, at(1, 1))[0]["id"]]
+    for day in (21, 11):
+        amend(subscription, at(1, day), sets_end=True, ends_at=at(1, day))
+        voided.append(bill(subscription, at(1, 21))[0]["id"])
+    transitions.apply_in(invoice_id=voided[0], kind="void", actor="key:ops", reason="Wrong customer")
+    assert states_of(*voided) == ["void"] * 3
+    assert sorted(Transition.objects.filter(kind="void").values_list("invoice_id", flat=True)) == sorted(voided)
+
+
 # Effective in the past, and billed already ------------------------------------------------------------
 
 
@@ -449,3 +460,13 @@ def test_an_amendment_for_usage_that_is_billed_is_found_by_a_run_for_usage_alone
     [(*lines,)] = lines_of(bill(subscription, at(7, 10)))
     assert sum(amount for _, _, amount, _, _ in lines) == 500 - 200
     assert subscription.ref not in due_subscriptions(at(7, 10), recurring=False)
+
+
+def test_what_will_be_given_back_is_due_when_the_first_of_it_is():
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(unit_amount="31.00")]).code)
+    for month in (1, 2):
+        bill(subscription, at(month, 1))
+    amend(subscription, at(1, 20), sets_end=True, ends_at=at(1, 20))
+    assert bill(subscription, at(1, 10)) == []
+    assert due_subscriptions(at(1, 19)) == []
+    assert due_subscriptions(at(1, 20)) == [subscription.ref]
