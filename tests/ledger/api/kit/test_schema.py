@@ -18,6 +18,7 @@ from referencing.jsonschema import DRAFT202012
 
 from billing.api.schemas import request_schemas
 from ledger.api.kit.reading.parsing import MERGE_PATCH
+from ledger.api.kit.schema import page_example
 from ledger.api.kit.writing import problems
 from ledger.records import Record, declared_fields
 from ledger_project.api import documents
@@ -323,3 +324,22 @@ def test_which_calls_need_a_key_is_documented(document: dict[str, Any]) -> None:
     }
     scheme = document["components"]["securitySchemes"]["apiKey"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+
+
+def test_a_response_says_what_it_is_and_its_example_is_not_that_of_a_body(document: dict[str, Any]) -> None:
+    for path, method, operation in documented_operations(document):
+        for status, response in operation["responses"].items():
+            assert response["description"], (path, method, status)
+        bodies = operation.get("requestBody", {}).get("content", {}).values()
+        names = [name for body in bodies for name in body.get("examples", {})]
+        assert [name for name in names if name.lower().startswith("response")] == [], (path, method)
+    spends = document["paths"]["/v1/holders/{holder}/spends"]["post"]["responses"]
+    assert spends["200"]["description"] == "With `dry_run`: the response that the write would get."
+
+
+def test_the_example_of_a_page_has_the_fields_of_a_page() -> None:
+    assert page_example({"id": 1}, path="/v1/rates") == {
+        "results": [{"id": 1}],
+        "next": "https://ledger.example/v1/rates?cursor=Zm9sbG93aW5n&limit=1",
+        "previous": None,
+    }
