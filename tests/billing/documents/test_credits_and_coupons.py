@@ -8,6 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from billing.documents import invoices
+from billing.documents.printing.printed import invoice_pdf
 from billing.errors import CouponNotApplicable, InvalidTransition
 from billing.generator.options import Options
 from billing.generator.run import outcomes, runs
@@ -16,6 +17,8 @@ from billing.models import CreditPayment, CustomerCoupon, Invoice, Line, Suspend
 from billing.orders import coupons, subscriptions
 from billing.orders.customers import NewCredits
 from ledger import reads, services
+from tests.billing.documents.issued import BUYER_ADDRESS, add_seller
+from tests.billing.documents.test_printed import RAM, amounts, xml_of
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill, line_amounts
 
@@ -38,6 +41,22 @@ def test_credits_pay_after_tax_as_far_as_they_reach():
     assert (invoice["total_minor"], invoice["credits_applied_minor"], invoice["amount_due_minor"]) == (1200, 500, 700)
     assert invoice["taxes"] == [{"category": "S", "rate": "20", "base_minor": 1000, "amount_minor": 200}]
     assert (invoice["state"], reads.balance(holder).available) == ("open", 0)
+
+
+def test_credits_are_the_prepaid_amount_of_the_e_invoice_and_its_lines_say_for_which_days_they_are():
+    add_seller()
+    holder = unique("holder")
+    services.grant(holder_id=holder, amount=500, idempotency_key="first")
+    wanted = NewCredits(credit_type="credits", unit_value=Decimal("0.01"))
+    customer = CustomerFactory(holder_id=holder, credits=wanted, address=BUYER_ADDRESS, vat_id="BE0123456749")
+    subscription = SubscriptionFactory(customer=customer.ref, plan=PlanFactory(prices=[recurring(tax_rate="20")]).code)
+    [invoice] = bill(subscription, at(1, 1))
+    xml = xml_of(invoice_pdf(invoice["id"]).content)
+    assert amounts(xml, "GrandTotalAmount", "TotalPrepaidAmount", "DuePayableAmount") == ["12.00", "5.00", "7.00"]
+    line = xml.find(f".//{RAM}IncludedSupplyChainTradeLineItem")
+    assert line is not None
+    days = ["".join(day.itertext()).strip() for name in ("Start", "End") for day in line.iter(f"{RAM}{name}DateTime")]
+    assert days == ["20260101", "20260131"]
 
 
 def test_enough_credits_pay_the_whole_invoice():

@@ -320,6 +320,12 @@ def test_the_tax_has_its_name_in_the_buyers_country(seller, buyer, language, sho
     assert not [name for name in other if name in text]
 
 
+def test_a_buyer_without_a_country_is_in_that_of_the_seller():
+    at_home = texts_of("en", seller={"country": "US"}, buyer={"country": "US"})
+    assert texts_of("en", seller={"country": "US"}, buyer={}) == at_home
+    assert texts_of("en", seller={"country": "DE"}, buyer={}) != at_home
+
+
 @pytest.mark.parametrize("language", list(TEXTS))
 def test_no_text_keeps_a_mark_of_the_taxs_name(language):
     assert TAXES.keys() == TEXTS.keys()
