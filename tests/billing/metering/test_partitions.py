@@ -14,7 +14,7 @@ from billing import auditing
 from billing.metering import partitions, usage
 from billing.metering.meters import create_meter
 from billing.models import DroppedMonth, UsageEvent, UsageKey
-from ledger.database.statements import fetch_value
+from ledger.database.statements import fetch_rows, fetch_value
 from ledger_project.management.commands import usage_partitions
 from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, unique, use
 from tests.billing.findings import findings_of
@@ -74,6 +74,19 @@ def test_a_month_is_dropped_once_all_of_it_is_billed_and_its_keys_stay():
     again = usage.NewEvent(key, subscription.ref, "calls", value=100, occurred_at=at(1, 5), properties={})
     assert usage.take_in([again])[0].result == usage.EventStatus.DUPLICATE
     assert not UsageEvent.objects.filter(subscription=subscription.pk).exists()
+
+
+def test_the_digest_of_a_dropped_month_has_no_keys_of_the_next_one_when_that_is_dropped_too():
+    for month in (JANUARY, FEBRUARY):
+        partitions.make_month(connection, month)
+    subscription = SubscriptionFactory(plan=PlanFactory(prices=[metered()]).code)
+    for month in (1, 2):
+        use(subscription, "100", at(month, 5))
+        bill(subscription, at(month + 1, 1))
+    for month in (JANUARY, FEBRUARY):
+        partitions.drop_month(connection, month)
+    same = "SELECT keys_digest = billing_dropped_keys_digest(month) FROM billing_droppedmonth ORDER BY month"
+    assert fetch_rows(bool, same) == [True, True]
 
 
 def test_a_dropped_event_that_a_meter_computed_is_a_duplicate_after_the_meter_has_changed():

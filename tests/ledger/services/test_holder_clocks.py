@@ -11,6 +11,7 @@ from django.db import connection
 from ledger import reads, services
 from ledger.audit import audit
 from ledger.customer_page.usage import usage_by_day
+from ledger.database.statements import fetch_value
 from ledger.errors import BudgetExceeded, ClocksDiffer, ClocksOff, HoldClosed, InsufficientCredits, Invalid
 from ledger.rules import ClockRequest, Entry, GrantRequest, SpendRequest
 from ledger.services import expiration
@@ -64,6 +65,16 @@ def test_an_entry_counts_from_the_clocks_time_and_is_recorded_at_the_servers():
     assert reads.balances([("bob", "credits"), ("ada", "sms")])[1].as_of == MARCH
     assert [each.as_of for each in reads.accounts("ada")] == [MARCH]
     assert_clean()
+
+
+def test_before_its_first_move_the_clock_of_a_holder_is_that_of_the_server():
+    first = fetch_value(lambda recorded_at: recorded_at, "SELECT min(recorded_at) FROM ledger_entry WHERE holder_id = 'ada'")
+
+    def recorded_by(at: datetime) -> datetime:
+        return fetch_value(lambda instant: instant, "SELECT ledger_recorded_by('ada', %s)", [at])
+
+    assert recorded_by(first - DAY) == first - DAY
+    assert recorded_by(first + DAY) == first
 
 
 def test_lots_expire_by_the_clock_and_not_before():

@@ -345,3 +345,10 @@ def test_another_process_with_the_lock_says_when_to_come_back() -> None:
 )  # fmt: skip
 def test_an_error_as_text_is_one_sentence_with_its_facts(error: errors.LedgerError, sentence: str) -> None:
     assert str(error) == sentence
+
+
+def test_a_problem_is_what_a_response_can_have_no_base_and_no_bug() -> None:
+    classes = {error_class for found in problems.problems_by_slug().values() for error_class in found}
+    assert classes & set(problems.BASES) == set()
+    assert {error_class.__module__.partition(".")[0] for error_class in classes} == {"ledger", "billing"}
+    assert [error_class.code for error_class in classes if error_class.answer.status == 500] == ["internal-error"]
