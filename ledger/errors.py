@@ -79,6 +79,11 @@ class LedgerError(Exception):
         return f"{self.title}: {', '.join(known)}." if known else f"{self.title}."
 
 
+def describe_failure(error: Exception) -> str:
+    """Return what failed, for a summary: the sentence of an error of the ledger; of others also its class, for who looks for it."""
+    return str(error) if isinstance(error, LedgerError) else f"{type(error).__name__}: {str(error).strip()}"
+
+
 # The ledger refuses, and records that ----------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from zoneinfo import ZoneInfo
 
 from django.db.models import Max
@@ -130,6 +130,10 @@ AMENDMENT = Shape(
 )
 
 
+TIMES: Final = {"started_at": "/started_at", "anchor_at": "/anchor_at", "trial_end": "/trial_ends_at", "ends_at": "/ends_at"}
+"""The times of an order, and where they stand in its JSON."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NewSubscription(Record):
     """What a customer orders."""
@@ -193,8 +197,8 @@ class NewSubscription(Record):
         if self.payment_timeout_hours is not None and not self.starts_when_paid:
             detail = "belongs to an order with starts_when_paid"
             raise Invalid(pointer="/payment_timeout_hours", rule="not-alone", detail=detail)
-        for name in ("started_at", "anchor_at", "trial_end", "ends_at"):
-            check_instant(f"/{name}", getattr(self, name))
+        for name, pointer in TIMES.items():
+            check_instant(pointer, getattr(self, name))
 
 
 def _create(request: NewSubscription) -> Subscription:
@@ -264,7 +268,7 @@ def amend_subscription(*, ref: str, effective_at: datetime, wish: Wish, actor: s
     """
     check_instant("/effective_at", effective_at)
     check_instant("/ends_at", wish.ends_at)
-    check_instant("/trial_end", wish.trial_end)
+    check_instant(TIMES["trial_end"], wish.trial_end)
     check_instant("/anchor_at", wish.anchor_at)
     with locked_transaction(SUBSCRIPTION_INTENT(ref)) as lock:
         subscription = started(ref)
@@ -493,7 +497,7 @@ def _check_trial(subscription: Subscription, trial_end: datetime) -> None:
     """Refuse to move the end of a trial that has ended: the time after it may be billed already."""
     subscription.refresh_from_db(fields=["trial_end"])
     if subscription.trial_end is None or subscription.trial_end <= present(subscription):
-        raise Invalid(pointer="/trial_end", rule="trial-goes-on", detail="the subscription is not in a trial")
+        raise Invalid(pointer=TIMES["trial_end"], rule="trial-goes-on", detail="the subscription is not in a trial")
     if trial_end < subscription.started_at:
         raise Invalid(pointer="/trial_end", rule="after-start", detail="a trial must not end before the subscription starts")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from django.db import Error, connection, connections
 
 from ledger.entries.clocks import holders_time
-from ledger.errors import LedgerError, Misuse, Retryable
+from ledger.errors import LedgerError, Misuse, Retryable, describe_failure
 from ledger.rules import Entry
 from ledger.services.credits import book_expirations
 
@@ -233,7 +233,7 @@ class _Run:
         except Retryable:
             pass
         except (LedgerError, Error) as error:
-            failure = f"{account.holder_id}/{account.credit_type}: {type(error).__name__}: {str(error).strip()}"
+            failure = f"{account.holder_id}/{account.credit_type}: {describe_failure(error)}"
         with self._merging:
             if failure:
                 self.summary.failed += 1

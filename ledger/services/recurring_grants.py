@@ -16,7 +16,16 @@ from ledger import journal, rules
 from ledger.database.locks import holder_key
 from ledger.database.transactions import in_transaction
 from ledger.entries.clocks import holders_time
-from ledger.errors import IdempotencyKeyReused, LedgerError, LockBusy, LotLimit, Misuse, RecurringGrantDue, Retryable
+from ledger.errors import (
+    IdempotencyKeyReused,
+    LedgerError,
+    LockBusy,
+    LotLimit,
+    Misuse,
+    RecurringGrantDue,
+    Retryable,
+    describe_failure,
+)
 from ledger.records import UseCase, check
 from ledger.rules import EndRecurringGrantRequest, Entry, RecurringGrantRequest
 from ledger.services import earlier_entries
@@ -199,5 +208,5 @@ def _grant_all_of(account: DueRecurringGrants, summary: RecurringSummary, stop: 
         return False
     except (LedgerError, Error) as error:
         summary.failed += 1
-        summary.failures.append(f"{account.holder_id}/{account.credit_type}: {type(error).__name__}: {str(error).strip()}")
+        summary.failures.append(f"{account.holder_id}/{account.credit_type}: {describe_failure(error)}")
     return True

@@ -157,7 +157,7 @@ def test_every_trigger_of_an_append_only_table_is_enabled_always_and_fires_per_s
     of_ledger = {table for table, name, _, _ in found if name == "append_only" and table.startswith("ledger_")}
     assert of_ledger == {
         "ledger_alert", "ledger_approval", "ledger_approval_decision", "ledger_batch", "ledger_entry", "ledger_key_request",
-        "ledger_month_close", "ledger_rate", "ledger_staff_event", "ledger_webhook_change",
+        "ledger_month_close", "ledger_operator_stake", "ledger_rate", "ledger_staff_event", "ledger_webhook_change",
     }  # fmt: skip
     assert [(table, name) for table, name, enabled, _ in found if enabled != "A"] == []
     for table, name, _, definition in found:

@@ -76,7 +76,7 @@ def test_a_row_that_keeps_the_rules_is_stored(table: str) -> None:
         ("ledger_key_request", {"request_id": None}, MISSING, '"request_id"'),
         ("ledger_key_request", {"request_id": "r" * 65}, CHECKED, "ledger_key_request_texts_in_limits"),
         ("ledger_rate", {"published_at": None}, MISSING, '"published_at"'),
-        ("ledger_rate", {"price": 0}, CHECKED, "ledger_rate_positive"),
+        ("ledger_rate", {"price": -1}, CHECKED, "ledger_rate_positive"),
         ("ledger_webhook_change", {"request_digest": None}, CHECKED, "ledger_webhook_change_key_has_its_request"),
     ],
 )  # fmt: skip

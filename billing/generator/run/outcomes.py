@@ -92,7 +92,7 @@ def bill_one(ref: str, options: Options, act: Callable[..., GenerationResult] = 
     except (TaxesUnavailable, TaxesRefused) as error:
         return without_taxes(ref, error)
     except Retryable as error:
-        return SubscriptionResult(ref, Outcome.DEFERRED, f"{error.title}: {error}"[:500])
+        return SubscriptionResult(ref, Outcome.DEFERRED, str(error)[:500])
     except OutcomeUnknown:
         # The next try bills what is not billed, whether or not the COMMIT took effect.
         close_old_connections()

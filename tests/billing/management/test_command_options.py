@@ -283,7 +283,7 @@ def test_a_reason_is_what_the_generator_met(plan: str) -> None:
     ref = SubscriptionFactory(plan=plan).ref
     met = mock.Mock(side_effect=HolderBusy(key="ledger/ada"))
     done = outcomes.bill_one(ref, Options(as_of=at(1, 1)), met)
-    assert (done.outcome, done.detail) == (Outcome.DEFERRED, "The holder is busy: key='ledger/ada'")
+    assert (done.outcome, done.detail) == (Outcome.DEFERRED, "The holder is busy: key 'ledger/ada'.")
 
 
 def test_a_run_that_reached_its_limit_still_counts_what_was_busy(plan: str) -> None:

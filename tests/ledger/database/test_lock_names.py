@@ -39,6 +39,7 @@ IS_AWAITED = """
 DEFAULT_NAMES = {
     "migration": "database/migration",
     "unique": "unique/{kind}/{key}",
+    "operator_stakes": "operator_stakes/{key}",
     "billing_request": "billing_request/{collection}/{key}",
     "key_request": "ledger_key_request/{confined_to}/{key}",
     "plan": "plan/{code}",
@@ -206,7 +207,7 @@ def test_names_of_two_namespaces_are_never_equal(one: str, other: str, holders: 
         ("holder=x:{id} invoice_generation=x:y:{id}", "invoice_generation", "holder"),
         ("holder={id} suspension={id}-suspended", "suspension", "holder"),
         ("holder={id} migration=prepare", "migration", "holder"),
-        ("holder={id}/x plan=credits/{code}", "plan", "holder"),
+        ("holder=a/{id}/x plan=a/credits/{code}", "plan", "holder"),
         ("batch=x/{confined_to}/{key} invoice_generation=x/{id}/y", "invoice_generation", "batch"),
         ("batch={key}/x/{confined_to}", "unique", "batch"),
     ],

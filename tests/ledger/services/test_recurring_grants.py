@@ -267,7 +267,9 @@ def test_a_key_that_another_request_took_is_reported_and_nothing_is_granted(cloc
         services.grant_due_period(holder_id="ada")
     summary = services.grant_all_due()
     assert (summary.failed, summary.periods) == (1, 0)
-    assert summary.failures == ["ada/credits: IdempotencyKeyReused: idempotency_key='recurring/credits/monthly/1/0'"]
+    assert summary.failures == [
+        "ada/credits: Another request has used this idempotency key: idempotency_key 'recurring/credits/monthly/1/0'."
+    ]
     assert reads.balance("ada").balance == 1
     with pytest.raises(IdempotencyKeyReused):
         recur(amount=7)

@@ -69,11 +69,12 @@ def test_the_fields_of_the_api_have_the_bounds_of_the_rules() -> None:
 def test_an_order_outside_the_years_is_refused(api: ApiClient, field: str, instant: datetime) -> None:
     ref, plan, customer = unique("SUB"), PlanFactory().code, CustomerFactory().ref
     body = {"ref": ref, "customer": customer, "plan": plan, "started_at": "2026-01-01T00:00:00Z"}
-    assert faults_of(api.post("/v1/subscriptions", body | {field: instant.isoformat()})) == [(f"/{field}", "out-of-range")]
+    name = "trial_ends_at" if field == "trial_end" else field
+    assert faults_of(api.post("/v1/subscriptions", body | {name: instant.isoformat()})) == [(f"/{name}", "out-of-range")]
     times = {"started_at": at(1, 1)} | {field: instant}
     with pytest.raises(Invalid) as refused:
         subscriptions.create_subscription(ref=ref, customer=customer, plan=plan, **times)
-    assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (f"/{field}", "out-of-range")
+    assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (f"/{name}", "out-of-range")
     assert not Subscription.objects.filter(ref=ref).exists()
 
 

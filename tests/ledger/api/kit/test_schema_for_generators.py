@@ -108,7 +108,7 @@ def test_what_may_be_left_out_has_no_default_that_would_make_it_required(documen
 def test_what_is_told_apart_by_a_member_has_a_name(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     told_apart = {at for at, schema in all_parts(document) if "discriminator" in schema}
-    assert told_apart - unions(document) == {"BatchOperation", "Price"}
+    assert told_apart - unions(document) == {"BatchOperation", "OveragePrice", "Price"}
     assert told_apart <= set(schemas)
 
 
@@ -234,7 +234,7 @@ def test_a_lack_of_credits_has_the_facts_that_the_document_has(db: None, documen
     api: ApiClient = make_api("ledger:admin")
     problem = api.post("/v1/holders/ada/spends", {"amount": 8}).json()
     schemas = document["components"]["schemas"]
-    of_top_ups = {"top_up", "retry_after_seconds"}
-    assert set(problem) == set(schemas["InsufficientCredits"]["properties"]) - {EXACT_INTEGERS} - of_top_ups
+    of_others = {"top_up", "retry_after_seconds", "overage"}
+    assert set(problem) == set(schemas["InsufficientCredits"]["properties"]) - {EXACT_INTEGERS} - of_others
     assert set(problem["lots"][0]) == set(schemas["InsufficientCreditsLot"]["properties"]) - {EXACT_INTEGERS}
     assert set(problem["holds"][0]) == set(schemas["InsufficientCreditsHold"]["properties"]) - {EXACT_INTEGERS}
