@@ -80,7 +80,7 @@ class LedgerError(Exception):
 
 
 def describe_failure(error: Exception) -> str:
-    """Return what failed, for a summary: the sentence of an error of the ledger; of others also its class, for who looks for it."""
+    """Return what failed, for a summary: the sentence of an error of the ledger, of others the class and the text."""
     return str(error) if isinstance(error, LedgerError) else f"{type(error).__name__}: {str(error).strip()}"
 
 
