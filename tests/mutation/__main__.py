@@ -34,7 +34,7 @@ from tests.mutation.report import remember, report
 FOLDER: Final = Path(tempfile.gettempdir()) / "mutants"
 TESTS: Final = ("tests/ledger", "tests/billing", "tests/schema", "tests/deployment/monitoring", "tests/concurrency")
 PHASES: Final = ("python", "sql", "reach", "python", "sql", "fresh")
-"""Before it is known which tests reach a mutant, only the test runs that failed with it before."""
+"""Before it is known which tests reach a mutant, only the test runs that failed with it the last time."""
 SUFFIXES: Final = {"python": ".py", "sql": ".sql"}
 
 

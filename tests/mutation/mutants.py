@@ -51,11 +51,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mutant of the list. `killed_by` is the test that failed with it before the suite was cut; None if no test failed."""
+    """A mutant of the list.
+
+    `killed_before` is the test that failed with it before the suite was cut; None if no test failed. `known` is a test that fails
+    with it now, which is tried first.
+    """
 
     number: int
     place: Place
-    killed_by: str | None = None
+    killed_before: str | None = None
+    known: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class Change:
 def read_list(path: Path = LIST) -> list[Mutant]:
     """Return the mutants of the list, in the order in which the seed chose them."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [Mutant(row["number"], Place(**row["place"]), row["killed_by"]) for row in rows]
+    return [Mutant(row["number"], Place(**row["place"]), row["killed_before"], row["known"]) for row in rows]
 
 
 def write_list(mutants: Iterable[Mutant], path: Path = LIST) -> None:

@@ -12,12 +12,9 @@ KILLED_SHARE: Final = 0.95
 
 
 def remember(path: Path, folder: Path) -> None:
-    """Write into the list which test failed with each mutant."""
+    """Write into the list which test failed with each mutant, to be tried first next time."""
     results = results_of(folder)
-    write_list(
-        [replace(each, killed_by=results[each.number].get("by")) if each.number in results else each for each in read_list(path)],
-        path,
-    )
+    write_list([replace(each, known=results.get(each.number, {}).get("by", each.known)) for each in read_list(path)], path)
 
 
 def report(path: Path, folder: Path) -> int:
@@ -28,24 +25,25 @@ def report(path: Path, folder: Path) -> int:
     survivors = []
     for mutant in mutants:
         outcome = results.get(mutant.number, {}).get("outcome", "not run")
-        if outcome not in ("killed", "gone", "not run", "invalid"):
-            outcome = "equivalent" if mutant.number in reasons else "survived"
-            survivors.append((mutant, outcome))
+        if mutant.number in reasons and outcome not in ("killed", "gone"):
+            outcome = "equivalent"
+        elif outcome not in ("killed", "gone", "not run", "invalid"):
+            outcome = "survived"
+            survivors.append(mutant)
         for part in (_part(mutant), "all"):
             counts[part]["chosen"] += 1
             counts[part][outcome] += 1
-            counts[part]["before"] += outcome not in ("gone", "not run") and mutant.killed_by is not None
+            counts[part]["before"] += outcome not in ("gone", "not run") and mutant.killed_before is not None
     columns = ("chosen", "not run", "gone", "invalid", "before", "killed", "equivalent", "survived")
     rows = [["", *columns]] + [
         [part, *(str(counts[part][column]) for column in columns)] for part in [*sorted(set(counts) - {"all"}), "all"]
     ]
     for row in rows:
-        sys.stdout.write(f"{row[0]:22}" + "".join(f"{cell:>11}" for cell in row[1:]) + "\n")
-    for mutant, outcome in survivors:
-        if outcome == "survived":
-            place = mutant.place
-            sys.stdout.write(f"\n{mutant.number}: {place.path}, {place.function}, {place.operator}: {place.line}\n")
-            sys.stdout.write(f"  {place.before}\n  → {place.after}\n")
+        sys.stdout.write(f"{row[0]:30}" + "".join(f"{cell:>11}" for cell in row[1:]) + "\n")
+    for mutant in survivors:
+        place = mutant.place
+        sys.stdout.write(f"\n{mutant.number}: {place.path}, {place.function}, {place.operator}: {place.line}\n")
+        sys.stdout.write(f"  {place.before}\n  → {place.after}\n")
     total = counts["all"]
     share = total["killed"] / max(1, total["killed"] + total["survived"])
     is_enough = total["killed"] >= total["before"] and share >= KILLED_SHARE

@@ -180,7 +180,7 @@ class Worker:
             for row in read_rows(*sorted(self._folder.glob("reach-*.jsonl")))
             if row["passed"] and row["test"] in self._items
         ]
-        known = {each.killed_by for each in self._mutants} & set(self._items) - {each.test for each in reach}
+        known = {each.known for each in self._mutants} & set(self._items) - {each.test for each in reach}
         reach += [Reach(test, UNKNOWN_S, frozenset(), frozenset()) for test in known if test]
         times = {each.test: each.seconds for each in reach}
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -201,7 +201,7 @@ class Worker:
         if change is None:
             return {"number": mutant.number, "outcome": "gone"}
         start = time.monotonic()
-        tests = ordered(ROOT, mutant.number, change, reach, mutant.killed_by, self._seconds)
+        tests = ordered(ROOT, mutant.number, change, reach, mutant.known, self._seconds)
         with on_disk(ROOT, change):
             outcome = self._forked(change, tests, times, enter) if tests else {"outcome": "unreached"}
         return {"number": mutant.number, "tests": len(tests), "seconds": round(time.monotonic() - start, 1)} | outcome
