@@ -14,7 +14,8 @@ from billing.documents.printing.printed import invoice_pdf
 from billing.errors import BillingSuspended, CreditExceedsInvoice
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
-from billing.models import Claim, Line, Subscription
+from billing.metering.corrections import EventCancellation, take_in_all
+from billing.models import Claim, Line, Subscription, UsageEvent
 from billing.orders.overrides import PriceOverride
 from billing.rating.aggregation import Event, group_of
 from billing.rating.prices.pricing import rate
@@ -24,7 +25,7 @@ from tests.billing.documents.test_credit_notes import issue_note
 from tests.billing.documents.test_names import subscribed as subscribed_in
 from tests.billing.documents.test_names import titles
 from tests.billing.documents.test_printed import RAM, text_of, xml_of
-from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, transition, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, transition, unique, use
 from tests.billing.generator.difference.test_limits import why_suspended
 from tests.billing.generator.run.test_generate import bill
 from tests.ledger.api.conftest import ApiClient
@@ -127,6 +128,20 @@ def test_too_many_groups_suspend_the_billing_and_a_person_can_bill_all_of_them()
     assert why_suspended(other) == ("too-many-groups", facts)
     generate(ref=other.ref, options=Options(as_of=at(2, 1), include_suspended=True))
     assert Line.objects.filter(invoice__subscription_ref=other.ref).count() == 9
+
+
+def test_a_group_whose_events_were_cancelled_is_given_back_by_a_line_without_units() -> None:
+    subscription = subscribed()
+    for day, value, name in ((5, "5", "eu"), (6, "3", "us")):
+        use(subscription, value, at(1, day), region=name)
+    bill(subscription, at(2, 1))
+    [cancelled] = UsageEvent.objects.filter(subscription=subscription.pk, value=5)
+    key = cancelled.idempotency_key
+    take_in_all([EventCancellation(idempotency_key=unique("fix"), subscription=subscription.ref, cancels=key)])
+    [document] = bill(subscription, at(3, 1))
+    line = document["lines"][0]
+    assert (line["kind"], line["rating"]["group"]) == ("late_usage", region("eu"))
+    assert (line["quantity"], line["amount_minor"]) == ("0", -500)
 
 
 def test_a_group_of_too_many_units_suspends_the_billing_though_another_one_takes_them_back() -> None:

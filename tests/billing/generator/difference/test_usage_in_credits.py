@@ -259,6 +259,11 @@ def test_late_usage_that_is_covered_in_whole_has_a_line_of_nothing():
         ("1", 2),
         990,
     )
+    use(subscription, "4", at(1, 21))
+    [later] = bill(subscription, at(2, 3))
+    # 8 calls take 20 credits, of which both lines before took 10.
+    assert (line_amounts(later), paid_in_credits(later["lines"][0])) == ([("late_usage", "calls", 0)], ("4", 10))
+    assert balance_of(holder) == 980
     assert_check_finds_nothing()
 
 
