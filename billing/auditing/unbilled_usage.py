@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from billing.generator.state.spans import recent_periods
-from billing.metering.usage import COUNTS, PASSES
+from billing.metering.filters import PASSES
+from billing.metering.uncounted import REASON, left_over_of
+from billing.metering.usage import COUNTS
 from billing.orders import plans
 from billing.rating.money import decimal_text
 from billing.rating.periods import Period, Schedule
@@ -20,59 +22,16 @@ from ledger.database.statements import fetch_rows
 
 TOO_LATE = "too-late"
 
-# The prices that count a meter, each with its time; usage in a trial does not count.
-_COUNTED = """
-    counted AS (
-        SELECT v.subscription_id, p.meter, coalesce(p.definition -> 'filters', '{}') AS filters,
-            greatest(v.starts_at, s.trial_end) AS starts_at, coalesce(v.ends_at, 'infinity') AS ends_at
-        FROM billing_itemversion AS v
-        JOIN billing_price AS p ON p.id = v.price_id
-        JOIN billing_subscription AS s ON s.id = v.subscription_id
-        WHERE v.superseded_at IS NULL AND p.kind = 'usage'
-            AND (%(subscriptions)s::bigint[] IS NULL OR v.subscription_id = ANY(%(subscriptions)s))
-    )
-"""
 _IN_SCOPE = """
         (%(subscriptions)s::bigint[] IS NULL OR e.subscription_id = ANY(%(subscriptions)s))
         AND (%(since)s::timestamptz IS NULL OR e.recorded_at > %(since)s)
 """
 _COUNTS = COUNTS.format(event="e")
-_IS_COUNTED = PASSES.format(event="e", filters="c.filters")
 
-# Events that no price counts are found first, as a set; the reason is computed only for these. The end and the pause come from
-# the amendments that hold at the event, because an open pause leaves no version behind it, as an end does.
+_COUNTING = f"SELECT e.* FROM billing_usageevent AS e WHERE {_IN_SCOPE} AND {_COUNTS}"
 NOT_COUNTED = f"""
-    WITH {_COUNTED}, left_over AS MATERIALIZED (
-        SELECT e.subscription_id, e.meter, e.occurred_at, e.value
-        FROM billing_usageevent AS e
-        WHERE {_IN_SCOPE} AND {_COUNTS} AND NOT EXISTS (
-            SELECT FROM counted AS c
-            WHERE c.subscription_id = e.subscription_id AND c.meter = e.meter
-                AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at AND {_IS_COUNTED})
-    )
-    SELECT s.ref, e.meter,
-        CASE
-            WHEN EXISTS (
-                SELECT FROM billing_activation AS activation
-                WHERE activation.subscription_id = s.id AND activation.state IN ('expired', 'canceled')) THEN 'not-started'
-            WHEN NOT EXISTS (SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter) THEN 'unknown-meter'
-            WHEN e.occurred_at < s.started_at THEN 'before-start'
-            WHEN e.occurred_at < s.trial_end THEN 'in-trial'
-            WHEN e.occurred_at >= (
-                SELECT (a.change ->> 'ends_at')::timestamptz FROM billing_amendment AS a
-                WHERE a.subscription_id = s.id AND a.change ? 'ends_at'
-                    AND least(a.effective_at, (a.change ->> 'ends_at')::timestamptz) <= e.occurred_at
-                ORDER BY a.sequence DESC LIMIT 1) THEN 'after-end'
-            WHEN (
-                SELECT (a.change ->> 'paused')::boolean FROM billing_amendment AS a
-                WHERE a.subscription_id = s.id AND a.change ? 'paused' AND a.effective_at <= e.occurred_at
-                ORDER BY a.effective_at DESC, a.sequence DESC LIMIT 1) THEN 'in-pause'
-            WHEN EXISTS (
-                SELECT FROM counted AS c WHERE c.subscription_id = s.id AND c.meter = e.meter
-                    AND c.starts_at <= e.occurred_at AND c.ends_at > e.occurred_at) THEN 'filtered-out'
-            ELSE 'not-counted-then'
-        END AS reason,
-        count(*), sum(e.value), min(e.occurred_at), max(e.occurred_at)
+    {left_over_of(_COUNTING, columns="e.subscription_id, e.meter, e.occurred_at, e.value")}
+    SELECT s.ref, e.meter, {REASON}, count(*), sum(e.value), min(e.occurred_at), max(e.occurred_at)
     FROM left_over AS e JOIN billing_subscription AS s ON s.id = e.subscription_id
     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """

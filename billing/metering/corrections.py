@@ -1,6 +1,5 @@
 """Corrections and cancellations of usage events: further events, beside the event that then no longer counts."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +12,6 @@ from billing.metering.expressions import NotComputable
 from billing.metering.meters import Counted, CurrentMeters
 from billing.metering.usage import (
     KNOWN_DIGESTS,
-    TAKE_IN,
     EventKey,
     EventResult,
     EventStatus,
@@ -23,6 +21,7 @@ from billing.metering.usage import (
     row_of,
     take_in,
     value_text,
+    write,
 )
 from billing.models import Subscription
 from billing.rating.values import Ref, Used
@@ -120,14 +119,17 @@ def stored_event(row: dict[str, Any]) -> NewEvent | Correction:
     return EventCancellation(**known, cancels=row["corrects"])
 
 
-def take_in_all(events: Sequence[NewEvent | Correction]) -> list[EventResult]:
+def take_in_all(events: Sequence[NewEvent | Correction], *, allow_future: bool = False) -> list[EventResult]:
     """Write new events, then corrections and cancellations, and return the result of each; all in one transaction.
 
     A correction or cancellation of an unknown event, of an event of another subscription, or of a cancellation is invalid; if the
     event is corrected or cancelled already, it is a conflict. Neither uses its key.
+
+    Args:
+        allow_future: as for `take_in`; a correction is at the time of its event.
     """
     with own_or_joined():
-        new = iter(take_in([event for event in events if isinstance(event, NewEvent)]))
+        new = iter(take_in([event for event in events if isinstance(event, NewEvent)], allow_future=allow_future))
         corrected = iter(_correct([event for event in events if not isinstance(event, NewEvent)]))
         return [next(new) if isinstance(event, NewEvent) else next(corrected) for event in events]
 
@@ -231,14 +233,15 @@ def _unknown(one: Correction) -> EventResult:
 
 
 def _write(corrections: dict[str, Counted[Any]], originals: dict[str, _Original]) -> dict[str, EventResult]:
-    rows = [
-        row_of(one, originals[target].subscription_id, originals[target].meter, originals[target].occurred_at)
-        | {"corrects": target, "counts": one.event.counts}
-        for target, one in corrections.items()
-    ]
-    with connection.cursor() as cursor:
-        cursor.execute(TAKE_IN, [json.dumps(rows)])
-        return {key: EventResult(key, EventStatus.ACCEPTED) for (key,) in cursor.fetchall()}
+    return write(
+        {
+            one.event.idempotency_key: row_of(
+                one, originals[target].subscription_id, originals[target].meter, originals[target].occurred_at
+            )
+            | {"corrects": target, "counts": one.event.counts}
+            for target, one in corrections.items()
+        }
+    )
 
 
 def _known_digests(keys: list[str]) -> dict[str, bytes]:

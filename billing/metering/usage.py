@@ -2,20 +2,22 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 from zoneinfo import ZoneInfo
 
 from django.db import connection
 
 from billing.metering.expressions import NotComputable
+from billing.metering.filters import PASSES
 from billing.metering.meters import Counted, CurrentMeters, with_default
+from billing.metering.uncounted import reasons_of, sentence_of
 from billing.models import Subscription
 from billing.rating.aggregation import (
     KEPT,
@@ -39,10 +41,10 @@ from billing.rating.periods import instant_of
 from billing.rating.prices.overage import METER_PREFIX, credit_type_of, is_overage
 from billing.rating.prices.price import Price
 from billing.rating.values import Ref, Used
-from ledger.database.statements import Loader, Statement, integer, parameter
+from ledger.database.statements import Loader, Statement, fetch_rows, integer, parameter
 from ledger.database.transactions import own_or_joined
 from ledger.records import Record
-from ledger.services import overage_used
+from ledger.services import holders_time, overage_used
 from ledger.values import Metadata, Text, Time
 
 MAX_EVENTS = 1_000
@@ -52,6 +54,8 @@ LONGEST_TRANSACTION = timedelta(hours=1)
 
 BILLED_BY_ENTRIES = "billed-by-entries"
 """The code of an event whose meter the ledger's entries bill."""
+IN_THE_FUTURE = "in-the-future"
+"""The code of an event further ahead of its holder's time than clocks differ."""
 
 
 class EventStatus(StrEnum):
@@ -116,9 +120,9 @@ class EventResult:
     """The result of one event. The key is None if the event has no key.
 
     Args:
-        detail: why it is refused.
+        detail: why it is not accepted, or why no invoice will count it.
         pointer: the field of the event that `detail` is about; empty for the whole.
-        code: of an event that is refused.
+        code: of an event that is refused, is in the future, or that no invoice will count: why, in a word.
     """
 
     idempotency_key: str | None
@@ -159,44 +163,98 @@ TAKE_IN = """
 KNOWN_DIGESTS = "SELECT idempotency_key, content_digest FROM billing_usagekey WHERE idempotency_key = ANY(%s)"
 
 
-def take_in(events: Sequence[NewEvent]) -> list[EventResult]:
+# The subscriptions of the events, each with the instant up to which events count as past, by the clock of its customer's holder.
+KNOWN_SUBSCRIPTIONS = """
+    SELECT s.ref, s.id, statement_timestamp() + interval '1 day'
+    FROM billing_subscription AS s JOIN billing_customer AS c ON c.id = s.customer_id
+    WHERE s.ref = ANY(%s)
+"""
+
+
+class _Known(NamedTuple):
+    """A row of KNOWN_SUBSCRIPTIONS."""
+
+    ref: str
+    id: int
+    latest: datetime
+
+
+def _known_subscriptions(refs: Collection[str]) -> dict[str, _Known]:
+    by_clock = holders_time(KNOWN_SUBSCRIPTIONS, holder="c.holder_id")
+    return {known.ref: known for known in fetch_rows(_Known, by_clock, [list(refs)])}
+
+
+def take_in(events: Sequence[NewEvent], *, allow_future: bool = False) -> list[EventResult]:
     """Write the events whose keys are new, and return the result of each; all in one transaction.
 
     A known key with the same content is a duplicate, also after its meter has changed; with other content it is a conflict, which
-    changes nothing. An event of an unknown subscription, or one without a quantity, is invalid and does not use its key.
+    changes nothing. An event of an unknown subscription, one without a quantity, or one in the future is invalid and does not use
+    its key.
+
+    Args:
+        allow_future: also write events more than a day ahead of the server's time, or of the test clock of the customer's holder.
     """
     with own_or_joined(), connection.cursor() as cursor:
-        ids = dict(Subscription.objects.filter(ref__in={event.subscription for event in events}).values_list("ref", "id"))
+        refs = list({event.subscription for event in events})
+        known_by_ref = {
+            one.ref: one for one in fetch_rows(_Known, holders_time(KNOWN_SUBSCRIPTIONS, holder="c.holder_id"), [refs])
+        }
         meters = CurrentMeters({event.meter for event in events})
-        counted = [_counted(event, ids, meters) for event in events]
+        counted = [_counted(event, known_by_ref.get(event.subscription), meters, allow_future) for event in events]
         first: dict[str, Counted[NewEvent]] = {}
         for one in counted:
             if isinstance(one, Counted):
                 first.setdefault(one.event.idempotency_key, one)
-        rows = [row_of(one, ids[one.event.subscription], one.event.meter, one.event.occurred_at) for one in first.values()]
-        cursor.execute(TAKE_IN, [json.dumps(rows)])
-        accepted = {key for (key,) in cursor.fetchall()}
+        rows = {
+            key: row_of(one, known_by_ref[one.event.subscription].id, one.event.meter, one.event.occurred_at)
+            for key, one in first.items()
+        }
+        accepted = write(rows)
         cursor.execute(KNOWN_DIGESTS, [[event.idempotency_key for event in events if event.idempotency_key not in accepted]])
         known = {key: bytes(digest) for key, digest in cursor.fetchall()}
         known |= {key: first[key].event.content_digest() for key in accepted}
-        new = {id(first[key]) for key in accepted}
-        return [
-            EventResult(event.idempotency_key, EventStatus.ACCEPTED) if id(one) in new else _result(event, one, ids, known)
-            for event, one in zip(events, counted, strict=True)
-        ]
+        new = {id(first[key]): result for key, result in accepted.items()}
+        return [new.get(id(one)) or _result(event, one, known_by_ref, known) for event, one in zip(events, counted, strict=True)]
 
 
-def _counted(event: NewEvent, ids: Mapping[str, int], meters: CurrentMeters) -> Counted[NewEvent] | EventResult:
+def write(rows: Mapping[str, dict[str, Any]]) -> dict[str, EventResult]:
+    """Write the events whose keys are new, in the caller's transaction. Return their results, which say if nothing counts them.
+
+    Args:
+        rows: what `TAKE_IN` reads, by key.
+    """
+    if not rows:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(TAKE_IN, [json.dumps(list(rows.values()))])
+        keys = [key for (key,) in cursor.fetchall()]
+    reasons = reasons_of([rows[key] for key in keys if rows[key].get("counts", True)])
+    return {key: _accepted(key, reasons.get(key)) for key in keys}
+
+
+def _accepted(key: str, reason: str | None) -> EventResult:
+    if reason is None:
+        return EventResult(key, EventStatus.ACCEPTED)
+    return EventResult(key, EventStatus.ACCEPTED, sentence_of(reason), code=reason)
+
+
+def _counted(
+    event: NewEvent, subscription: _Known | None, meters: CurrentMeters, allow_future: bool
+) -> Counted[NewEvent] | EventResult:
     """Return the event with its quantity, or why it is refused if its key is new."""
-    if event.subscription not in ids:
-        return EventResult(event.idempotency_key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
+    key = event.idempotency_key
+    if subscription is None:
+        return EventResult(key, EventStatus.INVALID, f"there is no subscription {event.subscription!r}")
     if event.meter.startswith(METER_PREFIX):
         detail = "the ledger's entries bill what this meter counts"
-        return EventResult(event.idempotency_key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES)
+        return EventResult(key, EventStatus.REFUSED, detail, "/meter", BILLED_BY_ENTRIES)
+    if event.occurred_at > subscription.latest and not allow_future:
+        detail = "lies more than a day in the future, which only a request with allow_future may record"
+        return EventResult(key, EventStatus.INVALID, detail, "/occurred_at", IN_THE_FUTURE)
     try:
         return meters.counted(event, event.meter)
     except NotComputable as wrong:
-        return not_computable(event.idempotency_key, wrong)
+        return not_computable(key, wrong)
 
 
 def not_computable(key: str, wrong: NotComputable) -> EventResult:
@@ -205,11 +263,11 @@ def not_computable(key: str, wrong: NotComputable) -> EventResult:
 
 
 def _result(
-    event: NewEvent, one: Counted[NewEvent] | EventResult, ids: Mapping[str, int], known: Mapping[str, bytes]
+    event: NewEvent, one: Counted[NewEvent] | EventResult, known_by_ref: Mapping[str, _Known], known: Mapping[str, bytes]
 ) -> EventResult:
     """Return the result of an event that was not accepted."""
     digest = known.get(event.idempotency_key)
-    if isinstance(one, EventResult) and (digest is None or event.subscription not in ids):
+    if isinstance(one, EventResult) and (digest is None or event.subscription not in known_by_ref):
         return one
     is_same = digest in (event.content_digest(), with_default(event).content_digest())
     return EventResult(event.idempotency_key, EventStatus.DUPLICATE if is_same else EventStatus.CONFLICT)
@@ -266,15 +324,6 @@ class Measure:
         return ((self.full_end or self.end) - (self.full_start or self.start)) // MICROSECOND
 
 
-# True if an event passes the filters of a price: each property is a scalar with one of the allowed texts. Most prices have no
-# filters, and a function call for each of a million events would take longer than all else.
-PASSES = """
-        ({filters} = '{{}}' OR NOT EXISTS (
-            SELECT FROM jsonb_each({filters}) AS filter
-            WHERE NOT coalesce(
-                jsonb_typeof({event}.properties -> filter.key) NOT IN ('object', 'array', 'null')
-                AND filter.value ? ({event}.properties ->> filter.key), false)))
-"""
 _PASSES = f"""
         {PASSES.format(event="event", filters="measure.filters")}
         AND (measure.excluded IS NULL OR NOT EXISTS (

@@ -132,10 +132,10 @@ class UsageEvents(WriteEndpoint):
     def post(self, request: HttpRequest) -> Response:
         envelope = cloud_events.media_type(request)
         if envelope is None:
-            return self.once(request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"], OWN)}))
+            return self.once(request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(OWN, **fields)}))
         events = cloud_events.events_in(request, envelope)
         return self.once(
-            request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(fields["events"], ENVELOPES)}),
+            request, request_schemas.Usage, lambda fields: (200, {"results": _taken_in(ENVELOPES, **fields)}),
             raw={"events": events}, is_keyed=False,
         )  # fmt: skip
 
@@ -164,17 +164,19 @@ OWN = Form(_own_event, lambda raw: raw.get("idempotency_key") if isinstance(raw,
 ENVELOPES = Form(cloud_events.event_of, cloud_events.key_of, cloud_events.in_envelope)
 
 
-def _taken_in(raw_events: list[Any], form: Form) -> list[dict[str, Any]]:
+def _taken_in(form: Form, events: list[Any], *, allow_future: bool = False) -> list[dict[str, Any]]:
     good: list[usage.NewEvent | Correction] = []
     results: list[dict[str, Any] | None] = []
-    for raw in with_pauses(raw_events):
+    for raw in with_pauses(events):
         try:
             good.append(form.read(raw))
         except InvalidRequest as invalid:
             results.append(_invalid(form.key(raw), invalid))
             continue
         results.append(None)
-    taken_in = (response_schemas.UsageResultSerializer.body(_placed(one, form)) for one in take_in_all(good))
+    taken_in = (
+        response_schemas.UsageResultSerializer.body(_placed(one, form)) for one in take_in_all(good, allow_future=allow_future)
+    )
     return [result if result is not None else next(taken_in) for result in results]
 
 

@@ -148,6 +148,13 @@ class Usage(Record):
     """Usage events."""
 
     events: Annotated[list[Any], ListOf(RawEvent(), "Each is validated separately.", least=1, most=MAX_EVENTS)]
+    allow_future: Annotated[
+        bool,
+        Boolean(
+            "Also record events whose `occurred_at` is more than a day ahead of the present time, or of the test clock of the "
+            "customer's holder."
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)

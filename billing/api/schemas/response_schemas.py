@@ -421,9 +421,13 @@ class UsageResultSerializer(ResponseSchema):
 
     idempotency_key = text(null=True)
     result = text()
-    detail = text()
+    detail = text(help_text="Why the event is not accepted, or why no invoice will count it; otherwise empty.")
     code = computed(
-        serializers.CharField(required=False, help_text="Of a refused event: why, such as `billed-by-entries`."),
+        serializers.CharField(
+            required=False,
+            help_text="Why it is refused (`billed-by-entries`), is invalid for its time (`in-the-future`), or is accepted and "
+            "no invoice will count it (such as `before-start`).",
+        ),
         lambda result: result.code or None,
     )
 
