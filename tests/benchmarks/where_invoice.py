@@ -71,7 +71,8 @@ def _history() -> Callable[[int], None]:
             [
                 usage.NewEvent(f"{ref}-{day:%Y%m%d}", ref, "calls", value=Decimal(7), occurred_at=day, properties={})
                 for day in days
-            ]
+            ],
+            allow_future=True,
         )
         for month in range(13):
             generate(ref=ref, options=Options(as_of=add_months(FIRST, month)))

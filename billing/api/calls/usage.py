@@ -127,7 +127,7 @@ class UsageEvents(WriteEndpoint):
             {cloud_events.EVENT: (cloud_events.SCHEMA, examples.CLOUD_EVENT)},
         ),
         responses={200: ResponseBody(response_schemas.UsageResultsSerializer, examples.USAGE,
-        "accepted, duplicate, conflict or invalid, for each.")},
+        "accepted, duplicate, conflict, invalid or refused, for each.")},
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         envelope = cloud_events.media_type(request)

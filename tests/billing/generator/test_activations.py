@@ -367,8 +367,9 @@ def test_what_was_used_before_a_start_that_never_came_is_named() -> None:
     subscription = order()
     use(subscription, "7", at(1, 5))
     cancel_order(ref=subscription.ref)
+    assert use(subscription, "8", at(1, 6)).code == "not-started"
     [one] = never_billed(lookback=None, subscription_ids=[subscription.pk])
-    assert (one.reason, one.value) == ("not-started", 7)
+    assert (one.reason, one.value) == ("not-started", 15)
 
 
 # After the start -------------------------------------------------------------------------------------

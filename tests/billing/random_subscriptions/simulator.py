@@ -557,7 +557,7 @@ class Simulator:
             sent = self._sent(meter, Decimal(value), properties)
             events.append(usage.NewEvent(unique("use"), simulated.ref, meter, occurred_at=occurred, **sent))
             modelled.append(slow.Event(meter, Fraction(value), occurred, sent["properties"]))
-        results = usage.take_in(events) if events else []
+        results = usage.take_in(events, allow_future=True) if events else []
         assert {one.result for one in results} <= {usage.EventStatus.ACCEPTED}
         simulated.model.events += modelled
         simulated.used += [(event.idempotency_key, one) for event, one in zip(events, modelled, strict=True)]

@@ -141,7 +141,9 @@ class Ordered:
         match step:
             case "use", (number, value, occurred_at):
                 event = {"idempotency_key": unique("use"), "subscription": self.refs[number], "meter": "calls"}
-                self._post("/v1/usage-events", {"events": [event | {"value": value, "occurred_at": occurred_at}]})
+                events = [event | {"value": value, "occurred_at": occurred_at}]
+                [taken] = self._post("/v1/usage-events", {"events": events, "allow_future": True})["results"]
+                assert taken["result"] == "accepted"
             case "amend", (number, wish):
                 self._post(f"/v1/subscriptions/{self.refs[number]}/amendments", wish)
             case "pay", (number, amount):

@@ -65,7 +65,7 @@ class Ordered:
             value, occurred_at, properties = given
             event |= {"meter": "calls", "value": value, "occurred_at": occurred_at, "properties": properties}
         self.used.append(event["idempotency_key"])
-        response = self._post("/v1/usage-events", {"events": [event]})
+        response = self._post("/v1/usage-events", {"events": [event], "allow_future": True})
         assert [one["result"] for one in response["results"]] == ["accepted"]
 
     def bill_over_rest(self, as_of: str, running: bool) -> list[dict[str, Any]]:

@@ -8192,6 +8192,8 @@ export interface components {
         Usage: {
             /** @description Each is validated separately. */
             events: (components["schemas"]["NewUsageEvent"] | components["schemas"]["EventCorrection"] | components["schemas"]["EventCancellation"])[];
+            /** @description Also record events whose `occurred_at` is more than a day ahead of the present time, or of the test clock of the customer's holder. Default: `false`. */
+            allow_future?: boolean;
         };
         /** @description One use of a service. */
         UsageEvent: {
@@ -8228,8 +8230,9 @@ export interface components {
         UsageResult: {
             idempotency_key: string | null;
             result: string;
+            /** @description Why the event is not accepted, or why no invoice will count it; otherwise empty. */
             detail: string;
-            /** @description Of a refused event: why, such as `billed-by-entries`. */
+            /** @description Why it is refused (`billed-by-entries`), is invalid for its time (`in-the-future`), or is accepted and no invoice will count it (such as `before-start`). */
             code?: string;
         };
         /** @description One result per event, in order. */

@@ -89,6 +89,13 @@ def test_an_event_that_came_too_early_is_accepted_when_it_is_sent_again(api: Api
     assert results(send(api, sent)) == [("accepted", "")]
 
 
+def test_an_event_in_the_future_is_invalid_for_its_time(api: ApiClient) -> None:
+    subscription = SubscriptionFactory()
+    [(result, detail)] = results(send(api, envelope(subscription, time="2150-01-01T00:00:00Z")))
+    assert (result, detail.split(":")[0]) == ("invalid", "/time")
+    assert not UsageEvent.objects.filter(subscription_id=subscription.pk).exists()
+
+
 def test_with_an_idempotency_key_it_is_answered_as_every_write(api: ApiClient) -> None:
     body = json.dumps(envelope(SubscriptionFactory())).encode()
     first, again = (api.post("/v1/usage-events", raw=body, key="one", **{"Content-Type": ONE}) for _ in range(2))

@@ -4135,6 +4135,7 @@ def usage_events(
 def record_usage(
     *,
     events: Sequence[NewUsageEvent | EventCorrection | EventCancellation],
+    allow_future: bool | None = None,
     dry_run: bool = False,
     idempotency_key: str | None = None,
 ) -> Call[UsageResults]:
@@ -4149,7 +4150,7 @@ def record_usage(
         "POST",
         path("/v1/usage-events"),
         query={"dry_run": True if dry_run else ABSENT},
-        body={"events": events},
+        body={"events": events, "allow_future": absent_if_none(allow_future)},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
     )
