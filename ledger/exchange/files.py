@@ -13,6 +13,9 @@ from ledger.values import UNSTORABLE
 _ESCAPED_NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
+LISTS: Final = ("data", "items", "wallets", "wallet_transactions")
+"""The members in which APIs return a list."""
+
 FORBIDDEN: Final = "contains NUL or half of a surrogate pair"
 
 
@@ -59,16 +62,28 @@ def _of_csv(file: Iterable[str]) -> Iterator[Line]:
 
 
 def _of_list(text: str) -> Iterator[Line]:
-    """Yield the members of a JSON list, or of the list in the member `data` or `items` of an object."""
+    """Yield the members of a JSON list, or of the list of an object, as APIs return it; one page of several is refused."""
     try:
         found = decode(text)
     except ValueError as error:
         yield Line(1, None, str(error))
         return
     if isinstance(found, dict):
-        found = found.get("data", found.get("items", [found]))
+        if why := _why_partial(found):
+            yield Line(1, None, why)
+            return
+        found = next((found[name] for name in LISTS if isinstance(found.get(name), list)), [found])
     for number, value in enumerate(found if isinstance(found, list) else [found], 1):
         yield Line(number, value if isinstance(value, dict) else None, "" if isinstance(value, dict) else "is not an object")
+
+
+def _why_partial(page: dict[str, Any]) -> str:
+    """Return why a page of a list is not the whole list, by what its API says of it; empty if it is."""
+    meta = page.get("meta") if isinstance(page.get("meta"), dict) else {}
+    pages = (meta or {}).get("total_pages")
+    if page.get("has_more") or (isinstance(pages, int) and pages > 1):
+        return "is one page of several: put the objects of all pages into one file"
+    return ""
 
 
 def _of_json(number: int, text: str) -> Line:

@@ -103,14 +103,23 @@ def _id_of(value: Any) -> Any:
 # Stripe ----------------------------------------------------------------------------------------------
 
 
+TWO_DECIMALS_AT_STRIPE: Final = frozenset({"ISK", "UGX"})
+"""Stripe writes these in hundredths, which they have not had for long. Source: Stripe, supported currencies, special cases."""
+
+
 def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return what is left of each credit grant, as a grant with its terms and cost.
 
     The lines are billing.credit_grant objects, and the billing.credit_balance_transaction objects of their customers. Amounts are
     in the minor unit of the currency, whatever `decimals` says. A paid grant's cost is what is left of it.
+
+    Raises:
+        SourceError: the grants are in several currencies, which would add up in one credit type; or the transactions of a grant
+            do not begin with its own credit, as in a part of an export.
     """
     grants: list[Line] = []
     moved: defaultdict[str, int] = defaultdict(int)
+    credited: set[str] = set()
     for line in lines:
         with _object_of(line) as given:
             match given:
@@ -118,19 +127,26 @@ def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
                     grants.append(line)
                 case {"object": "billing.credit_balance_transaction", "credit_grant": grant} as one:
                     moved[_id_of(grant)] += _monetary(line, one.get("credit")) - _monetary(line, one.get("debit"))
+                    credited |= {_id_of(grant)} if one.get("credit") else set()
                 case _:
                     raise SourceError(line.number, "is neither a billing.credit_grant nor a billing.credit_balance_transaction")
+    _ensure_one_currency(grants)
     rows: list[Line] = []
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
     now = datetime.now(UTC).timestamp()
     for line in grants:
         with _object_of(line) as grant:
             left = moved[grant["id"]] if grant["id"] in moved else _monetary(line, grant)
+            if grant["id"] in moved and grant["id"] not in credited:
+                why = f"has transactions of {grant['id']} without its own credit: export all of the customer's"
+                raise SourceError(line.number, why)
             is_over = grant.get("voided_at") or (grant.get("expires_at") or now + 1) <= now
             if left <= 0 or is_over:
                 continue
             holder, is_paid = _id_of(grant["customer"]), grant.get("category") == "paid"
             currency = grant["amount"]["monetary"]["currency"].upper()
+            if currency in TWO_DECIMALS_AT_STRIPE:
+                left //= 100
             effective_at = grant.get("effective_at") or grant["created"]
             row = _given(
                 row=grant["id"], holder=holder, operation="grant", amount=left, credit_type=terms.credit_type,
@@ -144,6 +160,18 @@ def from_stripe(lines: Iterable[Line], terms: Terms) -> SourceRows:
             rows.append(Line(line.number, row))
             totals[holder, terms.credit_type] += left if effective_at <= now else 0
     return SourceRows(rows, tuple(totals.items()))
+
+
+def _ensure_one_currency(grants: Iterable[Line]) -> None:
+    """Return if all grants are in one currency. Raises: SourceError, with the line of the first in another one."""
+    first = ""
+    for line in grants:
+        with _object_of(line) as grant:
+            currency = grant["amount"]["monetary"]["currency"].upper()
+        first = first or currency
+        if currency != first:
+            why = f"is in {currency}, and others are in {first}: import a file for each currency, each with its own --credit-type"
+            raise SourceError(line.number, why)
 
 
 def _monetary(line: Line, holds: Any) -> int:
@@ -163,7 +191,7 @@ def from_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
     """Return the history of each wallet at its own times: what was purchased, granted, invoiced and voided.
 
     The lines are wallets, and their settled wallet transactions; all wallets of a customer share one account. Purchased credits
-    have a cost, by the wallet's rate. The totals are the balances of the wallets.
+    have a cost, by the wallet's rate. The totals are the balances of the wallets. What a terminated wallet had left ends with it.
     """
     wallets: dict[str, dict[str, Any]] = {}
     transactions: list[tuple[datetime, Line]] = []
@@ -176,6 +204,7 @@ def from_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
                 wallets[one["lago_id"]] = {**one, "line": line.number}
             else:
                 raise SourceError(line.number, "is neither a wallet nor a wallet transaction")
+    transactions += _ends_of_wallets(wallets.values(), [line for _, line in transactions])
     transactions.sort(key=itemgetter(0))
     totals: defaultdict[tuple[str, str], int] = defaultdict(int)
     for wallet in wallets.values():
@@ -183,6 +212,29 @@ def from_lago(lines: Iterable[Line], terms: Terms) -> SourceRows:
             amount = terms.amount(wallet["line"], wallet["credits_balance"])
             totals[str(wallet["external_customer_id"]), terms.credit_type] += amount
     return SourceRows((_of_lago(settled_at, line, wallets, terms) for settled_at, line in transactions), tuple(totals.items()))
+
+
+def _ends_of_wallets(wallets: Iterable[Mapping[str, Any]], settled: Iterable[Line]) -> Iterator[tuple[datetime, Line]]:
+    """Yield for each terminated wallet a transaction that takes what it had left, at its end."""
+    ended = {wallet["lago_id"]: wallet for wallet in wallets if wallet.get("status") == "terminated"}
+    left: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for line in settled:
+        with _object_of(line) as one:
+            if one["lago_wallet_id"] in ended:
+                sign = -1 if one["transaction_type"] == "outbound" else 1
+                left[one["lago_wallet_id"]] += sign * Decimal(str(one["credit_amount"]))
+    for wallet_id, rest in left.items():
+        wallet = ended[wallet_id]
+        if rest <= 0:
+            continue
+        ended_at = wallet.get("terminated_at")
+        if ended_at is None:
+            raise SourceError(wallet["line"], "is terminated and has no terminated_at")
+        end = {
+            "lago_id": f"{wallet_id}-terminated", "lago_wallet_id": wallet_id, "transaction_type": "outbound",
+            "transaction_status": "voided: the wallet was terminated", "credit_amount": str(rest),
+        }  # fmt: skip
+        yield _time(ended_at), Line(wallet["line"], end)
 
 
 def _of_lago(settled_at: datetime, line: Line, wallets: Mapping[str, dict[str, Any]], terms: Terms) -> Line:
@@ -235,8 +287,10 @@ def from_openmeter(lines: Iterable[Line], terms: Terms) -> SourceRows:
             windows = (entitlement.get("history") or {}).get("burndownHistory") or [{}]
             left = windows[-1].get("grantBalancesAtEnd")
             for grant in entitlement["grants"]:
-                amount = terms.amount(line.number, (left or {}).get(grant["id"], 0 if left is not None else grant["amount"]))
                 effective_at, expires_at = grant["effectiveAt"], grant.get("expiresAt")
+                # The history has no grant that begins after its last window.
+                is_unused = left is None or (grant["id"] not in left and _time(effective_at) > now)
+                amount = terms.amount(line.number, grant["amount"] if is_unused else left.get(grant["id"], 0))
                 is_over = grant.get("voidedAt") or grant.get("deletedAt") or (expires_at and _time(expires_at) <= now)
                 if amount <= 0 or is_over:
                     continue

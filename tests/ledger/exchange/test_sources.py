@@ -241,3 +241,70 @@ def test_a_source_that_is_no_function_is_refused_at_the_start(tmp_path: Path, se
     assert [(found.id, "acme" in found.msg) for found in check_sources(None)] == [("ledger.E008", True)]
     with pytest.raises(SystemCheckError):
         call_command("import_ledger", str(tmp_path / "none.json"), source="acme", skip_checks=False)
+
+
+def refusal_of(tmp_path: Path, objects: Any, *options: str) -> str:
+    """What the command says of a file that it refuses; nothing of it is imported."""
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(objects))
+    before = Entry.objects.count()
+    with pytest.raises(CommandError) as refused:
+        call_command("import_ledger", str(file), "--workers", "1", *options, stdout=StringIO())
+    assert Entry.objects.count() == before
+    return str(refused.value)
+
+
+STRIPE = ("--source", "stripe", "--credit-type", "usd_cents")
+
+
+def test_a_page_that_is_not_the_last_is_refused(holder: str, tmp_path: Path) -> None:
+    page = {"object": "list", "has_more": True, "data": [stripe_grant(holder, f"{holder}-1", 1000)]}
+    assert "is one page of several" in refusal_of(tmp_path, page, *STRIPE)
+    wallets = {"wallets": lago(holder)[-1:], "meta": {"total_pages": 2, "total_count": 30}}
+    assert "is one page of several" in refusal_of(tmp_path, wallets, "--source", "lago")
+
+
+def test_transactions_without_the_grants_own_credit_are_refused(holder: str, tmp_path: Path) -> None:
+    objects = [stripe_grant(holder, f"{holder}-1", 1000), stripe_movement(f"{holder}-1", debit=400)]
+    assert f"has transactions of {holder}-1 without its own credit" in refusal_of(tmp_path, objects, *STRIPE)
+
+
+def test_two_currencies_never_add_up(holder: str, tmp_path: Path) -> None:
+    yen = {"type": "monetary", "monetary": {"currency": "jpy", "value": 5000}}
+    objects = [stripe_grant(holder, f"{holder}-1", 1000), stripe_grant(holder, f"{holder}-2", 0, amount=yen)]
+    assert "is in JPY, and others are in USD" in refusal_of(tmp_path, objects, *STRIPE)
+
+
+def test_stripes_hundredths_of_kronur_are_kronur(holder: str, tmp_path: Path) -> None:
+    kronur = {"type": "monetary", "monetary": {"currency": "isk", "value": 50_000}}
+    imported(tmp_path, [stripe_grant(holder, f"{holder}-1", 0, amount=kronur)], "--source", "stripe", "--credit-type", "isk")
+    entry = Entry.objects.get(holder_id=holder)
+    assert (entry.amount, entry.sale["paid_minor"], entry.sale["currency"]) == (500, 500, "ISK")
+
+
+def test_what_a_terminated_wallet_had_left_ends_with_it(holder: str, tmp_path: Path) -> None:
+    objects = lago(holder)
+    objects[-1] |= {"status": "terminated", "terminated_at": text(-10)}
+    found = imported(tmp_path, objects, "--source", "lago", "--decimals", "2")
+    last = Entry.objects.filter(holder_id=holder).latest("sequence")
+    assert (found["differences"], last.kind, last.amount, last.balance) == ([], "spend", -9225, 0)
+
+
+def test_lagos_own_list_is_read(holder: str, tmp_path: Path) -> None:
+    file = tmp_path / "wallets.json"
+    file.write_text(json.dumps({"wallets": [lago(holder)[-1] | {"credits_balance": "0.0"}], "meta": {"total_pages": 1}}))
+    call_command("import_ledger", str(file), "--source", "lago", "--decimals", "2", "--workers", "1", stdout=StringIO())
+
+
+def test_a_grant_that_begins_after_the_history_is_whole(holder: str, tmp_path: Path) -> None:
+    def grant(number: int, amount: int, days: int) -> dict[str, Any]:
+        terms = {"priority": 1, "effectiveAt": text(days), "expiresAt": None, "metadata": {}}
+        return {"id": f"{holder}-{number}", "amount": amount, **terms}
+
+    history = {"burndownHistory": [{"grantBalancesAtEnd": {f"{holder}-1": 70}}]}
+    entitlement = {
+        "id": f"e-{holder}", "featureKey": "tokens", "subjectKey": holder,
+        "grants": [grant(1, 100, -60), grant(2, 500, 60), grant(3, 30, -50)], "history": history,
+    }  # fmt: skip
+    imported(tmp_path, [entitlement], "--source", "openmeter", "--credit-type", "tokens")
+    assert list(Entry.objects.filter(holder_id=holder).order_by("sequence").values_list("amount", flat=True)) == [70, 500]
