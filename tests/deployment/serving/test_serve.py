@@ -114,7 +114,8 @@ class Serving:
 
     def web_pids(self) -> set[int]:
         """The web server's main process, its two servers and their workers."""
-        return {pid for pid in self.pids() if b"serving.web" in _command_line(pid)}
+        # granian gives its processes titles where setproctitle is installed, as it is beside the tests.
+        return {pid for pid in self.pids() if b"serving.web" in (line := _command_line(pid)) or line.startswith(b"granian ")}
 
     def worker_pids(self) -> set[int]:
         """The process that runs the timetable."""
