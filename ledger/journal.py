@@ -31,6 +31,7 @@ from ledger.entries.rows import COLUMNS, READ_COLUMNS, TYPES, copy_line, entry_f
 from ledger.errors import IdempotencyKeyReused, LedgerError, NotInTransaction, Refused
 from ledger.rules import AccountState, Entry, Request
 from ledger.rules.budgets import decode_budgets
+from ledger.rules.claims import decode_claims
 from ledger.rules.costs import decode_costs
 from ledger.rules.entries import FROZEN, REQUEST_DIGEST_BYTES
 from ledger.rules.holds import decode_holds
@@ -54,6 +55,7 @@ OPEN = Statement(
         integer,
         bytes,
         integer,
+        bytes.decode,
         bytes.decode,
         bytes.decode,
         bytes.decode,
@@ -449,6 +451,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         budgets,
         costs,
         overage,
+        claims,
         clock_us,
     ) = row
     now_us = server_us if clock_us is None else clock_us
@@ -474,6 +477,7 @@ def _account(holder_id: str, credit_type: str, row: Sequence[Any]) -> AccountSta
         server_us,
         () if costs is None else decode_costs(costs),
         None if overage is None else decode_overage(overage),
+        () if claims is None else decode_claims(claims),
     )
 
 

@@ -94,6 +94,7 @@ class EntryColumns(AppendOnly):
     cost_changes = ExactJSON(null=True)
     overage = ExactJSON(null=True)
     postpaid = models.BigIntegerField(null=True)
+    claims = ExactJSON(null=True)
     digest = models.BinaryField()
 
     class Meta:

@@ -2,7 +2,8 @@
 
 from typing import Final
 
-# The entries of the ledger that purchases name. A purchase's grants are its own and those after a dispute that was won.
+# The entries of the ledger that purchases name; those of claims move no credits. A purchase's grants are its own and those after
+# a dispute that was won.
 _NAMED: Final = """
     SELECT p.id, p.holder_id, p.credit_type, (part ->> 'sequence')::bigint AS sequence, (part ->> 'amount')::bigint AS amount,
         'grant' AS kind
@@ -11,7 +12,7 @@ _NAMED: Final = """
     UNION ALL
     SELECT p.id, p.holder_id, p.credit_type, (part ->> 'sequence')::bigint,
         CASE r.kind WHEN 'reinstated' THEN 1 ELSE -1 END * (part ->> 'amount')::bigint,
-        CASE r.kind WHEN 'reinstated' THEN 'grant' ELSE 'revoke' END
+        CASE WHEN part ? 'claim' THEN 'adjust' WHEN r.kind = 'reinstated' THEN 'grant' ELSE 'revoke' END
     FROM billing_returnsettlement AS s
     JOIN billing_purchase AS p ON p.id = s.purchase_id
     JOIN billing_purchasereturn AS r ON r.id = s.purchase_return_id
@@ -92,7 +93,8 @@ PURCHASE_LAWS: Final = {
             WHERE actor = 'billing' AND starts_with(reference, 'purchase ') AND kind IN ('grant', 'revoke')
             GROUP BY reference
         ), named AS MATERIALIZED (
-            SELECT format('purchase %s', id) AS reference, count(*) AS entries FROM ({_NAMED}) AS each GROUP BY id
+            SELECT format('purchase %s', id) AS reference, count(*) AS entries FROM ({_NAMED}) AS each
+            WHERE kind <> 'adjust' GROUP BY id
         )
         SELECT format('%s: the ledger has %s entries, the purchase names %s', reference, recorded.entries,
             coalesce(named.entries, 0))

@@ -1,8 +1,9 @@
 """Packs, purchases with what became of their credits, and payments of invoices."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import Any, Final
 
 from django.db.models import Max, Q
@@ -21,7 +22,9 @@ from billing.models import (
     ReturnSettlement,
 )
 from billing.models.columns import first_of
+from billing.rating.money import round_half_up
 from billing.reads.pages import page, within
+from ledger import services as ledger
 
 STATES: Final = ("paid", "granted", "returned")
 """Of a purchase: its credits are not added yet; they are; all of its money was returned."""
@@ -77,6 +80,15 @@ class ReturnRow:
 
     row: PurchaseReturn
     settled: ReturnSettlement | None
+    open_credits: int = 0
+    """Purchased credits that were gone, and have not come back since."""
+
+    @property
+    def open_minor(self) -> int:
+        """The money for them."""
+        if self.settled is None or not self.open_credits:
+            return 0
+        return round_half_up(Fraction(self.row.amount_minor * self.open_credits, self.settled.share_credits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +126,13 @@ class PurchaseRow:
 
     @property
     def claim_credits(self) -> int:
-        """Purchased credits that were gone when their money was returned."""
-        return sum(one.settled.share_credits - one.settled.taken_credits for one in self.returns if one.settled)
+        """Purchased credits that were gone when their money was returned, less those that came back since."""
+        return sum(one.open_credits for one in self.returns)
 
     @property
     def claim_minor(self) -> int:
         """The money for them."""
-        return sum(one.settled.claim_minor for one in self.returns if one.settled)
+        return sum(one.open_minor for one in self.returns)
 
 
 def purchase(purchase_id: int) -> PurchaseRow:
@@ -179,15 +191,40 @@ def purchase_rows(rows: Sequence[Purchase]) -> list[PurchaseRow]:
     grants = {row.purchase_id: row for row in PurchaseGrant.objects.filter(purchase_id__in=pks)}
     due = {row.purchase_id: row for row in DuePurchase.objects.filter(purchase_id__in=pks)}
     settled = {row.purchase_return_id: row for row in ReturnSettlement.objects.filter(purchase_id__in=pks)}
+    money = list(PurchaseReturn.objects.filter(purchase_id__in=pks).order_by("pk"))
+    open_credits = _open_credits(rows, money, settled)
     returns: dict[int, list[ReturnRow]] = {}
-    for one in PurchaseReturn.objects.filter(purchase_id__in=pks).order_by("pk"):
-        returns.setdefault(one.purchase_id, []).append(ReturnRow(one, settled.get(one.pk)))
+    for one in money:
+        returns.setdefault(one.purchase_id, []).append(ReturnRow(one, settled.get(one.pk), open_credits.get(one.pk, 0)))
     return [
         PurchaseRow(
             row, packs[row.pack_id], customers.get(row.customer_id), grants.get(row.pk), returns.get(row.pk, ()), due.get(row.pk)
         )
         for row in rows
     ]
+
+
+def _open_credits(
+    rows: Sequence[Purchase], returns: Sequence[PurchaseReturn], settled: Mapping[int, ReturnSettlement]
+) -> dict[int, int]:
+    """Return by return how many purchased credits are still claimed: 0 of a dispute that was won, and of what won it."""
+    won = {(one.purchase_id, one.payment) for one in returns if one.kind == PurchaseReturn.Kind.REINSTATED and one.pk in settled}
+    gone = {
+        one.pk: settled[one.pk].share_credits - settled[one.pk].taken_credits
+        for one in returns
+        if one.pk in settled and (one.kind == PurchaseReturn.Kind.REFUND or (one.purchase_id, one.payment) not in won)
+    }
+    accounts = {row.pk: (row.holder_id, row.credit_type) for row in rows}
+    claims = {
+        pk: [each for each in settled[pk].entries if "claim" in each and each["source"] == "purchased"]
+        for pk, missing in gone.items()
+        if missing
+    }
+    there = ledger.open_claims({accounts[settled[pk].purchase_id] for pk, taken in claims.items() if taken})
+    for pk, taken in claims.items():
+        still = there.get(accounts[settled[pk].purchase_id], {})
+        gone[pk] -= sum(each["claim"] - still.get(each["sequence"], 0) for each in taken)
+    return gone
 
 
 # Payments of invoices --------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ LAWS: dict[str, str] = {
     "counts stays within its limit. Settings change only by an adjustment that a request asked for.",
     "overage": "What is used of an overage is what its entries granted in the period, less what came back; a grant on it is what "
     "the next entry lacks, within the limit. No open lot is postpaid. Only an adjustment that a request asked for changes terms.",
+    "claims": "What is claimed is what requests claimed, less what was taken back of credits that came back. The next entries "
+    "take it back, so that no open lot is claimed.",
     "recurring": "What is due of a recurring grant is what its entries say.",
     "totals": "The totals of days and months are what the entries come to that were recorded up to the instant at which they say "
     "they are counted.",
@@ -66,6 +68,6 @@ def sql(name: str) -> str:
 
 ACCOUNTS = sql("accounts")
 SUMS = sql("sums")
-BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs", "overage")}
+BY_ENTRY = {name: sql(name) for name in ("entries", "refusals", "rates", "budgets", "costs", "overage", "claims")}
 BY_HOLDER = {name: sql(name) for name in ("refunds", "transfers", "incoming", "frozen", "clocks", "keys", "recurring")}
 """Checks over all entries of a holder, even if slices cut the holder's entries apart."""

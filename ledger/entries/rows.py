@@ -7,6 +7,7 @@ from typing import Any, Final
 from ledger.database.statements import Loader, instant_us, integer
 from ledger.rules import Entry
 from ledger.rules.budgets import decode_budgets, encode_budgets
+from ledger.rules.claims import decode_claims, encode_claims
 from ledger.rules.costs import decode_changes, decode_costs, encode_costs
 from ledger.rules.holds import decode_holds, encode_holds
 from ledger.rules.instants import to_text, to_us
@@ -17,7 +18,7 @@ from ledger.values import encode_json
 COLUMNS = (
     "holder_id, credit_type, sequence, kind, amount, balance, held, lots, drawn, holds, overdraft, refers_to, refunded_total, "
     "idempotency_key, request_digest, effective_at, recorded_at, actor, reason, reference, metadata, counterpart, rating, "
-    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, digest"
+    "refusal, requested, budgets, sale, costs, cost_changes, overage, postpaid, claims, digest"
 )
 """In the order of `Entry`'s fields."""
 
@@ -27,9 +28,9 @@ READ_COLUMNS = (
     .replace("metadata", "COALESCE(metadata::text, '{}')")
     .replace("counterpart, rating, refusal", "counterpart::text, rating::text, refusal::text")
     .replace(
-        "budgets, sale, costs, cost_changes, overage",
+        "budgets, sale, costs, cost_changes, overage, postpaid, claims",
         "COALESCE(budgets::text, '[]'), sale::text, COALESCE(costs::text, '[]'), COALESCE(cost_changes::text, '[]'), "
-        "overage::text",
+        "overage::text, postpaid, COALESCE(claims::text, '[]')",
     )
 )
 
@@ -37,7 +38,7 @@ LOADERS: tuple[Loader, ...] = (
     bytes.decode, bytes.decode, integer, bytes.decode, integer, integer, integer, decode, decode_drawn, decode_holds, integer,
     integer, integer, bytes.decode, bytes, instant_us, instant_us, bytes.decode, bytes.decode, bytes.decode,
     json.loads, json.loads, json.loads, json.loads, integer, decode_budgets, json.loads,
-    decode_costs, decode_changes, decode_overage, integer, bytes,
+    decode_costs, decode_changes, decode_overage, integer, decode_claims, bytes,
 )  # fmt: skip
 """For READ_COLUMNS of a prepared statement; its row is made by `entry_of`."""
 
@@ -47,7 +48,7 @@ TYPES = {
         ("sequence", "amount", "balance", "held", "overdraft", "refers_to", "refunded_total", "requested", "postpaid"), "bigint"
     ),
     **dict.fromkeys(("lots", "drawn", "holds", "metadata", "counterpart", "rating", "refusal"), "json"),
-    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes", "overage"), "json"),
+    **dict.fromkeys(("budgets", "sale", "costs", "cost_changes", "overage", "claims"), "json"),
     **dict.fromkeys(("request_digest", "digest"), "bytea"),
     **dict.fromkeys(("effective_at", "recorded_at"), "timestamptz"),
 }
@@ -93,6 +94,7 @@ def texts(entry: Entry) -> list[str | None]:
         encode_costs(entry.cost_changes) if entry.cost_changes else None,
         None if entry.overage is None else encode_overage(entry.overage),
         None if entry.postpaid is None else str(entry.postpaid),
+        encode_claims(entry.claims) if entry.claims else None,
         rf"\x{entry.digest.hex()}",
     ]
 
@@ -130,6 +132,7 @@ CONVERTERS: Final[dict[str, Callable[[Any], Any]]] = {
     "costs": decode_costs,
     "cost_changes": decode_changes,
     "overage": decode_overage,
+    "claims": decode_claims,
     **dict.fromkeys(("request_digest", "digest"), bytes),
     **dict.fromkeys(("effective_at", "recorded_at"), to_us),
     **dict.fromkeys(("metadata", "counterpart", "rating", "refusal", "sale"), json.loads),

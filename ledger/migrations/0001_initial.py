@@ -49,6 +49,7 @@ def entry_columns() -> Fields:
         ("cost_changes", ExactJSON(null=True)),
         ("overage", ExactJSON(null=True)),
         ("postpaid", models.BigIntegerField(null=True)),
+        ("claims", ExactJSON(null=True)),
         ("digest", models.BinaryField()),
     ]
 

@@ -76,6 +76,7 @@ RETURNS TABLE (
     budgets     json,
     costs       json,
     overage     json,
+    claims      json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -121,6 +122,7 @@ BEGIN
                         e.budgets,
                         e.costs,
                         e.overage,
+                        e.claims,
                         CASE WHEN $4 THEN (
                             SELECT (t.counterpart ->> ''clock'')::timestamptz
                             FROM %2$I t
@@ -151,7 +153,7 @@ BEGIN
             PERFORM set_config(known, 'yes', false);
         END IF;
         EXECUTE format('EXECUTE %I (%L, %L, %L, %L)', look, holder, type, key, clocks)
-        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, clock, is_used;
+        INTO is_here, recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, claims, clock, is_used;
         IF NOT is_here THEN
             RAISE EXCEPTION 'the holder has moved to another node' USING ERRCODE = 'LG003';
         END IF;
@@ -177,6 +179,7 @@ RETURNS TABLE (
     budgets     json,
     costs       json,
     overage     json,
+    claims      json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -207,7 +210,8 @@ RETURNS TABLE (
     recorded_at     timestamptz,
     effective_times text,
     costs           text,
-    overage         text
+    overage         text,
+    claims          text
 )
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -219,8 +223,8 @@ BEGIN
     FOR place IN 1 .. cardinality(holders) LOOP
         holder := holders[place];
         type := types[place];
-        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text, e.overage::text
-        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs, overage
+        SELECT e.sequence, e.balance, e.held, e.lots::text, e.holds::text, e.overdraft, e.recorded_at, e.costs::text, e.overage::text, e.claims::text
+        INTO sequence, balance, held, lots, holds, overdraft, recorded_at, costs, overage, claims
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -254,7 +258,8 @@ RETURNS TABLE (
     recorded_at     timestamptz,
     effective_times text,
     costs           text,
-    overage         text
+    overage         text,
+    claims          text
 )
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -342,6 +347,7 @@ DECLARE
     budgets     text;
     costs       json;
     overage     json;
+    claims      json;
 BEGIN
     -- If the transaction fails, the settings made here end with it, but the prepared statement stays. No block catches an error here: it
     -- would begin a savepoint on every node, in the middle of a COPY to them.
@@ -357,7 +363,7 @@ BEGIN
         IF NOT EXISTS (SELECT FROM pg_prepared_statements WHERE name = look) THEN
             EXECUTE format(
                 'PREPARE %I (text, text, bigint) AS
-                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage
+                SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets::text, e.costs, e.overage, e.claims
                 FROM %s e
                 WHERE e.holder_id = $1 AND e.credit_type = $2 AND e.sequence = $3',
                 look, TG_RELID::regclass
@@ -367,7 +373,7 @@ BEGIN
     END IF;
     FOR n IN SELECT * FROM appended LOOP
         EXECUTE format('EXECUTE %I (%L, %L, %s)', look, n.holder_id, n.credit_type, n.sequence - 1)
-        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage;
+        INTO balance, digest, recorded_at, held, overdraft, budgets, costs, overage, claims;
         IF (
                 n.sequence > 1
                 AND NOT COALESCE(
@@ -395,6 +401,10 @@ BEGIN
             OR CASE
                 WHEN n.overage IS NULL AND overage IS NULL THEN false
                 ELSE ledger_overage_follows(overage, n.kind, n.postpaid, n.overage) IS NOT TRUE
+            END
+            OR CASE
+                WHEN n.claims IS NULL AND claims IS NULL THEN false
+                ELSE ledger_claims_follow(claims, n.kind, n.amount, n.claims) IS NOT TRUE
             END
         THEN
             RAISE EXCEPTION 'entry % of %/% does not follow from the one before it', n.sequence, n.holder_id, n.credit_type

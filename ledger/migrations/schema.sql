@@ -63,6 +63,7 @@ CREATE TABLE ledger_entry (
     cost_changes      json,
     overage           json,
     postpaid          bigint,
+    claims            json,
     digest            bytea            NOT NULL,
 
     -- The lock keeps writers from colliding. This key makes a wrong balance impossible even without the lock.
@@ -172,6 +173,7 @@ COMMENT ON COLUMN ledger_entry.costs           IS 'What the credits of open and 
 COMMENT ON COLUMN ledger_entry.cost_changes    IS 'What the entry changed of the costs of lots: [lot, change, currency], in minor units. Null if it changed none.';
 COMMENT ON COLUMN ledger_entry.overage         IS 'The overage after this entry: [limit or null, used in the period, first sequence of the period''s counting, end of the period µs, sequence of the terms, interval, count, anchor µs, time zone, end µs or null, reference]. Null if the account never had one.';
 COMMENT ON COLUMN ledger_entry.postpaid        IS 'How many of the entry''s credits were granted, used or returned on overage; null if none were.';
+COMMENT ON COLUMN ledger_entry.claims          IS 'Claims after this entry: [sequence of the claim, credits that are still claimed, lots to which they may come back…]. Null without claims.';
 COMMENT ON COLUMN ledger_entry.digest          IS 'SHA-256 over the digest of the account''s previous entry, 32 zero bytes on the first, and the canonical form of this one.';
 
 -- Rows are never updated, so the pages may be full. Vacuum is needed only to freeze and for the visibility map. The first statistics
@@ -257,7 +259,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry
 ALTER TABLE ledger_entry ENABLE ALWAYS TRIGGER append_only;
 
 -- Returns the digest of an entry: SHA-256 over the digest of the entry before it (32 zero bytes for the first) and the entry's canonical
--- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage or postpaid, these follow the form.
+-- form, which ledger/rules/entries.py defines. If an entry has requested, budgets, sale, costs, cost_changes, overage, postpaid or claims, these follow the form.
 CREATE FUNCTION ledger_entry_digest(previous_digest bytea, e ledger_entry) RETURNS bytea
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN sha256(previous_digest || convert_to(json_build_array(
@@ -286,7 +288,8 @@ RETURN sha256(previous_digest || convert_to(json_build_array(
     e.rating,
     e.refusal
 )::text || COALESCE('[' || e.requested || ']', '') || COALESCE(e.budgets::text, '') || COALESCE(e.sale::text, '') || COALESCE(e.costs::text, '')
-    || COALESCE(e.cost_changes::text, '') || COALESCE(e.overage::text, '') || COALESCE('(' || e.postpaid || ')', ''), 'UTF8'));
+    || COALESCE(e.cost_changes::text, '') || COALESCE(e.overage::text, '') || COALESCE('(' || e.postpaid || ')', '')
+    || COALESCE('claims' || e.claims::text, ''), 'UTF8'));
 
 -- Returns whether the costs of an account's lots after an entry are those before it and its changes of them, 0 or more and no more than
 -- was paid.
@@ -332,6 +335,22 @@ RETURN CASE
     ELSE after::text = before::text
 END;
 
+-- Returns whether the claims after an entry are those before it: only an adjustment takes or withdraws one, and only a revocation settles
+-- some, of what it takes back.
+CREATE FUNCTION ledger_claims_follow(before json, kind text, amount bigint, after json) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN kind = 'adjust'
+    OR after::text IS NOT DISTINCT FROM before::text
+    OR kind = 'revoke'
+    AND (SELECT COALESCE(sum((claim ->> 1)::numeric), 0) FROM json_array_elements(before) AS claim)
+        = (SELECT COALESCE(sum((claim ->> 1)::numeric), 0) FROM json_array_elements(after) AS claim) - amount
+    AND NOT EXISTS (
+        SELECT FROM json_array_elements(after) AS claim
+        WHERE NOT COALESCE((claim ->> 1)::numeric BETWEEN 1 AND (
+            SELECT (known ->> 1)::numeric FROM json_array_elements(before) AS known WHERE known ->> 0 = claim ->> 0
+        ), false)
+    );
+
 -- Refuses an entry that does not follow from the entry before it:
 --   a gap in the numbers, or a balance other than the previous balance plus the amount;
 --   a recorded_at before that of the previous entry, or beyond the clock (except the previous entry's, after the clock was set back);
@@ -339,6 +358,7 @@ END;
 --   a change of the held credits, the overdraft or the budgets by a kind of entry that cannot change them;
 --   costs of lots that are not those before it and its changes;
 --   an overage that is not the one before it and what the entry used or gave back;
+--   claims that are not those before it, without it taking, withdrawing or settling one;
 --   lots that do not add up to the balance (with an overdraft they may add up to more: the difference is the debt).
 -- The lock keeps writers from colliding. This trigger and the primary key make a wrong balance impossible even without the lock.
 -- About the settings see Note [Plans that stay right] below.
@@ -353,7 +373,7 @@ BEGIN
     INTO wrong
     FROM appended n
     LEFT JOIN LATERAL (
-        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage
+        SELECT e.balance, e.digest, e.recorded_at, e.held, e.overdraft, e.budgets, e.costs, e.overage, e.claims
         FROM ledger_entry e
         WHERE e.holder_id = n.holder_id AND e.credit_type = n.credit_type AND e.sequence = n.sequence - 1
         LIMIT 1
@@ -385,6 +405,10 @@ BEGIN
         OR CASE
             WHEN n.overage IS NULL AND p.overage IS NULL THEN false
             ELSE ledger_overage_follows(p.overage, n.kind, n.postpaid, n.overage) IS NOT TRUE
+        END
+        OR CASE
+            WHEN n.claims IS NULL AND p.claims IS NULL THEN false
+            ELSE ledger_claims_follow(p.claims, n.kind, n.amount, n.claims) IS NOT TRUE
         END
     LIMIT 1;
     IF FOUND THEN
@@ -531,6 +555,7 @@ RETURNS TABLE (
     budgets     json,
     costs       json,
     overage     json,
+    claims      json,
     clock       timestamptz,
     is_used     boolean
 )
@@ -576,8 +601,9 @@ BEGIN
             ),
             e.budgets,
             e.costs,
-            e.overage
-        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage
+            e.overage,
+            e.claims
+        INTO recorded_at, sequence, balance, held, lots, holds, overdraft, digest, moved_by, freeze, budgets, costs, overage, claims
         FROM ledger_entry e
         WHERE e.holder_id = holder AND e.credit_type = type
         ORDER BY e.sequence DESC
@@ -838,6 +864,7 @@ SELECT
     e.cost_changes,
     e.overage,
     e.postpaid,
+    e.claims,
     e.digest
 FROM ledger_entry e;
 COMMENT ON VIEW ledger_entry_listing IS 'Entries with a key of one column: holder/credit type/sequence.';
@@ -877,6 +904,7 @@ SELECT
     last.cost_changes,
     last.overage,
     last.postpaid,
+    last.claims,
     last.digest
 FROM ledger_entry first
 CROSS JOIN LATERAL (

@@ -15,6 +15,7 @@ from ledger.entries.clocks import TimedStatement, time_of
 from ledger.entries.rows import LOADERS, READ_COLUMNS, entry_of
 from ledger.journal import EFFECTIVE_TIMES
 from ledger.rules import AccountState, Entry, Lot
+from ledger.rules.claims import Claims, decode_claims
 from ledger.rules.costs import LotCost, LotCosts, decode_costs
 from ledger.rules.entries import BY_THE_LEDGER
 from ledger.rules.holds import Holds, decode_holds
@@ -56,6 +57,7 @@ class AccountRow(NamedTuple):
     """The effective times of lots that do not store them: by grant, in microseconds."""
     costs: LotCosts | None = None
     overage: Overage | None = None
+    claims: Claims | None = None
 
 
 def _by_grant(times: bytes) -> dict[int, int]:
@@ -73,14 +75,15 @@ ACCOUNT_STATE = f"""
     e.recorded_at,
     {OWN_EFFECTIVE_TIMES},
     e.costs::text,
-    e.overage::text"""
+    e.overage::text,
+    e.claims::text"""
 """The columns of an `AccountRow` behind the account's name, of its entry `e`."""
 STATE_OF_ONE_HOLDER = ACCOUNT_STATE.replace("holder_id = e.holder_id", "holder_id = %(holder_id)s")
 """As ACCOUNT_STATE. With the holder's value, the whole query is about one holder, wherever its entries are."""
 
 ACCOUNT_LOADERS = (
     bytes.decode, bytes.decode, instant_us, integer, integer, integer, decode, decode_holds, integer, instant_us, _by_grant,
-    decode_costs, decode_overage,
+    decode_costs, decode_overage, decode_claims,
 )  # fmt: skip
 
 LAST_ENTRIES = TimedStatement(
@@ -215,6 +218,8 @@ class Balance:
     """What is left of the costs of lots, open or held."""
     overage: Overage | None = None
     """The overage in the period of `as_of`; None if there is none then."""
+    claims: Claims = ()
+    """What will be taken back of the credits that come back, without what expired holds give back."""
 
     @property
     def owed(self) -> int:
@@ -265,7 +270,7 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
     at_us = to_us(seen.as_of)
     parameters = {"at": parameter(seen.as_of), "sequence": parameter(seen.sequence)}
     later: list[Entry] = GRANTED_LATER.read(_account(holder_id, credit_type) | parameters)
-    state = settled(seen.lots, seen.holds, seen.owed, at_us)
+    state = settled(seen.lots, seen.holds, seen.owed, seen.claims, at_us)
     added = [
         lot
         for entry in later
@@ -273,7 +278,8 @@ def balance_by_effective_time(holder_id: str, credit_type: str = "credits", *, a
         if lot.grant == entry.sequence and not lot.is_expired(at_us)
     ]
     open_lots = in_burn_order([*state.lots, *added])
-    state = settled(tuple([lot for lot in open_lots if lot.effective_us <= at_us]), state.holds, state.owed, at_us)
+    effective = tuple([lot for lot in open_lots if lot.effective_us <= at_us])
+    state = settled(effective, state.holds, state.owed, state.claims, at_us)
     amount = total(state.lots) - state.owed
     brought = [cost for entry in later for cost in entry.costs if cost.lot == entry.sequence]
     return replace(
@@ -313,7 +319,7 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
     lots = in_full(row.lots, row.effective_times or {})
     account = AccountState(
         row.holder_id, row.credit_type, as_of_us, row.sequence, row.balance, row.held, lots, row.holds or (), row.overdraft
-    )._replace(overage=row.overage)
+    )._replace(overage=row.overage, claims=row.claims or ())
     return Balance(
         holder_id=row.holder_id,
         credit_type=row.credit_type,
@@ -332,6 +338,7 @@ def balance_of(row: AccountRow, *, as_of_us: int) -> Balance:
         and all(hold.state(account.now_us) == hold.state(row.recorded_us) for hold in account.holds),
         costs=row.costs or (),
         overage=account.present_overage,
+        claims=account.claims,
     )
 
 

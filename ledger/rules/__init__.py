@@ -7,6 +7,7 @@ database. The code around them (`ledger.journal`, `ledger.services`) only locks,
 from ledger.rules.accounts import AccountState
 from ledger.rules.budgets import Budget
 from ledger.rules.decisions.budget_rules import end_budget, set_budget
+from ledger.rules.decisions.claim_rules import take_claim, withdraw_claim
 from ledger.rules.decisions.credits import grant, reissue, revoke, set_clock, set_frozen, set_overdraft, spend, void
 from ledger.rules.decisions.hold_rules import capture, extend, hold, release
 from ledger.rules.decisions.overage_rules import end_overage, set_overage

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from ledger.errors import Refused
 from ledger.rules import lots as lot_rules
 from ledger.rules.budgets import Budgets
+from ledger.rules.claims import Claims
 from ledger.rules.costs import Cost, CostChanges, LotCosts, moved
 from ledger.rules.entries import BY_THE_LEDGER, GENESIS, REQUEST_DIGEST_BYTES, Entry
 from ledger.rules.holds import Hold, Holds
@@ -47,6 +48,8 @@ class AccountState(NamedTuple):
     costs: LotCosts = ()
     overage: Overage | None = None
     """The last agreed overage, also after its end; None if the account never had one."""
+    claims: Claims = ()
+    """What is taken back of the credits that come back to some lots."""
 
     @property
     def owed(self) -> int:
@@ -65,14 +68,14 @@ class AccountState(NamedTuple):
 
     @property
     def settled(self) -> SettledState:
-        """The lots, the holds and the debt now, with all expiries and repayments that are due."""
-        return settled(self.lots, self.holds, self.owed, self.now_us)
+        """The lots, the holds, the debt and the claims now, with all that is due of them."""
+        return settled(self.lots, self.holds, self.owed, self.claims, self.now_us)
 
     @property
     def _spendable_beyond_debt(self) -> int:
         """Spendable credits, those of expired holds included, minus the debt; below 0 while the debt is larger."""
-        if self.owed:
-            lots, _, owed = self.settled
+        if self.owed or self.claims:
+            lots, _, owed, _ = self.settled
             return lot_rules.available(lots, self.now_us) - owed
         spendable = lot_rules.available(self.lots, self.now_us)
         if self.holds:
@@ -137,13 +140,14 @@ class AccountState(NamedTuple):
         brought: Mapping[int, Cost] | None = None,
         overage: Overage | None = None,
         postpaid: int = 0,
+        claims: Claims | None = None,
         keyless: bool = False,
     ) -> Entry:
         """Return the next entry: numbered, with the state after it, and with its digest.
 
         Args:
             amount: the change of the balance, signed.
-            held, holds, overdraft, budgets, overage: their values after the entry; unchanged by default.
+            held, holds, overdraft, budgets, overage, claims: their values after the entry; unchanged by default.
             request: gives the entry its actor, reason, reference, metadata and key. Without a request the actor is the ledger.
             brought: what the credits cost that it brings, by lot, those of lots that were sold.
             postpaid: how many of its credits are postpaid.
@@ -185,6 +189,7 @@ class AccountState(NamedTuple):
             changes,
             self.overage if overage is None else overage,
             postpaid or None,
+            self.claims if claims is None else claims,
         ).sealed(self.digest)
 
     def refused(self, request: Request, refusal: Refused) -> Entry:
@@ -219,6 +224,7 @@ class AccountState(NamedTuple):
             budgets=entry.budgets,
             costs=entry.costs,
             overage=entry.overage,
+            claims=entry.claims,
         )
 
     def after_all(self, entries: Sequence[Entry]) -> "AccountState":

@@ -6,6 +6,7 @@ from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
 from ledger.rules.budgets import Budgets, encode_budgets
+from ledger.rules.claims import Claims, encode_claims
 from ledger.rules.costs import Cost, CostChanges, LotCosts, encode_costs, recognised
 from ledger.rules.holds import Hold, Holds, encode_holds
 from ledger.rules.instants import from_us, us_of
@@ -36,11 +37,11 @@ class Entry(NamedTuple):
     `amount` is the change of `balance`, signed. `drawn` lists the lots that the entry took from or gave back to. `refers_to` is
     the spend, hold or grant of the account that it refers to, `refunded_total` how much of that spend has been refunded, this
     entry included. `counterpart` names the other side of a transfer, `rating` the rate that gave the amount, `refusal` the
-    refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` is the state of the budgets
-    after it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and `cost_changes` what it changed
-    of them. `overage` is the state of the overage after it, and `postpaid` how many of its credits were used, returned, granted
-    or taken back on overage. Times are microseconds since the epoch. `replayed` is not stored: it is True if the entry already
-    existed when the request came.
+    refused request and the reason, `requested` how many credits a partial spend asked for. `budgets` is the state of the
+    budgets after it. `sale` says what was paid for a grant; `costs` are the costs of lots after it, and `cost_changes` what it
+    changed of them. `overage` is the state of the overage after it, and `postpaid` how many of its credits were used, returned,
+    granted or taken back on overage; `claims` are those after it. Times are microseconds since the epoch. `replayed` is not
+    stored: it is True if the entry already existed when the request came.
     """
 
     holder_id: str
@@ -74,6 +75,7 @@ class Entry(NamedTuple):
     cost_changes: CostChanges = ()
     overage: Overage | None = None
     postpaid: int | None = None
+    claims: Claims = ()
     digest: bytes = b""
     replayed: bool = False
 
@@ -173,8 +175,8 @@ class Entry(NamedTuple):
     def canonical_form(self) -> str:
         """Return a JSON array of every stored value, in the same form as PostgreSQL's `json_build_array`.
 
-        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage` or `postpaid`, which came later, has
-        them behind the array.
+        An entry that has `requested`, `budgets`, `sale`, `costs`, `cost_changes`, `overage`, `postpaid` or `claims`, which came
+        later, has them behind the array.
         """
         text = encode_basestring
         overdraft, refers_to, refunded_total = [
@@ -198,4 +200,5 @@ class Entry(NamedTuple):
             f"{encode_costs(self.cost_changes) if self.cost_changes else ''}"
             f"{'' if self.overage is None else encode_overage(self.overage)}"
             f"{'' if self.postpaid is None else f'({self.postpaid})'}"
+            f"{f'claims{encode_claims(self.claims)}' if self.claims else ''}"
         )

@@ -7,6 +7,7 @@ lot that was effective for an hour has repaid a debt in that hour, even if the n
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ledger.rules.claims import Claims, lowered, parts_of
 from ledger.rules.holds import Hold, Holds
 from ledger.rules.lots import POSTPAID, Drawn, Lots, as_drawn, put_back, remove, take
 
@@ -14,9 +15,10 @@ from ledger.rules.lots import POSTPAID, Drawn, Lots, as_drawn, put_back, remove,
 class Change(NamedTuple):
     """One pending change.
 
-    `kind` is the kind of the entry that books it: "release" of an expired hold, "revoke" of its postpaid credits, "expire" of a
-    lot, "adjust" for a repayment.
-    `drawn` lists the lots that got credits back or gave them, `lots` are the lots after the change.
+    `kind` is the kind of the entry that books it: "release" of an expired hold, "revoke" of its postpaid credits or of claimed
+    ones, "expire" of a lot, "adjust" for a repayment.
+    `drawn` lists the lots that got credits back or gave them, `lots` are the lots after the change, and
+    `claims` the claims, if it settles one.
     """
 
     kind: str
@@ -24,6 +26,7 @@ class Change(NamedTuple):
     lots: Lots
     drawn: Drawn
     refers_to: int | None = None
+    claims: Claims | None = None
 
     @property
     def amount(self) -> int:
@@ -32,38 +35,43 @@ class Change(NamedTuple):
 
 
 class SettledState(NamedTuple):
-    """The lots, the holds and the debt of an account after all changes that are due by some time."""
+    """The lots, the holds, the debt and the claims of an account after all changes that are due by some time."""
 
     lots: Lots
     holds: Holds
     owed: int
+    claims: Claims
 
 
-def settled(lots: Lots, holds: Holds, owed: int, now_us: int) -> SettledState:
-    """Return the open lots, the open holds and the debt at `now_us`, if no request comes until then."""
-    for change in changes(lots, holds, owed, now_us):
+def settled(lots: Lots, holds: Holds, owed: int, claims: Claims, now_us: int) -> SettledState:
+    """Return the open lots, the open holds, the debt and the claims at `now_us`, if no request comes until then."""
+    for change in changes(lots, holds, owed, claims, now_us):
         lots = change.lots
+        claims = claims if change.claims is None else change.claims
         if change.kind == "adjust":
             owed -= change.amount
-    return SettledState(lots, tuple([hold for hold in holds if not hold.is_expired(now_us)]), owed)
+    return SettledState(lots, tuple([hold for hold in holds if not hold.is_expired(now_us)]), owed, claims)
 
 
-def changes(lots: Lots, holds: Holds, owed: int, now_us: int) -> Iterator[Change]:
+def changes(lots: Lots, holds: Holds, owed: int, claims: Claims, now_us: int) -> Iterator[Change]:
     """Yield all changes that are due up to `now_us`, in the order of their times.
 
-    At the same time holds expire first (their credits go back to their lots, and postpaid ones to the overage), then lots expire,
-    then debts are repaid.
+    At the same time holds expire first (their credits go back to their lots, postpaid ones to the overage, and claimed ones are
+    taken back), then lots expire, then debts are repaid.
 
     Args:
         owed: how much of an overdraft is used, 0 or more.
     """
-    for instant_us in _instants(lots, holds, owed, now_us):
+    for instant_us in _instants(lots, holds, owed, claims, now_us):
         for hold in holds:
             if hold.expires_us == instant_us:
                 lots = put_back(lots, hold.parts)
                 yield _release(hold, lots)
         for change in unused_postpaid(lots, now_us):
             lots = change.lots
+            yield change
+        for change in settled_claims(lots, claims, now_us):
+            lots, claims = change.lots, change.claims or ()
             yield change
         for change in expiries(lots, instant_us):
             lots = change.lots
@@ -80,6 +88,17 @@ def unused_postpaid(lots: Lots, now_us: int) -> Iterator[Change]:
         if lot.source == POSTPAID:
             lots = remove(lots, lot.grant, lot.remaining)
             yield Change("revoke", now_us, lots, ((lot.grant, lot.remaining),), lot.grant)
+
+
+def settled_claims(lots: Lots, claims: Claims, now_us: int) -> Iterator[Change]:
+    """Yield the revocations of claimed credits that came back, one for each claim and lot."""
+    if not claims:
+        return
+    for lot in lots:
+        for setting, part in parts_of(claims, lot.grant, lot.remaining):
+            lots = remove(lots, lot.grant, part)
+            claims = lowered(claims, setting, part)
+            yield Change("revoke", now_us, lots, ((lot.grant, part),), lot.grant, claims)
 
 
 def expiries(lots: Lots, now_us: int) -> Iterator[Change]:
@@ -105,7 +124,7 @@ def _release(hold: Hold, lots: Lots) -> Change:
     return Change("release", hold.expires_us, lots, as_drawn(hold.parts), hold.sequence)
 
 
-def _instants(lots: Lots, holds: Holds, owed: int, now_us: int) -> list[int]:
+def _instants(lots: Lots, holds: Holds, owed: int, claims: Claims, now_us: int) -> list[int]:
     """Return the times up to `now_us` at which a change may be due."""
     instants = {lot.expires_us for lot in lots if lot.expires_us is not None and lot.is_expired(now_us)}
     for hold in holds:
@@ -113,7 +132,8 @@ def _instants(lots: Lots, holds: Holds, owed: int, now_us: int) -> list[int]:
             instants.add(hold.expires_us)
             expiring = [part.expires_us for part in hold.parts if part.expires_us is not None and part.is_expired(now_us)]
             instants.update([expires_us for expires_us in expiring if expires_us > hold.expires_us])
-    if owed:
+    if owed or claims:
         instants.add(now_us)
+    if owed:
         instants.update([lot.effective_us for lot in lots if 0 < lot.effective_us <= now_us])
     return sorted(instants)

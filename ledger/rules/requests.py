@@ -15,6 +15,7 @@ from ledger.periods import MAX_INTERVAL_COUNT
 from ledger.records import Record, declared_fields
 from ledger.rules.budgets.states import BY_HOLDER, BY_LABEL, BY_REFERENCE, HARD, MAX_SUBJECT_CHARACTERS, MODES, SCOPES
 from ledger.rules.budgets.windows import MAX_HOURS, ROLLING, WINDOWS
+from ledger.rules.claims import MAX_CLAIMED_LOTS
 from ledger.rules.costs import Cost
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.lots import (
@@ -44,6 +45,7 @@ from ledger.values import (
     Holder,
     IdempotencyKey,
     Integer,
+    ListOf,
     Metadata,
     RateCode,
     RecurringName,
@@ -549,6 +551,37 @@ class ClockRequest(Request):
 
 BETWEEN_HOLDERS: Final = (TransferRequest, ReversalRequest)
 """The requests that change the accounts of two holders; `to` names the other one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimRequest(Request):
+    """Credits of a purchase that are gone although its money was returned: those that come back are taken back.
+
+    Makes an `adjust` entry of amount 0.
+    """
+
+    operation: ClassVar[str] = "claim"
+    in_batches: ClassVar[bool] = False
+
+    lots: Annotated[
+        list[int],
+        ListOf(EntryNumber(), "The lots of the purchase, by the sequences that opened them.", least=1, most=MAX_CLAIMED_LOTS),
+    ]
+    amount: Annotated[int, Amount("How many credits are claimed.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndClaimRequest(Request):
+    """The end of a claim: what was settled of it stays settled.
+
+    Makes an `adjust` entry of amount 0, whose `counterpart` says how much was left.
+    """
+
+    operation: ClassVar[str] = "end_claim"
+    noun: ClassVar[str] = "end of a claim"
+    in_batches: ClassVar[bool] = False
+
+    claim: Annotated[int, EntryNumber("The claim, by the sequence of the entry that took it.")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from ledger.services.api_keys import (
     rotate_api_key,
 )
 from ledger.services.batches import MAX_OPERATIONS, BatchResult, Mode, OperationOutcome, RejectedOperation, batch
+from ledger.services.claims import claim_under, open_claims
 from ledger.services.coming.sources import Lack, UnderWay, decided, lacks_credits, may_be_asked
 from ledger.services.coming.waiting import Next, Wait
 from ledger.services.credits import *  # noqa: F403 - every use-case, by its declaration

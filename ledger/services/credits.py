@@ -13,6 +13,7 @@ from ledger.rules import (
     CaptureRequest,
     ClockRequest,
     EndBudgetRequest,
+    EndClaimRequest,
     EndOverageRequest,
     Entry,
     ExtendRequest,
@@ -106,6 +107,7 @@ refund_under = _under(RefundRequest)
 revoke_under = _under(RevokeRequest)
 set_overage_under = _under(OverageRequest)
 end_overage_under = _under(EndOverageRequest)
+end_claim_under = _under(EndClaimRequest)
 
 
 def overage_under(lock: Lock, *, holder_id: str, credit_type: str = "credits") -> Overage | None:

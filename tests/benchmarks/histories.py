@@ -23,6 +23,7 @@ import psycopg
 from ledger import rules
 from ledger.rules import AccountState, Entry, GrantRequest, RefundRequest, SpendRequest
 from ledger.rules.budgets import encode_budgets
+from ledger.rules.claims import encode_claims
 from ledger.rules.costs import encode_costs
 from ledger.rules.holds import encode_holds
 from ledger.rules.instants import DAY_US, SECOND_US, from_us, to_us
@@ -140,6 +141,7 @@ def row(entry: Entry) -> tuple[object, ...]:
         encode_costs(entry.cost_changes) if entry.cost_changes else None,
         None if entry.overage is None else encode_overage(entry.overage),
         entry.postpaid,
+        encode_claims(entry.claims) if entry.claims else None,
         entry.digest,
     )
 

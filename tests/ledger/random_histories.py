@@ -25,6 +25,7 @@ from ledger.errors import (
     RevocationExceedsGrant,
 )
 from ledger.rules import KINDS, AccountState, Entry, Lot
+from ledger.rules.claims import MAX_CLAIMS
 from ledger.rules.entries import GENESIS
 from ledger.rules.instants import from_us, to_text, to_us
 from ledger.rules.lots import in_burn_order, postpaid
@@ -382,6 +383,25 @@ class RandomHistory:
         model.overage = (limit, ends_us)
         self.check(holder)
 
+    def claim(self, holder: str, lot: int, amount: int) -> None:
+        now_us, model = self.ledger.now_us, self.models[holder]
+        # Claims are on what a purchase granted.
+        if lot in model.grants - model.days.keys() and len(self.ledger.account(holder).claims) < MAX_CLAIMS:
+            entry = self._execute(rules.ClaimRequest, None, holder, lots=[lot], amount=amount)
+            assert entry is not None
+            model.catch_up(now_us)
+            model.claim(entry.sequence, lot, amount)
+        self.check(holder)
+
+    def end_claim(self, holder: str, claim: int) -> None:
+        entry = self._execute(rules.EndClaimRequest, None, holder, claim=claim)
+        model = self.models[holder]
+        model.catch_up(self.ledger.now_us)
+        assert entry is not None
+        assert entry.counterpart is not None
+        assert entry.counterpart["amount"] == model.claims.pop(claim, (0, 0))[1]
+        self.check(holder)
+
     def freeze(self, holder: str, *, frozen: bool) -> None:
         self._execute(rules.FreezeRequest, None, holder, frozen=frozen)
         self.models[holder].catch_up(self.ledger.now_us)
@@ -511,6 +531,9 @@ class RandomHistory:
         assert account.available == model.available(now_us)
         assert account.overage_left == model.overage_left(now_us)
         assert not postpaid(account.lots)
+        assert {claim.setting: (*claim.lots, claim.amount) for claim in account.claims} == {
+            number: (lot, left) for number, (lot, left) in model.claims.items() if left
+        }
         assert account.own_available == model.own_available(now_us)
         assert account.balance >= 0 or account.overdraft is not None
         assert model.identity_holds
@@ -576,10 +599,12 @@ class RandomHistory:
                 ),
                 lambda: self.overdraft(holder, chance.choice((0, 10, 50))),
                 lambda: self.overage(holder, chance.choice((0, 5, 25, 40, None)), chance.choice((None, HOUR_US, 2 * DAY_US))),
+                lambda: self.claim(holder, self._some(chance, holder, self.models[holder].grants), chance.randint(1, 20)),
+                lambda: self.end_claim(holder, self._some(chance, holder, self.models[holder].claims)),
                 lambda: self.freeze(holder, frozen=holder not in self.frozen and chance.random() < 0.5),
                 lambda: self.transfer(holder, chance.choice([h for h in self.holders if h != holder]), chance.randint(1, 30)),
             ),
-            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.2, 1.5, 2, 0.3, 0.5, 2, 3),
+            weights=(4, 6, 9, 6, 2, 6, 7, 2, 2, 0.2, 1.5, 2, 0.3, 0.5, 0.7, 0.2, 2, 3),
         )[0]()
 
     def _random_grant(self, chance: random.Random, holder: str) -> None:

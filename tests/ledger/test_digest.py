@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ledger.entries.rows import COLUMNS
 from ledger.rules import Entry, Hold, Lot
 from ledger.rules.budgets import Budget, Counter, Share
+from ledger.rules.claims import Claim
 from ledger.rules.costs import CostChange, LotCost
 from ledger.rules.entries import GENESIS
 from ledger.rules.lots import LOT_SOURCES, SINCE_ITS_GRANT, decode, encode
@@ -144,6 +145,7 @@ ENTRIES = st.builds(
         NASTY,
     ),
     postpaid=st.none() | AMOUNTS,
+    claims=st.lists(st.builds(Claim, AMOUNTS, AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=3).map(tuple))).map(tuple),
     digest=st.just(b""),
 )
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -230,7 +232,7 @@ def test_every_stored_fact_is_in_the_digest():
         "refusal": {"code": "x"}, "requested": 1,
         "budgets": (Budget("b", 1, "day"),), "sale": {"currency": "EUR"}, "costs": (LotCost(1, 1, "EUR", 1, 1),),
         "cost_changes": (CostChange(1, 1, "EUR"),),
-        "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1,
+        "overage": Overage(None, 0, 1, 1, 1, "month", 1, 0, "UTC", None, ""), "postpaid": 1, "claims": (Claim(1, 1, (1,)),),
     }  # fmt: skip
     assert others.keys() == set(Entry._fields) - {"digest", "replayed"}
     assert set(COLUMNS.replace("effective_at", "effective_us").replace("recorded_at", "recorded_us").split(", ")) == {

@@ -208,6 +208,7 @@ def test_the_functions_that_lock_and_read_take_a_snapshot_per_statement():
         "ledger_slot": "i",
         "ledger_costs_follow": "i",
         "ledger_overage_follows": "i",
+        "ledger_claims_follow": "i",
         "ledger_clock": "s",
         "ledger_recorded_by": "s",
         "ledger_sequence_at": "s",

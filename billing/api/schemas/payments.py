@@ -158,7 +158,9 @@ class PurchaseSerializer(ResponseSchema):
     granted = computed(PurchaseGrantSerializer(allow_null=True), attrgetter("grant"))
     returned_minor = minor()
     loss_minor = minor(help_text="What disputes took beyond the money of the purchase, in minor units.")
-    claim_credits = whole(help_text="Purchased credits that were gone when their money was returned.")
+    claim_credits = whole(
+        help_text="Purchased credits that were gone when their money was returned, less those that came back since."
+    )
     claim_minor = minor(help_text="The money for them, in minor units.")
     returns = computed(ReturnSerializer(many=True), attrgetter("returns"))
     waiting = computed(WaitingSerializer(allow_null=True), attrgetter("due"))

@@ -104,7 +104,7 @@ def _add(holder: Lock, purchase: Purchase, returns: list[PurchaseReturn]) -> Non
 
 
 def _take(holder: Lock, purchase: Purchase, grant: PurchaseGrant, one: PurchaseReturn) -> None:
-    """Revoke what is unspent of the share that a return covers."""
+    """Revoke what is unspent of the share that a return covers, and claim the rest: it is taken back when it comes back."""
     share = _share(purchase, one)
     won = PurchaseReturn.objects.filter(purchase_id=purchase.pk, kind=Kind.REINSTATED)
     again = ReturnSettlement.objects.filter(purchase_return_id__in=won.values("pk")).order_by("pk")
@@ -114,16 +114,21 @@ def _take(holder: Lock, purchase: Purchase, grant: PurchaseGrant, one: PurchaseR
     for source, amount in ((PURCHASED, share.credits), (PROMOTIONAL, share.bonus)):
         entries += _revoke(holder, purchase, [each for each in granted if each["source"] == source], amount, key, one)
     taken = Share(_total(entries, PURCHASED), _total(entries, PROMOTIONAL))
+    for source, amount in ((PURCHASED, share.credits - taken.credits), (PROMOTIONAL, share.bonus - taken.bonus)):
+        entries += _claim(holder, purchase, [each for each in granted if each["source"] == source], amount, key, one)
     _write(one, share, taken, entries, claim_of(one.amount_minor, share, taken))
 
 
 def _give_again(holder: Lock, purchase: Purchase, one: PurchaseReturn) -> None:
-    """Grant again what the dispute that was won had taken."""
+    """Grant again what the dispute that was won had taken, then and since, and claim no more."""
     before = ReturnSettlement.objects.get(purchase_return_id=_dispute_of(one).pk)
+    share, key = Share(before.share_credits, before.share_bonus), f"purchase/{purchase.pk}/return/{one.pk}"
     taken = Share(before.taken_credits, before.taken_bonus)
-    paid_minor = one.amount_minor - before.claim_minor
-    entries = _grant(holder, purchase, taken, paid_minor, f"purchase/{purchase.pk}/return/{one.pk}", "Dispute was won")
-    _write(one, -Share(before.share_credits, before.share_bonus), -taken, entries, -before.claim_minor)
+    for claim in [each for each in before.entries if "claim" in each]:
+        taken += _settled_of(holder, purchase, claim, key, one)
+    claim_minor = claim_of(one.amount_minor, share, taken)
+    entries = _grant(holder, purchase, taken, one.amount_minor - claim_minor, key, "Dispute was won")
+    _write(one, -share, -taken, entries, -claim_minor)
 
 
 def _write(one: PurchaseReturn, share: Share, taken: Share, entries: Entries, claim_minor: int) -> None:
@@ -206,6 +211,43 @@ def _revoke(holder: Lock, purchase: Purchase, granted: Entries, amount: int, key
     return entries
 
 
+def _claim(holder: Lock, purchase: Purchase, granted: Entries, amount: int, key: str, one: PurchaseReturn) -> Entries:
+    """Claim this amount of what comes back to the lots of these grants, unless the account has as many claims as it may have."""
+    lots = [lot for grant in granted for lot in _lots_of(holder, purchase, grant["sequence"])]
+    if not (amount and lots):
+        return []
+    entry = ledger.claim_under(
+        holder,
+        lots=lots,
+        amount=amount,
+        idempotency_key=f"{key}/claim/{granted[0]['source']}",
+        reason=one.reason or Kind(one.kind).label,
+        **_account_of(purchase),
+        **_entry_fields(purchase, Pack.objects.get(pk=purchase.pack_id)),
+    )
+    source = granted[0]["source"]
+    return [] if entry is None else [{"source": source, "sequence": entry.sequence, "amount": 0, "claim": amount}]
+
+
+def _settled_of(holder: Lock, purchase: Purchase, claim: dict[str, Any], key: str, one: PurchaseReturn) -> Share:
+    """Withdraw what is left of a claim; return what was taken back of it."""
+    entry = ledger.end_claim_under(
+        holder,
+        claim=claim["sequence"],
+        idempotency_key=f"{key}/claim/{claim['source']}",
+        reason=one.reason or Kind(one.kind).label,
+        **_account_of(purchase),
+        **_entry_fields(purchase, Pack.objects.get(pk=purchase.pack_id)),
+    )
+    assert entry.counterpart is not None
+    settled = claim["claim"] - entry.counterpart["amount"]
+    return Share(settled, 0) if claim["source"] == PURCHASED else Share(0, settled)
+
+
+def _account_of(purchase: Purchase) -> dict[str, Any]:
+    return {"holder_id": purchase.holder_id, "credit_type": purchase.credit_type}
+
+
 def _revoke_most(holder: Lock, wanted: int, fields: dict[str, Any]) -> Any:
     """Revoke this amount, or what is unspent if that is less; return None if nothing is."""
     try:
@@ -219,11 +261,16 @@ def _revoke_most(holder: Lock, wanted: int, fields: dict[str, Any]) -> Any:
 
 def _lot_now(holder: Lock, purchase: Purchase, grant: int) -> int:
     """Return the lot that has a grant's credits: another one if an operator gave them other terms."""
+    return _lots_of(holder, purchase, grant)[-1]
+
+
+def _lots_of(holder: Lock, purchase: Purchase, grant: int) -> list[int]:
+    """Return the lots that had a grant's credits one after the other."""
     account = journal.read(holder, purchase.holder_id, purchase.credit_type)
-    lot = grant
-    while (closing := earlier_entries.last_closing(account, lot)) is not None and closing.kind == "reissue":
-        lot = closing.sequence
-    return lot
+    lots = [grant]
+    while (closing := earlier_entries.last_closing(account, lots[-1])) is not None and closing.kind == "reissue":
+        lots.append(closing.sequence)
+    return lots
 
 
 def _entry_fields(purchase: Purchase, pack: Pack) -> dict[str, Any]:

@@ -18,6 +18,7 @@ WITH named AS (
     SELECT
         e.*,
         p.overage AS p_overage,
+        p.claims AS p_claims,
         p.kind AS p_kind,
         p.postpaid AS p_postpaid,
         p.sequence AS p_sequence,
@@ -78,7 +79,7 @@ WHERE NOT COALESCE(
         ELSE f.open_before = 0 AND f.open_postpaid = 0
     END
     AND (f.open_postpaid = 0 OR f.has_next)
-    AND (f.idempotency_key IS NOT NULL OR f.kind <> 'revoke' OR f.of_postpaid > 0)
+    AND (f.idempotency_key IS NOT NULL OR f.kind <> 'revoke' OR f.of_postpaid > 0 OR f.p_claims IS NOT NULL)
     AND CASE
         WHEN f.overage IS NULL THEN f.p_overage IS NULL AND f.postpaid IS NULL
         WHEN f.kind = 'adjust' AND f.idempotency_key IS NOT NULL AND f.counterpart ->> 'overage' IN ('set', 'ended') THEN
@@ -94,7 +95,7 @@ WHERE NOT COALESCE(
                 WHEN f.now_us < (f.p_overage ->> 3)::numeric THEN f.used = f.used_before + f.amount AND f.overage ->> 2 = f.p_overage ->> 2
                 ELSE f.used = f.amount AND f.overage ->> 2 = f.sequence::text
             END
-        WHEN f.kind = 'revoke' AND f.idempotency_key IS NULL THEN
+        WHEN f.kind = 'revoke' AND f.idempotency_key IS NULL AND f.postpaid IS NOT NULL THEN
             f.used = f.used_before - CASE
                 WHEN f.now_us < (f.p_overage ->> 3)::numeric AND f.refers_to >= (f.p_overage ->> 2)::numeric THEN -f.amount
                 ELSE 0

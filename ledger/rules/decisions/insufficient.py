@@ -122,17 +122,17 @@ def _future(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
     instants = {begins_us for begins_us, _ in coming} | {lot.expires_us for _, lot in coming if lot.expires_us is not None}
     instants.discard(now_us)
     for instant_us in sorted(instants):
-        if not state.owed:
+        if not (state.owed or state.claims):
             break
         state = settled(*state, instant_us)
         yield instant_us, total_spendable(state.lots, instant_us) - state.owed
         now_us = instant_us
-    if not state.owed:
+    if not (state.owed or state.claims):
         yield from _future_without_debt(state, now_us)
 
 
 def _future_without_debt(state: SettledState, now_us: int) -> Iterator[tuple[int, int]]:
-    """As `_future`, for an account without a debt: no credits are used up, so adding and subtracting is enough."""
+    """As `_future`, for an account without a debt or claims: no credits are used up, so adding and subtracting is enough."""
     differences: defaultdict[int, int] = defaultdict(int)
     for begins_us, lot in _coming(state, now_us):
         differences[begins_us] += lot.remaining

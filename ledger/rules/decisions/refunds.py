@@ -1,10 +1,11 @@
 """Refunds: the credits of a spend or capture go back under the terms that they had.
 
-Credits taken from a lot go back to that lot; if receipts shared it and it has closed, to the lot that receipts of the same terms
-share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back to those
-lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once. Postpaid credits go back to the
-overage while its period lasts; after it nobody can use them, and who invoices them credits them. The cost that was recognised
-for credits goes back with them: a refund of a part gives back that part of it, rounded down, and the last refund the rest.
+Credits taken from a lot go back to that lot; if receipts shared it and it has closed, to the lot that receipts of the same
+terms share now. Credits taken on an overdraft cancel the debt if it is still owed; if lots have repaid it since, they go back
+to those lots. A lot's terms never change: credits of an expired lot form a new lot, or expire at once; claimed ones are taken
+back. Postpaid credits go back to the overage while its period lasts; after it nobody can use them, and who invoices them
+credits them. The cost that was recognised for credits goes back with them: a refund of a part gives back that part of it,
+rounded down, and the last refund the rest.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from ledger.errors import EntryNotFound, NotRefundable, RefundExceedsSpend
 from ledger.rules.accounts import AccountState
+from ledger.rules.claims import Claims, lowered, parts_of
 from ledger.rules.costs import Cost, cost_of, part_of
 from ledger.rules.decisions.credits import check_room
 from ledger.rules.decisions.settlement import Entries, settle_due, settle_now
@@ -195,13 +197,13 @@ def _groups(parts: Iterable[Taken], terms: Mapping[int, Lot], account: AccountSt
     group = _Group((), None, 0)
     there = {lot.grant: lot for lot in account.lots_and_held_parts}
     currencies = {known.lot: known.currency for known in account.costs}
-    for grant, part, cost in parts:
+    for (grant, part, cost), is_claimed in _apart(parts, account.claims):
         currency = None if cost is None else cost.currency
         if grant == ON_OVERDRAFT:
             group = group._replace(lowered=group.lowered + part)
             continue
         lot = terms[grant]._replace(remaining=part)
-        if until_us is None or not lot.is_expired(account.now_us):
+        if is_claimed or until_us is None or not lot.is_expired(account.now_us):
             if lot.received and grant not in there:
                 alike = [each for each in there.values() if currencies.get(each.grant) == currency]
                 shared = shared_by(alike, lot)
@@ -220,6 +222,19 @@ def _groups(parts: Iterable[Taken], terms: Mapping[int, Lot], account: AccountSt
             yield group
             group = _Group((), opened, 0).with_cost(0, cost)
     yield group
+
+
+def _apart(parts: Iterable[Taken], claims: Claims) -> Iterator[tuple[Taken, bool]]:
+    """Yield the parts with whether they are claimed: those go back to their lot, expired or not, to be taken back at once."""
+    for part in parts:
+        claimed = 0
+        for setting, amount in parts_of(claims, part.lot, part.amount):
+            claims = lowered(claims, setting, amount)
+            claimed += amount
+        if claimed:
+            yield part.part(claimed, after=0), True
+        if claimed < part.amount:
+            yield part.part(part.amount - claimed, after=claimed), False
 
 
 def _entry(account: AccountState, request: RefundRequest, spend: Entry, group: _Group, refunded: int, *, keyless: bool) -> Entry:

@@ -9,29 +9,41 @@ from ledger.rules.budgets.states import given_back
 from ledger.rules.entries import Entry
 from ledger.rules.kinds import KINDS
 from ledger.rules.lots import postpaid
-from ledger.rules.pending import Change, changes, expiries, repayment, unused_postpaid
+from ledger.rules.pending import Change, changes, expiries, repayment, settled_claims, unused_postpaid
 
 Entries = list[Entry]
+CLAIM_SETTLED = "claim settled"
+"""The reason of a `revoke` that takes back claimed credits."""
 
 
 def settle_due(account: AccountState) -> tuple[Entries, AccountState]:
     """Return the entries that book all due changes, to be written before any other entry, and the account after them."""
-    return _booked(account, changes(account.lots, account.holds, account.owed, account.now_us))
+    return _booked(account, changes(account.lots, account.holds, account.owed, account.claims, account.now_us))
 
 
 def settle_now(account: AccountState) -> Entries:
     """Return the entries to write after one that gave credits back.
 
-    Postpaid ones go back to the overage and those of expired lots expire at once; the rest repays the debt.
+    Postpaid ones go back to the overage, claimed ones are taken back and those of expired lots expire at once; the rest repays
+    the debt.
     """
     given_back, account = _booked(account, unused_postpaid(account.lots, account.now_us))
+    claimed, account = _settle_claims(account)
     expired, account = _booked(account, expiries(account.lots, account.now_us))
-    return [*given_back, *expired, *repay(account)]
+    return [*given_back, *claimed, *expired, *repay(account)]
 
 
 def repay(account: AccountState) -> Entries:
-    """Return an `adjust` entry of 0 that repays the debt from spendable lots; empty without a debt or spendable lots."""
-    return _booked(account, repayment(account.lots, account.owed, account.now_us))[0]
+    """Return the entries that take back what is claimed, and an `adjust` of 0 that repays the debt from spendable lots.
+
+    Empty if nothing is claimed that is there, and without a debt or spendable lots.
+    """
+    claimed, account = _settle_claims(account)
+    return [*claimed, *_booked(account, repayment(account.lots, account.owed, account.now_us))[0]]
+
+
+def _settle_claims(account: AccountState) -> tuple[Entries, AccountState]:
+    return _booked(account, settled_claims(account.lots, account.claims, account.now_us))
 
 
 def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, AccountState]:
@@ -49,7 +61,8 @@ def _booked(account: AccountState, pending: Iterable[Change]) -> tuple[Entries, 
             refers_to=change.refers_to,
             budgets=_budgets_after(account, change) if account.budgets else None,
             effective_us=change.effective_us,
-            reason=booked[0] if booked else "",
+            reason=CLAIM_SETTLED if change.claims is not None else booked[0] if booked else "",
+            claims=change.claims,
             **_on_overage(account, change),
         )
         entries.append(entry)
@@ -62,7 +75,7 @@ def _on_overage(account: AccountState, change: Change) -> dict[str, Any]:
     if change.kind == "release":
         hold = next(hold for hold in account.holds if hold.sequence == change.refers_to)
         return {"postpaid": postpaid(hold.parts)}
-    if change.kind != "revoke":
+    if change.kind != "revoke" or change.claims is not None:
         return {}
     (lot,) = [lot for lot in account.lots if lot.grant == change.refers_to]
     overage = None if account.overage is None else account.overage.given_back(lot, lot.remaining, account.now_us)

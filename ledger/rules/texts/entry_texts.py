@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ledger.rules.entries import FROZEN
 from ledger.rules.kinds import KINDS
 from ledger.rules.texts.budget_texts import setting_words
+from ledger.rules.texts.claim_texts import setting_words as claim_words
 from ledger.rules.texts.credit_units import CreditUnit
 from ledger.rules.texts.overage_texts import setting_words as overage_words
 from ledger.rules.texts.recurring_texts import setting_words as recurring_words
@@ -56,6 +57,8 @@ def setting_text(counterpart: Mapping[str, Any], unit: CreditUnit) -> str:
         return recurring_words(counterpart, unit.number)
     if "overage" in counterpart:
         return overage_words(counterpart, unit.number)
+    if "claim" in counterpart:
+        return claim_words(counterpart, unit.number)
     if "budget" in counterpart:
         return setting_words(counterpart, unit.number)
     if counterpart.get("holder"):

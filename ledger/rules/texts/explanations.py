@@ -16,6 +16,7 @@ from ledger.rules.instants import to_text
 from ledger.rules.kinds import COST_LINES, KINDS
 from ledger.rules.lots import PROMOTIONAL, Drawn, Lot
 from ledger.rules.texts.budget_texts import counted_words, scope_words, setting_words, window_words
+from ledger.rules.texts.claim_texts import setting_words as claim_words
 from ledger.rules.texts.credit_units import currency_unit
 from ledger.rules.texts.overage_texts import setting_words as overage_words
 from ledger.rules.texts.recurring_texts import setting_words as recurring_words
@@ -41,6 +42,11 @@ ORDER = "priority, soonest expiry, promotional before purchased, oldest"
 def is_booked_by_itself(entry: Entry) -> bool:
     """Return whether the ledger booked this entry because it was due, beside the entry of a request."""
     return entry.idempotency_key is None and KINDS[entry.kind].booked is not None
+
+
+def settles_claim(entry: Entry) -> bool:
+    """Return whether the entry took back credits that were claimed."""
+    return entry.kind == "revoke" and entry.idempotency_key is None and entry.postpaid is None
 
 
 def explain(
@@ -112,13 +118,14 @@ def _hold(hold: Hold, now_us: int) -> dict[str, Any]:
 
 def _booked(entry: Entry) -> dict[str, Any]:
     booked = KINDS[entry.kind].booked
+    sentence = "{amount} of lot {refers_to} came back, and were claimed." if settles_claim(entry) else booked and booked[1]
     return {
         "sequence": entry.sequence,
         "kind": entry.kind,
         "amount": entry.amount,
         "refers_to": entry.refers_to,
         "effective_at": to_text(entry.effective_us),
-        "text": booked[1].format(**_facts(entry)) if booked else "",
+        "text": sentence.format(**_facts(entry)) if sentence else "",
     }
 
 
@@ -283,6 +290,8 @@ def _set(entry: Entry) -> str:
         return f"account {recurring_words(entry.counterpart or {}, _credits)}"
     if entry.kind == "adjust" and entry.shown_overage is not None:
         return f"account {overage_words(entry.counterpart or {}, _credits)}"
+    if entry.kind == "adjust" and "claim" in (entry.counterpart or {}):
+        return f"account {claim_words(entry.counterpart or {}, _credits)}"
     if entry.budget is not None:
         return f"account {setting_words(entry.counterpart, _credits)}"
     if entry.freezes is not None:

@@ -269,6 +269,51 @@ def test_a_dispute_that_was_won_grants_again_what_it_took_and_can_be_revoked_lat
     assert_sound()
 
 
+def test_credits_that_come_back_settle_the_claim_and_are_never_spendable() -> None:
+    purchase = PurchaseFactory(holder_id="ada", pack=PackFactory(credits=500, bonus=0, price_minor=1000).code)
+    spent = services.spend(holder_id="ada", amount=450, idempotency_key="used")
+    assert taken_of(return_money(purchase, "dispute", payment="d-1")) == (500, 0, 50, 0, 900)
+    services.refund(holder_id="ada", spend=spent.sequence, amount=150, idempotency_key="some")
+    found = reads.purchase(purchase.pk)
+    assert (found.claim_credits, found.claim_minor, ledger_reads.balance("ada").available) == (300, 600, 0)
+    services.refund(holder_id="ada", spend=spent.sequence, idempotency_key="rest")
+    found = reads.purchase(purchase.pk)
+    assert (found.claim_credits, found.claim_minor, ledger_reads.balance("ada").available) == (0, 0, 0)
+    assert_sound()
+
+
+def test_a_bonus_is_claimed_too_without_money() -> None:
+    purchase = PurchaseFactory(holder_id="ada")
+    spent = services.spend(holder_id="ada", amount=1100, idempotency_key="used")
+    return_money(purchase)
+    services.refund(holder_id="ada", spend=spent.sequence, idempotency_key="back")
+    assert (reads.purchase(purchase.pk).claim_minor, ledger_reads.balance("ada").available) == (0, 0)
+    assert_sound()
+
+
+def test_who_wins_a_dispute_gets_what_came_back_since_and_owes_nothing_more() -> None:
+    purchase = PurchaseFactory(holder_id="ada")
+    spent = services.spend(holder_id="ada", amount=600, idempotency_key="used")
+    return_money(purchase, "dispute", payment="d-1")
+    services.refund(holder_id="ada", spend=spent.sequence, amount=200, idempotency_key="some")
+    assert (reads.purchase(purchase.pk).claim_credits, ledger_reads.balance("ada").available) == (300, 0)
+    assert taken_of(return_money(purchase, "reinstated", payment="d-1")) == (-1000, -100, -700, 0, -600)
+    assert ledger_reads.balance("ada").available == 700
+    services.refund(holder_id="ada", spend=spent.sequence, idempotency_key="rest")
+    found = reads.purchase(purchase.pk)
+    assert (found.claim_credits, found.claim_minor, ledger_reads.balance("ada").available) == (0, 0, 700 + 300 + 100)
+    assert_sound()
+
+
+def test_an_account_with_as_many_claims_as_it_may_have_keeps_the_claim_on_record_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ledger.services.claims.MAX_CLAIMS", 0)
+    purchase = PurchaseFactory(holder_id="ada")
+    services.spend(holder_id="ada", amount=600, idempotency_key="used")
+    return_money(purchase)
+    assert (reads.purchase(purchase.pk).claim_credits, ledger_reads.balance("ada").claims) == (500, ())
+    assert_sound()
+
+
 def test_a_bonus_that_a_won_dispute_gave_back_can_be_revoked_later_also_without_purchased_credits() -> None:
     purchase = PurchaseFactory(holder_id="ada", pack=PackFactory(credits=1, bonus=100).code)
     assert taken_of(return_money(purchase, "dispute", payment="d-1", amount_minor=1000)) == (0, 50, 0, 50, 0)

@@ -75,6 +75,8 @@ class ModelAccount:
     """Of each postpaid lot: the day on which it was granted."""
     out: Counter[int] = field(default_factory=Counter)
     """How many credits of each postpaid lot are spent or held."""
+    claims: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of each claim: its lot, and how many credits are claimed of it, the oldest first."""
 
     # State
 
@@ -127,6 +129,7 @@ class ModelAccount:
             debts=[Owed() for _ in self.debts],
             days=self.days,
             out=Counter(self.out),
+            claims=dict(self.claims),
         )
         copy.catch_up(now_us)
         return copy
@@ -186,8 +189,7 @@ class ModelAccount:
         if lot in self.received:
             shared = self._shared(self.terms[lot])
             lot = lot if shared is None else shared
-        if amount:
-            self.lots[lot] = self.lots.get(lot, 0) + amount
+        self._give_back([lot] * amount)
         self.flows["arrived"] += amount
 
     def _shared(self, terms: Terms) -> int | None:
@@ -246,7 +248,7 @@ class ModelAccount:
                 self.debts.remove(unit)
                 continue
             terms = self.terms[lot]
-            if terms.expired(now_us) and new_lot_for_us is not None:
+            if terms.expired(now_us) and new_lot_for_us is not None and not self._claim_on(lot):
                 terms = replace(terms, effective_us=now_us, expires_us=now_us + new_lot_for_us)
                 if opened is not None and self.terms[opened] != terms:
                     number = next(numbers)
@@ -300,8 +302,21 @@ class ModelAccount:
             if lot in self.days:
                 self.out[lot] -= 1
                 self.flows["revoked"] += 1
+            elif claim := self._claim_on(lot):
+                self.claims[claim] = lot, self.claims[claim][1] - 1
+                self.flows["revoked"] += 1
             else:
                 self.lots[lot] = self.lots.get(lot, 0) + 1
+
+    def claim(self, number: int, lot: int, amount: int) -> None:
+        """Claim credits of a lot: what is in it is taken at once, the rest when it comes back."""
+        there = min(amount, self.lots.get(lot, 0))
+        if there:
+            self.revoke(lot, there)
+        self.claims[number] = lot, amount - there
+
+    def _claim_on(self, lot: int) -> int | None:
+        return next((number for number, (claimed, left) in self.claims.items() if claimed == lot and left), None)
 
     def _close_empty_lots(self) -> None:
         self.lots = {lot: count for lot, count in self.lots.items() if count}

@@ -81,6 +81,14 @@ class Credits(RuleBasedStateMachine):
     def overage(self, holder, limit, ends):
         self.history.overage(holder, limit, ends)
 
+    @rule(holder=holders, number=numbers, amount=amounts)
+    def claim(self, holder, number, amount):
+        self.history.claim(holder, self._among(holder, self.history.models[holder].grants, number), amount)
+
+    @rule(holder=holders, number=numbers)
+    def end_claim(self, holder, number):
+        self.history.end_claim(holder, self._among(holder, self.history.models[holder].claims, number))
+
     @rule(holder=holders, frozen=st.booleans())
     def freeze(self, holder, frozen):
         self.history.freeze(holder, frozen=frozen)

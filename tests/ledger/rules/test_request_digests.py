@@ -28,7 +28,9 @@ from ledger.rules import (
 )
 from ledger.rules.requests import (
     REQUEST_OPTIONS,
+    ClaimRequest,
     ClockRequest,
+    EndClaimRequest,
     EndOverageRequest,
     FreezeRequest,
     OverageRequest,
@@ -58,6 +60,8 @@ REQUESTS: list[Request] = [
     OverdraftRequest(**COMMON, limit=0),
     OverageRequest(**COMMON, limit=500, ends_at=AT),
     EndOverageRequest(**COMMON),
+    ClaimRequest(**COMMON, lots=[1, 5], amount=450),
+    EndClaimRequest(**COMMON, claim=3),
     FreezeRequest(**COMMON, frozen=True),
     ClockRequest(**COMMON, now=AT),
     VoidRequest(**COMMON),

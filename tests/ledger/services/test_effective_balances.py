@@ -40,13 +40,15 @@ class Change:
 
 
 def changes(entries: Sequence[Entry]) -> list[Change]:
-    """What each entry changed, by effective time."""
-    found, lots, owed, held = [], Counter[int](), 0, 0
+    """What each entry changed, by effective time; what the ledger takes back counts from when it came back: it was of no use."""
+    found, lots, owed, held, came_us = [], Counter[int](), 0, 0, 0
     for entry in entries:
         after = Counter({lot.grant: lot.remaining for lot in entry.lots})
         owed_after = after.total() - entry.balance
         moved = Counter({lot: after[lot] - lots[lot] for lot in {*after, *lots}})
-        found.append(Change(entry.effective_us, moved, owed_after - owed, entry.held - held))
+        if entry.kind != "revoke" or entry.idempotency_key is not None:
+            came_us = entry.effective_us
+        found.append(Change(came_us, moved, owed_after - owed, entry.held - held))
         lots, owed, held = after, owed_after, entry.held
     return sorted(found, key=lambda change: change.effective_us)
 

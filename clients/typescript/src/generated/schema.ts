@@ -6728,7 +6728,7 @@ export interface components {
             returned_minor: number;
             /** @description What disputes took beyond the money of the purchase, in minor units. */
             loss_minor: number;
-            /** @description Purchased credits that were gone when their money was returned. */
+            /** @description Purchased credits that were gone when their money was returned, less those that came back since. */
             claim_credits: number;
             /** @description The money for them, in minor units. */
             claim_minor: number;
