@@ -702,7 +702,12 @@ class ListOf(Value):
     def made(self, item: Any) -> Any:
         return [self.child.made(each) for each in item]
 
+    def read(self, value: Any) -> Any:
+        return [self.child.read(item) for item in value]
+
     def check(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise InvalidValue("not-a-list", f"This must be a list, not {type(value).__name__}.")
         return [_checked_at(self.child, item, f"/{number}") for number, item in enumerate(value)]
 
     def openapi(self) -> dict[str, Any]:

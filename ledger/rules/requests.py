@@ -578,7 +578,7 @@ class EndClaimRequest(Request):
     """
 
     operation: ClassVar[str] = "end_claim"
-    noun: ClassVar[str] = "end of a claim"
+    noun: ClassVar[str] = "withdrawal of a claim"
     in_batches: ClassVar[bool] = False
 
     claim: Annotated[int, EntryNumber("The claim, by the sequence of the entry that took it.")]
