@@ -161,7 +161,8 @@ def test_a_balance_by_effective_time_reads_a_few_entries_of_a_long_imported_hist
 
     assert reads.balance_by_effective_time("ada", at=at).balance == 900 - 151
     # The index names the entry; its row and its grant's are read.
-    assert 0 < rows_read(decided) <= 4, decided
+    # An index scan reads each row once, a bitmap scan twice: both of a few rows, whatever the history is.
+    assert 0 < rows_read(decided) <= 6, decided
     # The one grant, which is before that entry.
     assert rows_read(granted) <= 1, granted
 

@@ -124,7 +124,7 @@ def test_what_billing_is_stuck_at_is_named_the_worst_first_with_links(client):
 
     found = attention_items(home_page(client))
 
-    assert [item[:2] for item in found[:4]] == [
+    expected = [
         (
             "danger",
             f"1 subscription is suspended from billing until a person resumes it, such as {subscription.ref}: amount-unusual.",
@@ -133,7 +133,10 @@ def test_what_billing_is_stuck_at_is_named_the_worst_first_with_links(client):
         ("danger", "The last audit, 5 hours ago, ended with exit code 1: see the worker's log."),
         ("warning", f"1 draft is past the grace and not finalised, such as that of {subscription.ref}."),
     ]
-    links = [item[2] for item in found[:4] if item[2]]
+    # Beside them may stand what the machine that runs the tests is short of.
+    named = [item for item in found if item[:2] in expected]
+    assert [item[:2] for item in named] == expected
+    links = [item[2] for item in named if item[2]]
     assert links == [
         f"/admin/billing/subscription/{subscription.pk}/change/",
         f"/admin/billing/run/{bad.pk}/change/",
