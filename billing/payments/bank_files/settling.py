@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from billing.documents.invoice_payments.matching import invoices_named_in
-from billing.errors import InvalidTransition
 from billing.models import BankReceipt, Invoice, PaymentIntent
 from billing.models.columns import first_of
 from billing.payments.bank_files.booking import book_receipt, settle_receipt
@@ -40,12 +39,12 @@ def _book(request: ReceiptBooking) -> BankReceipt:
 
     Raises:
         NotFound: the receipt does not exist.
-        InvalidTransition: it is booked or put aside.
+        Invalid: it is booked or put aside already.
         Invalid: the name is of no invoice or order, or of several; or its currency is another one.
         PaymentIntentClosed, TransferTooSmall: as `book_transfer` raises them.
     """
     with locked_transaction(BANK_RECEIPTS()):
-        receipt = _left_receipt(request.receipt, "booked")
+        receipt = _left_receipt(request.receipt)
         target = _named_target(request.target)
         if target.currency != receipt.currency:
             raise Invalid(pointer="/target", rule="other-currency", detail=f"{request.target} is in {target.currency}")
@@ -58,10 +57,10 @@ def _set_aside(request: ReceiptSetAside) -> BankReceipt:
 
     Raises:
         NotFound: the receipt does not exist.
-        InvalidTransition: it is booked or put aside.
+        Invalid: it is booked or put aside already.
     """
     with locked_transaction(BANK_RECEIPTS()):
-        receipt = _left_receipt(request.receipt, "put aside")
+        receipt = _left_receipt(request.receipt)
         receipt.state = BankReceipt.State.PUT_ASIDE
         settle_receipt(receipt, actor=request.actor, note=request.reason)
         return receipt
@@ -71,10 +70,11 @@ book_left_receipt = UseCase(ReceiptBooking, _book)
 set_receipt_aside = UseCase(ReceiptSetAside, _set_aside)
 
 
-def _left_receipt(receipt_id: int, wanted: str) -> BankReceipt:
+def _left_receipt(receipt_id: int) -> BankReceipt:
     receipt = first_of(BankReceipt.objects.filter(pk=receipt_id), "bank receipt", receipt_id)
     if receipt.state != BankReceipt.State.LEFT:
-        raise InvalidTransition(invoice=receipt.pk, state=receipt.state, wanted=wanted)
+        done = "booked" if receipt.state == BankReceipt.State.BOOKED else "put aside"
+        raise Invalid(pointer="/receipt", rule="settled", detail=f"{receipt} is {done} already")
     return receipt
 
 

@@ -17,6 +17,8 @@ MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest file that is read."""
 MAX_ENTRIES: Final = 200_000
 """The most entries of one file."""
+FIRST_YEAR: Final = 2000
+LAST_YEAR: Final = 2200
 INCOMPLETE: Final = "entries are missing or misread"
 MAX_TEXT: Final = 2_000
 """How many characters of an entry's text are kept: more than any bank sends."""
@@ -95,9 +97,16 @@ def check_statements(statements: Sequence[Statement]) -> None:
         raise BankFileInvalid(f"the file has more than {MAX_ENTRIES:,} entries: divide it by days")
     for statement in statements:
         for entry in statement.entries:
+            _check_day(entry)
             _check_amount(entry)
         _check_closing(statement)
         _check_running_balance(statement)
+
+
+def _check_day(entry: StatementEntry) -> None:
+    for day in (entry.booked_on, entry.value_on):
+        if not FIRST_YEAR <= day.year <= LAST_YEAR:
+            raise BankFileInvalid(f"line {entry.line}: the day {day} is not in the years {FIRST_YEAR} to {LAST_YEAR}")
 
 
 def _check_amount(entry: StatementEntry) -> None:

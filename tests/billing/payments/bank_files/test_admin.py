@@ -70,6 +70,8 @@ def test_a_receipt_is_put_aside_with_a_reason_and_no_file_books_it(client: Any, 
     receipt.refresh_from_db()
     assert (receipt.state, receipt.note, receipt.why) == ("put_aside", "The rent of the flat", "")
     assert "put it aside: The rent of the flat" in text_of_response(client.get(page(receipt)))
+    twice = send_first_step(client, page(receipt, "put-aside"), {"reason": "Again"})
+    assert f"Receipt {receipt.pk} is put aside already" in text_of_response(twice)
     again = booked(tmp_path / "b.csv", "2026-01-05,12.00,many thanks,EUR,")
     assert (again["known"], again["left"]) == (1, [])
 

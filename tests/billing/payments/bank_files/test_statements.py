@@ -77,6 +77,12 @@ def test_an_amount_that_its_currency_cannot_have_is_refused(wrong: StatementEntr
         check_statements([Statement(account="A", entries=(wrong,))])
 
 
+@pytest.mark.parametrize("day", [date.min, date(1999, 12, 31), date(2201, 1, 1), date.max])
+def test_a_day_outside_of_the_years_is_refused(day: date) -> None:
+    with pytest.raises(BankFileInvalid, match=f"line 3: the day {day} is not in the years 2000 to 2200"):
+        check_statements([Statement(account="A", entries=(entry("1", line=3, day=day),))])
+
+
 def test_a_file_is_text_of_its_encoding() -> None:
     assert decode("Größe".encode("cp1252"), ("utf-8-sig", "cp1252")) == "Größe"
     assert decode("\ufeffa".encode(), ("utf-8-sig",)) == "a"
