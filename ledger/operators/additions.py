@@ -57,17 +57,20 @@ _money: Money = "{} {} minor units".format
 
 def register_holder_sections(given: HolderSections) -> None:
     """Show these sections on a holder's page, behind the ledger's own."""
-    _holder_sections.append(given)
+    if given not in _holder_sections:
+        _holder_sections.append(given)
 
 
 def register_attention(given: AttentionList) -> None:
     """Show these items on the first page, behind the ledger's own."""
-    _attention.append(given)
+    if given not in _attention:
+        _attention.append(given)
 
 
 def register_search(given: Search) -> None:
     """Search here too, behind the ledger's own search."""
-    _searches.append(given)
+    if given not in _searches:
+        _searches.append(given)
 
 
 def register_money(given: Money) -> None:

@@ -31,7 +31,8 @@ _registered: Final[list[FindLetterhead]] = []
 
 def register_letterhead(find: FindLetterhead) -> None:
     """Register a letterhead for statements; the letterhead that was registered last applies."""
-    _registered.append(find)
+    if find not in _registered:
+        _registered.append(find)
 
 
 def letterhead_of(holder_id: str, language: str | None) -> Letterhead:

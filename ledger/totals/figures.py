@@ -234,7 +234,8 @@ _sources: list[SectionSource] = []
 
 def register_sections(source: SectionSource, *, is_first: bool = False) -> None:
     """Show these sections in each month, before or behind those that are registered already."""
-    _sources.insert(0 if is_first else len(_sources), source)
+    if source not in _sources:
+        _sources.insert(0 if is_first else len(_sources), source)
 
 
 def month_figures(month: date, *, may: Callable[[str], bool] = lambda permission: True) -> Month:

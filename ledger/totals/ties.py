@@ -68,7 +68,8 @@ _registered: list[TieSource] = []
 
 def register_ties(source: TieSource) -> None:
     """Compare these documents with the entries recorded in each month that is closed."""
-    _registered.append(source)
+    if source not in _registered:
+        _registered.append(source)
 
 
 def source_of(name: str) -> TieSource | None:

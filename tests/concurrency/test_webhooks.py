@@ -34,8 +34,10 @@ HANGS_S = 120
 
 @pytest.fixture
 def of_this_test(committed_db: None, receiver: Receiver) -> Iterator[Callable[..., int]]:
-    """Makes webhooks that lead to the receiver, and removes them with their deliveries when the test ends."""
+    """Makes webhooks that lead to the receiver, the only ones of the database, and removes them when the test ends."""
     made: list[int] = []
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE ledger_webhook SET removed_at = clock_timestamp() WHERE removed_at IS NULL")
 
     def make(holder: str | None = None) -> int:
         request = WebhookRequest(url=receiver.url, types=["entry.recorded"], holder_id=holder)

@@ -58,7 +58,8 @@ _sources: Final[list[Source]] = []
 
 def register(source: Source) -> None:
     """Ask this function when a spend or hold lacks credits; the first one that knows a top-up is believed."""
-    _sources.append(source)
+    if source not in _sources:
+        _sources.append(source)
 
 
 def may_be_asked(request: type[Request]) -> bool:

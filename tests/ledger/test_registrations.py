@@ -1,0 +1,33 @@
+"""What applications register when they are ready, which may happen more than once, as in a test that installs others."""
+
+import pytest
+from django.apps import apps
+
+from ledger.audit import chains
+from ledger.customer_page import parts
+from ledger.exchange import exports
+from ledger.operators import additions
+from ledger.services.coming import sources
+from ledger.signals import types
+from ledger.statements import letterheads
+from ledger.totals import figures, ties
+
+
+def registered_parts() -> list[list[object]]:
+    """Return what is registered, list by list."""
+    lists = (
+        additions._holder_sections, additions._attention, additions._searches, sources._sources, parts._registered,
+        letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
+        chains._TABLES,
+    )  # fmt: skip
+    return [list(each) for each in lists]
+
+
+@pytest.mark.parametrize("app", ["ledger", "billing"])
+def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
+    before = registered_parts()
+    assert all(before), "an empty list shows nothing"
+
+    apps.get_app_config(app).ready()
+
+    assert registered_parts() == before
