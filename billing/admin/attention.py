@@ -39,7 +39,7 @@ from billing.permissions import (
     VIEW_SUBSCRIPTION,
     VIEW_VATLOOKUP,
 )
-from billing.rating.tax import LookupOutcome
+from billing.rating.tax.vat import LookupOutcome
 from billing.reads.documents import is_overdue
 from ledger.admin.kit.cells import instant_words, row_url
 from ledger.operators.additions import Attention

@@ -157,7 +157,7 @@ def _remeasured() -> Iterator[str]:
     dropped = [(_midnight(month), _midnight(month_after(month, 1))) for month in months]
     subscriptions = {s.pk: s for s in Subscription.objects.all()}
     claims = Claim.objects.filter(kind=Claim.Kind.USAGE, released_at=None, price__isnull=False)
-    # What was used on overage is computed again from the ledger's entries: see `billing.auditing`.
+    # What was used on overage is computed again from the ledger's entries: see `billing.auditing.consistency`.
     claims = claims.exclude(price__meter__startswith=METER_PREFIX).order_by("subscription_id", "id")
     for subscription_id, group in groupby(claims.iterator(), key=lambda claim: claim.subscription_id):
         there = [one for one in group if not any(one.starts_at < end and one.ends_at > start for start, end in dropped)]

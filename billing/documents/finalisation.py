@@ -20,7 +20,7 @@ from billing.documents.customer_credit.unused_time import UnusedCredit, is_refun
 from billing.documents.invoice_locks import document_key
 from billing.documents.sellers import issuing_seller
 from billing.models import INVOICE, CreditNote, CreditPayment, Customer, Invoice, Line, Subscription
-from billing.rating.tax import applied_taxes
+from billing.rating.tax.amounts import applied_taxes
 from billing.rating.totals import credits_for
 from ledger import services as ledger
 from ledger.database.locks import Lock, holder_lock

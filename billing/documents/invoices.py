@@ -1,4 +1,4 @@
-"""The states of an invoice: finalising, paying and voiding it, marking it as uncollectible, and deleting a draft."""
+"""The states of an invoice: finalising and voiding it, marking it as uncollectible, and deleting a draft."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from django.utils import timezone
 from billing.documents.credits_used import covered_claims, undo
 from billing.documents.customer_credit.rests import account_turn
 from billing.documents.finalisation import finalize_under, finalizing
-from billing.documents.invoice_locks import key_of, locked_invoice, payment_key
-from billing.documents.invoice_payments.recording import pay_rest_under
+from billing.documents.invoice_locks import key_of, locked_invoice
 from billing.errors import (
     InvalidTransition,
     InvoiceCorrectedLater,
@@ -34,7 +33,7 @@ from billing.models import (
 )
 from billing.rating.values import OneLine
 from ledger import services as ledger
-from ledger.database.locks import Lock, advisory_lock, holder_key, holder_lock
+from ledger.database.locks import Lock, holder_key, holder_lock
 from ledger.records import Record
 
 State = Invoice.State
@@ -143,17 +142,6 @@ def note_drafts_under(lock: Lock, key: str, invoice_ids: Collection[int], note: 
     """Give drafts under the lock of this name a note."""
     lock.ensure_held(key)
     Invoice.objects.filter(pk__in=invoice_ids).update(note=note)
-
-
-def pay(invoice_id: int, actor: str = "billing") -> Invoice:
-    """Mark an open or uncollectible invoice as paid: record a payment of what is due; or raise and change nothing.
-
-    Raises: as `finalize`.
-    """
-    with locked_invoice(invoice_id) as (_, invoice), advisory_lock(payment_key(invoice_id)) as lock:
-        pay_rest_under(lock, invoice, actor=actor)
-        invoice.refresh_from_db()
-    return invoice
 
 
 def mark_uncollectible(invoice_id: int) -> Invoice:

@@ -11,12 +11,13 @@ from typing import Annotated, Any, Final
 
 from django.db.models import Max, QuerySet
 
-from billing.documents.printing.brand import Colour, Logo
+from billing.documents.brand import Colour, Logo
 from billing.models import CREDIT_NOTE, DEFAULT_SELLER, INVOICE, NumberSeries, Seller
 from billing.orders.customers import ADDRESS_LINES, DEFAULT_TERMS_DAYS
 from billing.rating.limits import MAX_TERMS_DAYS
 from billing.rating.names import Names
-from billing.rating.tax import ALIASES, EU, TaxRules
+from billing.rating.tax.rules import ALIASES, TaxRules
+from billing.rating.tax.vat import EU
 from billing.rating.values import EMAIL, Country, Currency, OneLine, Ref, VatId
 from billing.tax_providers.configured import is_configured
 from ledger import conf

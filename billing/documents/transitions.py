@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.db.models import Max
 
-from billing.documents import invoices
+from billing.documents import invoice_payments, invoices
 from billing.documents.invoice_locks import key_of, locked_invoice, subscriptions_of
 from billing.models import Invoice, Transition
 from billing.request_keys import WriteResult, execute_once, request_digest_of
@@ -90,7 +90,7 @@ def apply_in(*, invoice_id: int, kind: str, actor: str, reason: str = "", note: 
         if note and invoice.state == Invoice.State.DRAFT:
             invoices.note_drafts_under(lock, key_of(invoice), [invoice.pk], note)
         if kind == "pay":
-            return invoices.pay(invoice_id, actor)
+            return invoice_payments.pay_rest(invoice_id, actor)
         if kind != "void":
             return TRANSITIONS[kind](invoice_id)
         *corrections, voided = invoices.void_with_corrections(invoice_id)

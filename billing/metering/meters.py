@@ -6,7 +6,7 @@ It is computed when the event is recorded, and stays; a new version of a meter c
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
 
 from django.db.models import Max
 
@@ -18,11 +18,26 @@ from ledger.database.transactions import locked_transaction
 from ledger.records import Record, UseCase
 from ledger.values import InvalidValue, Text
 
-if TYPE_CHECKING:
-    from billing.metering.corrections import EventCorrection
-    from billing.metering.usage import NewEvent
 
-EventT = TypeVar("EventT", bound="NewEvent | EventCorrection")
+class Measured(Protocol):
+    """What has a quantity: a usage event, or a correction of one.
+
+    Args:
+        value: the quantity that was sent; None: none was sent.
+        default_value: the quantity of an event without a value whose meter has no expression; None: such an event is refused.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    default_value: ClassVar[Decimal | None]
+
+    @property
+    def value(self) -> Decimal | None: ...
+
+    @property
+    def properties(self) -> dict[str, Any]: ...
+
+
+EventT = TypeVar("EventT", bound=Measured)
 
 
 class ExpressionText(Text):

@@ -11,7 +11,7 @@ from billing.models.columns import first_of
 from billing.orders.vat_ids import lookups
 from billing.orders.vat_ids.vies import Lookup
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
-from billing.rating.tax import VatStatus
+from billing.rating.tax.vat import VatStatus
 from billing.rating.values import Currency, Email, Ref, VatId
 from ledger.database.lock_names import CUSTOMER, CUSTOMER_ACCOUNT
 from ledger.database.transactions import locked_transaction

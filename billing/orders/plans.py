@@ -17,7 +17,7 @@ from billing.rating.periods import Interval, IntervalUnit
 from billing.rating.prices.overage import METER_PREFIX, OVERAGE_KEY, OveragePrice, definition, is_overage
 from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, parse_price, parse_prices, price_dict
-from billing.rating.tax import TaxBehavior
+from billing.rating.tax.vat import TaxBehavior
 from billing.rating.values import Currency, Money, NewInterval, Ref
 from ledger.database.lock_names import PLAN
 from ledger.database.transactions import locked_transaction

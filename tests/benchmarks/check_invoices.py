@@ -69,14 +69,14 @@ def _history(count: int) -> None:
 
 def _show() -> None:
     """Check the history, and print what each law took."""
-    from billing import auditing
+    from billing.auditing import consistency
     from billing.models import Claim, Invoice, Line, UsageEvent
 
     there = f"{Line.objects.count():,} lines, {Claim.objects.count():,} claims, {UsageEvent.objects.count():,} usage events"
     invoices = Invoice.objects.count()
     took: dict[str, float] = {}
     began = last = time.perf_counter()
-    for name, findings in auditing.laws():
+    for name, findings in consistency.laws():
         if found := list(findings):
             raise RuntimeError(f"the check of a sound history found {found[:3]}")
         now = time.perf_counter()

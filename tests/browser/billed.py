@@ -10,7 +10,7 @@ from django.core.management import call_command
 
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, IssuedNote
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
@@ -19,7 +19,7 @@ from billing.orders import coupons
 from billing.orders.taxes.declaring import NewTax, declare
 from billing.orders.vat_ids.lookups import keep
 from billing.orders.vat_ids.vies import Lookup
-from billing.rating.tax import LookupOutcome
+from billing.rating.tax.vat import LookupOutcome
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, use
 
 SELLER = {"name": "Fern Software GmbH", "line1": "Lindenstr. 4", "postal_code": "10969", "city": "Berlin", "country": "DE"}

@@ -9,9 +9,8 @@ import pytest
 from django.db import DatabaseError
 from django.utils import timezone
 
-from billing.documents import invoice_locks, invoices
-from billing.documents.invoice_payments import recording
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents import invoice_locks, invoice_payments
+from billing.documents.invoice_payments import record_payment
 from billing.generator import activations
 from billing.generator.activations import expire, order_subscription
 from billing.models import Activation, Amendment, Invoice, InvoicePayment, Subscription
@@ -60,7 +59,7 @@ def _unlocked(*names: str) -> Iterator[Lock]:
 
 
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (recording, invoice_locks, invoices, activations):
+    for module in (invoice_payments, invoice_locks, activations):
         monkeypatch.setattr(module, "advisory_lock", no_lock)
     monkeypatch.setattr(activations, "try_advisory_lock", no_lock)
     monkeypatch.setattr(invoice_locks, "try_advisory_lock", no_lock)
@@ -78,7 +77,7 @@ def test_a_payment_and_the_expiry_at_the_same_time(
     subscription = order()
     if not is_locked:
         without_locks(monkeypatch)
-        meet(monkeypatch, (recording, "set_paid_under"), (activations, "never_start"), is_locked=False)
+        meet(monkeypatch, (invoice_payments, "set_paid_under"), (activations, "never_start"), is_locked=False)
     results = run_threads(lambda index: expire(subscription.ref) if index else pay(subscription), 2)
     if is_locked:
         # Whoever comes first: it starts and does not expire, or it expires and the money is credit of the customer.
@@ -118,7 +117,7 @@ def test_two_payments_at_the_same_time_start_it_once(
     subscription = order()
     if not is_locked:
         without_locks(monkeypatch)
-    meet(monkeypatch, (recording, "set_paid_under"), is_locked=is_locked)
+    meet(monkeypatch, (invoice_payments, "set_paid_under"), is_locked=is_locked)
     results = run_threads(lambda _: pay(subscription), 2)
     assert now_of(subscription) == ("started", "paid", 1)
     if is_locked:

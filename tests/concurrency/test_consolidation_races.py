@@ -12,7 +12,7 @@ import pytest
 from django.core.management import call_command
 from django.db import transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import invoice_locks
 from billing.errors import InvoiceGenerationBusy
 from billing.generator.difference import store
@@ -57,7 +57,7 @@ def findings_of(customer: Customer) -> list[str]:
         customer.ref,
         *(f"invoice {pk}" for pk in Invoice.objects.filter(customer_id=customer.pk).values_list("pk", flat=True)),
     }
-    return [one["what"] for one in auditing.check() if any(ref in one["what"] for ref in refs)]
+    return [one["what"] for one in consistency.check() if any(ref in one["what"] for ref in refs)]
 
 
 @pytest.mark.parametrize("protected", [True, False])

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from billing.documents import credit_notes, invoice_locks, invoices
+from billing.documents import credit_notes, invoice_locks, invoice_payments
 from billing.documents.credit_notes import CreditLine
 from billing.errors import CreditExceedsInvoice, InvoiceGenerationBusy
 from billing.generator.options import Options
@@ -27,7 +27,7 @@ def invoice_of_ten(*, is_paid: bool) -> int:
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring()]).code)
     [made] = generate.generate(ref=subscription.ref, options=Options(as_of=at(1, 1))).invoices
     if is_paid:
-        invoices.pay(made.invoice_id)
+        invoice_payments.pay_rest(made.invoice_id)
     return made.invoice_id
 
 

@@ -24,8 +24,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from billing import auditing
-from billing.documents.invoice_payments.recording import record_payment
+from billing.auditing import consistency
+from billing.documents.invoice_payments import record_payment
 from billing.errors import InvoiceGenerationBusy, SubscriptionNotIncomplete
 from billing.generator.activations import cancel_order, expire, order_subscription
 from billing.models import Activation, Claim, CreditNote, Customer, Invoice, InvoicePayment, Line, Subscription
@@ -290,7 +290,7 @@ def test_after_a_storm_all_is_as_if_it_had_been_calm(
     assert {one.activation.state for one in found if one.kind in ("part", "never")} == {"expired"}
     assert not Invoice.objects.filter(customer_id__in=[one.customer.pk for one in found], state="draft").exists()
     assert numbers_are_gapless(raw_connection(autocommit=True))
-    wrong = auditing.check()
+    wrong = consistency.check()
     assert [finding for one in found for finding in one.findings(raw_connection, wrong)] == []
 
 

@@ -15,7 +15,7 @@ import pytest
 from django.conf import settings
 from django.db import connection, connections
 
-from billing.documents import finalisation, invoices
+from billing.documents import finalisation, invoice_payments, invoices
 from billing.errors import InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.difference import due_drafts, store
 from billing.generator.options import Options, Scope
@@ -230,7 +230,7 @@ def test_a_generation_neither_waits_for_locked_rows_of_subscriptions_nor_locks_t
     invoices.void(invoice.invoice_id)
     [draft] = generate(subscription.ref, Options(as_of=at(2, 1), finalize=False)).invoices
     invoices.finalize(draft.invoice_id)
-    invoices.pay(draft.invoice_id)
+    invoice_payments.pay_rest(draft.invoice_id)
     holder.rollback()
     assert invoice_count(subscription.ref) == 3
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from billing.documents.mailing import delivery
 from billing.documents.mailing.delivery import deliver_due
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.sellers import record_seller
 from billing.models import Mail
 from billing.testing import CustomerFactory

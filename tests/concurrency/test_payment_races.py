@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, IntegrityError
 
-from billing.documents import invoice_locks, invoices
+from billing.documents import invoice_locks, invoice_payments, invoices, payment_returns
 from billing.documents.invoice_locks import invoice_key, payment_key
-from billing.documents.invoice_payments import recording, returns
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.invoice_payments import record_payment
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.payment_returns import record_payment_return
 from billing.errors import InvoiceGenerationBusy, InvoicePartlyPaid, ReturnExceedsPayment
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
@@ -41,10 +40,10 @@ def pay(invoice: Invoice, minor: int, payment: str = "") -> InvoicePayment:
 
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let payments, returns and transitions take no lock of the invoice's payments."""
-    for module in (recording, invoice_locks, invoices):
+    for module in (invoice_payments, invoice_locks):
         monkeypatch.setattr(module, "advisory_lock", no_lock)
-    monkeypatch.setattr(returns, "locked_transaction", _unlocked)
-    monkeypatch.setattr(returns, "account_turn", nullcontext)
+    monkeypatch.setattr(payment_returns, "locked_transaction", _unlocked)
+    monkeypatch.setattr(payment_returns, "account_turn", nullcontext)
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def test_two_payments_at_the_same_time_pay_no_more_than_is_due(
     invoice = issued()
     if not is_locked:
         without_locks(monkeypatch)
-    meet(monkeypatch, (recording, "set_paid_under"), is_locked=is_locked)
+    meet(monkeypatch, (invoice_payments, "set_paid_under"), is_locked=is_locked)
     results = run_threads(lambda _: pay(invoice, 8000), 2)
     invoice.refresh_from_db()
     deposits = CreditNote.objects.filter(customer_id=invoice.customer_id).values_list("amount_minor", flat=True)
@@ -85,7 +84,7 @@ def test_a_payment_and_a_void_at_the_same_time(
     if not is_locked:
         without_locks(monkeypatch)
     if not is_locked:
-        meet(monkeypatch, (recording, "set_paid_under"), (invoices, "came_to_nothing"), is_locked=False)
+        meet(monkeypatch, (invoice_payments, "set_paid_under"), (invoices, "came_to_nothing"), is_locked=False)
     results = run_threads(lambda index: invoices.void(invoice.pk) if index else pay(invoice, 4000), 2)
     invoice.refresh_from_db()
     [paid] = InvoicePayment.objects.filter(invoice_id=invoice.pk) or [None]
@@ -108,9 +107,9 @@ def test_two_returns_at_the_same_time_return_no_more_than_came_in(
     paid = pay(invoice, 10000)
     if not is_locked:
         without_locks(monkeypatch)
-    meet(monkeypatch, (returns, "returned_minor"), is_locked=is_locked)
+    meet(monkeypatch, (payment_returns, "returned_minor"), is_locked=is_locked)
     if not is_locked:
-        meet(monkeypatch, (returns, "set_paid_under"), is_locked=is_locked)
+        meet(monkeypatch, (payment_returns, "set_paid_under"), is_locked=is_locked)
 
     def send_back(index: int) -> PaymentReturn:
         return record_payment_return(invoice_payment=paid.pk, kind="refund", payment=f"r-{index}", amount_minor=8000)
@@ -133,9 +132,9 @@ def test_one_payment_that_arrives_twice_at_the_same_time_is_recorded_once(
 ) -> None:
     invoice, name = issued(), unique("pay")
     if not is_locked:
-        monkeypatch.setattr(recording, "locked_transaction", _unlocked)
-        monkeypatch.setattr(recording, "advisory_lock", no_lock)
-    meet(monkeypatch, (recording, "record_under"), is_locked=is_locked)
+        monkeypatch.setattr(invoice_payments, "locked_transaction", _unlocked)
+        monkeypatch.setattr(invoice_payments, "advisory_lock", no_lock)
+    meet(monkeypatch, (invoice_payments, "record_under"), is_locked=is_locked)
     results = run_threads(lambda _: pay(invoice, 4000, name), 2)
     invoice.refresh_from_db()
     assert (invoice.amount_paid_minor, InvoicePayment.objects.filter(payment=name).count()) == (4000, 1)
@@ -153,7 +152,7 @@ def test_a_payment_does_not_wait_for_invoice_generation(committed_db: None, raw_
     invoice = Invoice.objects.get(pk=made.invoice_id)
     assert pay(invoice, 100).applied_minor == 100
     with pytest.raises(InvoiceGenerationBusy):
-        invoices.pay(invoice.pk)
+        invoice_payments.pay_rest(invoice.pk)
     holder.rollback()
 
 

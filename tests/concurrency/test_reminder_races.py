@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.db import IntegrityError
 
-from billing import auditing
+from billing.auditing import consistency
+from billing.documents import invoice_payments
 from billing.documents.dunning import reminding
 from billing.documents.dunning.holds import hold_reminders
-from billing.documents.invoice_payments import recording
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
@@ -60,7 +60,7 @@ def test_a_payment_and_a_reminder_at_the_same_time(
     if not is_locked:
         monkeypatch.setattr(reminding, "advisory_lock", no_lock)
     due_minor = invoice.amount_remaining_minor
-    meet(monkeypatch, (reminding, "_write"), (recording, "set_paid_under"), is_locked=is_locked)
+    meet(monkeypatch, (reminding, "_write"), (invoice_payments, "set_paid_under"), is_locked=is_locked)
     paid, reminded = run_threads(
         lambda index: (
             reminding.remind(invoice.pk)
@@ -120,6 +120,6 @@ def test_a_hold_and_a_reminder_at_the_same_time(
     monkeypatch.setattr(reminding, "_write", write)
     assert reminding.remind(invoice.pk) is None
     findings = [
-        one for one in auditing.check() if one["finding"] == "reminder during a hold" and f"invoice {invoice.pk}" in str(one)
+        one for one in consistency.check() if one["finding"] == "reminder during a hold" and f"invoice {invoice.pk}" in str(one)
     ]
     assert bool(findings) is not is_locked

@@ -137,3 +137,30 @@ def test_the_license_file_and_the_metadata_name_the_mit_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["license"] == "MIT"
     assert (ROOT / "LICENSE").read_text().startswith("MIT License")
+
+
+CIRCLES = """
+import graphlib, grimp, sys
+graph = grimp.build_graph("ledger", "billing", "ledger_project", cache_dir=None)
+try:
+    graphlib.TopologicalSorter({one: graph.find_modules_directly_imported_by(one) for one in graph.modules}).prepare()
+except graphlib.CycleError as error:
+    print(*error.args[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.check
+def test_no_modules_import_each_other_not_even_for_types(tmp_path: Path) -> None:
+    """The control: an import for types alone, from `ledger/errors.py` to a module that imports it, is found."""
+    find_circle = [sys.executable, "-c", CIRCLES]
+
+    def circle(root: Path) -> str:
+        return subprocess.run(find_circle, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+    assert circle(ROOT) == ""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    errors = tmp_path / "ledger" / "errors.py"
+    errors.write_text(f"{errors.read_text()}\nif TYPE_CHECKING:\n    from ledger import journal\n")
+    assert {"ledger.errors", "ledger.journal"} <= set(circle(tmp_path).split())

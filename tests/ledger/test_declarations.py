@@ -19,11 +19,10 @@ from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
-from billing.documents import credit_notes, invoices, sellers
+from billing.documents import credit_notes, invoices, one_off_invoices, sellers
+from billing.documents.brand import Logo
 from billing.documents.customer_credit import refunds
 from billing.documents.mailing import outcomes as mail_outcomes
-from billing.documents.one_off import issuing
-from billing.documents.printing.brand import Logo
 from billing.metering import meters, usage
 from billing.orders import coupons, customers, plans, subscriptions
 from billing.orders.overrides import Amounts
@@ -87,7 +86,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         plan_move_schemas,
         mail_outcomes,
         refunds,
-        issuing,
+        one_off_invoices,
     )
     records = {
         each for module in modules for each in vars(module).values() if isinstance(each, type) and issubclass(each, Record)

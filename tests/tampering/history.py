@@ -13,9 +13,9 @@ from django.db import connection
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.invoice_payments import record_payment
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.generator.activations import cancel_order, order_subscription
 from billing.generator.options import Options

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.db import connection, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.orders import plans
 from ledger.audit import audit
 from tests.tampering.changes import Change, all_changes, disable_triggers
@@ -33,7 +33,7 @@ def findings(anchor: Path | None = None, write: Path | None = None) -> set[str]:
     plans.price_of.cache_clear()
     plans.list_price_of.cache_clear()
     found = set(audit([connection.connection], anchor_to_check=anchor, anchor_to_write=write).totals)
-    return found | {one["finding"] for one in auditing.check()}
+    return found | {one["finding"] for one in consistency.check()}
 
 
 def found_of(change: Change, anchor: Path) -> str:

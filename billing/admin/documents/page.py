@@ -11,7 +11,7 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from billing.admin.documents.tables import notation_in
-from billing.documents.printing.brand import logo_url
+from billing.documents.brand import logo_url
 from billing.documents.printing.pages import DocumentSource, country_name, credit_note_page, invoice_page, seller_lines
 from billing.documents.printing.printed import credit_note_source, invoice_source
 from billing.models import CreditNote, CreditRefund, Invoice

@@ -19,7 +19,7 @@ from billing.orders.customers import CustomerChange, NewCustomer
 from billing.orders.vat_ids.lookups import is_looked_up, newest_of
 from billing.orders.vat_ids.vies import Lookup
 from billing.rating.prices.wording import amount
-from billing.rating.tax import suggested_status, vat_country
+from billing.rating.tax.vat import suggested_status, vat_country
 from ledger.admin.forms.credit_amounts import CreditAmountsForm, value_of_a_credit
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.forms.fields import Shown

@@ -33,7 +33,7 @@ from billing.rating.prices.price import PriceKind
 from billing.rating.prices.pricing import quote, rate, usage_of_quantity
 from billing.rating.prices.reading import MAX_PRICES, PriceInvalid, parse_price
 from billing.rating.prices.wording import group_words
-from billing.rating.tax import TaxBehavior
+from billing.rating.tax.vat import TaxBehavior
 from billing.reads.document_names import TITLES
 from ledger.admin.forms.credit_amounts import CreditAmountsForm
 from ledger.admin.kit.cells import row_url

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from billing.admin.order_forms.fields import LinesField, NamesField, OrderForm, lines_widget
 from billing.admin.order_forms.once import OrderPage
-from billing.documents.printing.brand import MAX_LOGO_BYTES, Logo, logo_url
+from billing.documents.brand import MAX_LOGO_BYTES, Logo, logo_url
 from billing.documents.printing.pages import seller_lines
 from billing.documents.printing.printed import letterhead_picture
 from billing.documents.sellers import CashSteps, NewSeller, ReminderDays, current_sellers, prefixes_of, record

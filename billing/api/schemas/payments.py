@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import InCurrency, OfCustomer
-from billing.documents.invoice_payments.recording import NewPayment
-from billing.documents.invoice_payments.returns import NewPaymentReturn
+from billing.documents.invoice_payments import NewPayment
+from billing.documents.payment_returns import NewPaymentReturn
 from billing.payments.purchases.recording import NewPurchase, NewReturn
 from billing.rating.values import PaymentId, Provider, Ref
 from billing.reads.response_fields import minor, text, time, whole

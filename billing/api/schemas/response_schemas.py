@@ -17,7 +17,7 @@ from billing.rating.money import decimal_text
 from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
 from billing.rating.prices.steps import STEP_MEMBERS, StepReason
-from billing.rating.tax import suggested_status
+from billing.rating.tax.vat import suggested_status
 from billing.reads.calendar import Calendar
 from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer

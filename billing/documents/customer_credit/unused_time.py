@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from billing.documents.customer_credit.rests import take_out
 from billing.models import CreditNote, CreditRefund
 from billing.orders.item_versions import UnusedTime
-from billing.rating.tax import AppliedTax, Treatment, applied_taxes
+from billing.rating.tax.amounts import AppliedTax, Treatment, applied_taxes
 from ledger.database.statements import fetch_rows
 
 ACTOR = "billing"

@@ -1,6 +1,6 @@
 """The seller on a statement of credits, in the language of the holder's customer."""
 
-from billing.documents.printing.brand import printed_brand
+from billing.documents.brand import printed_brand
 from billing.documents.printing.pages import DOT, seller_columns, seller_lines, text_in
 from billing.documents.printing.texts import texts_of
 from billing.documents.sellers import current_seller

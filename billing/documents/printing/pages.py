@@ -11,8 +11,8 @@ from datetime import date, datetime, tzinfo
 from decimal import Decimal
 from typing import Any, Final
 
+from billing.documents.brand import printed_brand
 from billing.documents.printing.arithmetic import Notation, calculation
-from billing.documents.printing.brand import printed_brand
 from billing.documents.printing.texts import COUNTRIES, texts_of
 from billing.models import CREDIT_NOTE, INVOICE, DocumentKind
 from billing.rating.money import minor_digits

@@ -15,7 +15,8 @@ from math import floor
 from billing.rating.periods import Period, Schedule, TimeSpan, periods
 from billing.rating.prices.price import Price, Proration
 from billing.rating.proration import share
-from billing.rating.tax import STANDARD_CLASS, Taxed
+from billing.rating.tax.rules import STANDARD_CLASS
+from billing.rating.tax.sales import Taxed
 
 
 @dataclass(frozen=True, slots=True)

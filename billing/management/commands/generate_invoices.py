@@ -16,8 +16,8 @@ from django.db import OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from billing import auditing
-from billing.auditing.unbilled_usage import by_reason, never_billed
+from billing.auditing import consistency
+from billing.auditing.explanation import explain
 from billing.errors import NotFound
 from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
@@ -25,6 +25,7 @@ from billing.generator.run.due import DueWalk, concerned, how_many
 from billing.generator.run.generate import check_as_of
 from billing.generator.run.outcomes import Outcome, RunSummary, SubscriptionResult
 from billing.generator.run.workers import Work
+from billing.generator.state.unbilled_usage import by_reason, never_billed
 from billing.management.run_texts import check_text, explanation_text, run_text
 from billing.metering.usage import LONGEST_TRANSACTION
 from billing.models import Customer, Plan, Run, RunResult, Subscription
@@ -202,7 +203,7 @@ class Command(CommandWithExamples):
 
     def _explain(self, ref: str, options: Options, form: str) -> None:
         try:
-            explanation = auditing.explain(ref, options.as_of, options.late_lookback)
+            explanation = explain(ref, options.as_of, options.late_lookback)
         except NotFound as error:
             raise CommandError(f"--explain: subscription {ref!r} does not exist", returncode=BAD_ARGUMENTS) from error
         self._show(explanation, form, explanation_text)
@@ -226,7 +227,7 @@ class Command(CommandWithExamples):
         with transaction.atomic(), connection.cursor() as cursor:
             # A law is one query over all documents.
             cursor.execute("SET LOCAL statement_timeout = 0")
-            findings = auditing.check()
+            findings = consistency.check()
             never = [one.as_dict() for one in never_billed(lookback=options.late_lookback)]
         self._show({"findings": findings, "count": len(findings), "usage_never_billed": never}, form, check_text)
         if findings:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from billing.documents.printing.brand import decoded, is_png
+from billing.documents.brand import decoded, is_png
 from billing.documents.sellers import NewSeller, current_seller, record_seller
 from billing.models import DEFAULT_SELLER
 from ledger.errors import Invalid

@@ -11,7 +11,7 @@ from django.db import Error, connection
 from billing.models import Customer, VatCheck
 from billing.orders.vat_ids import vies
 from billing.orders.vat_ids.lookups import is_looked_up, keep, keep_new, requester_of
-from billing.rating.tax import EU
+from billing.rating.tax.vat import EU
 from ledger import conf
 from ledger.database.lock_names import CUSTOMER, VAT_CHECKS
 from ledger.database.statements import fetch_rows

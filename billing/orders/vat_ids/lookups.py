@@ -14,7 +14,7 @@ from django.utils import timezone
 from billing.models import DEFAULT_SELLER, Customer, Seller, VatCheck, VatLookup
 from billing.orders.vat_ids import vies
 from billing.orders.vat_ids.vies import Lookup
-from billing.rating.tax import LookupOutcome, vat_country
+from billing.rating.tax.vat import LookupOutcome, vat_country
 from ledger import conf
 from ledger.errors import Invalid
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
-from billing.rating.tax import LookupOutcome
+from billing.rating.tax.vat import LookupOutcome
 from ledger import conf
 
 WRITE_TIMEOUT_S: Final = 5

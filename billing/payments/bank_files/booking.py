@@ -13,8 +13,8 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from billing.documents.invoice_payments.matching import invoices_named_in
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
+from billing.documents.payment_matching import invoices_named_in
 from billing.errors import PaymentIntentClosed, TransferTooSmall
 from billing.models import BankReceipt, Invoice, InvoicePayment, Pack, PaymentIntent, Purchase
 from billing.payments.bank_files.names import NEAR_DAYS, NamedEntry, are_texts_alike, name_entries, other_name

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from billing.documents.invoice_payments.matching import invoices_named_in
+from billing.documents.payment_matching import invoices_named_in
 from billing.models import BankReceipt, Invoice, PaymentIntent
 from billing.models.columns import first_of
 from billing.payments.bank_files.booking import book_receipt, settle_receipt

@@ -18,8 +18,8 @@ from django.db import Error, transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.invoice_payments import record_payment
+from billing.documents.payment_returns import record_payment_return
 from billing.errors import AlreadyExists, ProviderRefused, ReturnExceedsPayment, ReturnExceedsPurchase
 from billing.models import (
     Customer,

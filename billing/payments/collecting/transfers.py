@@ -7,7 +7,7 @@ from typing import Annotated
 from django.utils import timezone
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
 from billing.errors import AlreadyExists, PaymentIntentClosed, TransferTooSmall
 from billing.models import CreditNote, InvoicePayment, PaymentIntent, Purchase
 from billing.models.payments import OPEN_INTENT

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from billing.documents import invoices
+from billing.documents import invoice_payments, invoices
 from billing.errors import InvoiceCorrectedLater, InvoiceGenerationBusy
 from billing.generator.options import Options, Scope
 from billing.generator.run.generate import generate_in
@@ -229,7 +229,7 @@ def test_a_draft_is_finalised_and_gets_the_next_number(client, billed):
 )
 def test_only_what_the_state_allows_is_offered(client, billed, state, offered):
     invoice = Invoice.objects.get(state="draft" if state == "draft" else "open")
-    change_to = {"uncollectible": invoices.mark_uncollectible, "paid": invoices.pay}
+    change_to = {"uncollectible": invoices.mark_uncollectible, "paid": invoice_payments.pay_rest}
     if state in change_to:
         change_to[state](invoice.pk)
     page = client.get(f"{BILLING}/invoice/{invoice.pk}/change/").content.decode()
@@ -254,7 +254,7 @@ def test_a_double_click_moves_once_and_shows_that_it_was_done(client):
 
 def test_a_move_that_the_state_does_not_allow_is_refused_with_its_facts_and_not_noted(client, billed):
     invoice = Invoice.objects.get(state="open")
-    invoices.pay(invoice.pk)
+    invoice_payments.pay_rest(invoice.pk)
     before = amounts_and_documents()
     response = transition(client, invoice, "void", reason="too late")
     assert response.status_code == 422

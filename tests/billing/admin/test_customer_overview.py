@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.generator.options import Options
 from billing.generator.run import generate
 from billing.generator.run.generate import generate_in

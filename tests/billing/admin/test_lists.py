@@ -19,7 +19,7 @@ from billing import reads
 from billing.admin import search
 from billing.admin.documents import lists as invoice_lists
 from billing.admin.orders import subscriptions as subscription_pages
-from billing.documents import invoices
+from billing.documents import invoice_payments
 from billing.documents.credit_notes import issue_in
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
@@ -133,7 +133,7 @@ def make_invoices(*, days_ago):
         generate_in(ref=first.ref, options=Options(as_of=at(1, 1)))
         generate_in(ref=first.ref, options=Options(as_of=at(2, 1), finalize=False))
         generate_in(ref=second.ref, options=Options(as_of=at(1, 1)))
-    invoices.pay(Invoice.objects.get(currency="USD").pk)
+    invoice_payments.pay_rest(Invoice.objects.get(currency="USD").pk)
     return first, second
 
 

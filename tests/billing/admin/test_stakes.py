@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Amendment, CreditRefund, Invoice, InvoicePayment, PaymentReturn, Purchase, PurchaseReturn

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.models import Claim, CreditNote, CreditPayment
 from billing.orders.customers import NewCredits
@@ -31,13 +31,13 @@ def paid_with_credits():
 
 def findings_of_the_check():
     """The findings but those about digests of documents, which cover the payments too: see test_tampering.py."""
-    return [(one["finding"], one["what"]) for one in auditing.check() if one["finding"] != "digest of a document"]
+    return [(one["finding"], one["what"]) for one in consistency.check() if one["finding"] != "digest of a document"]
 
 
 def test_ordinary_life_is_no_finding(paid_with_credits):
     _, invoice_id = paid_with_credits
     credit_notes.issue_in(invoice_id=invoice_id, reason="x", actor="test")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_payment_that_the_ledger_does_not_have(paid_with_credits):

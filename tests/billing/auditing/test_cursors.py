@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.transitions import apply_in, delete_draft_in
 from billing.generator.run.due import DueFilter, how_many
 from billing.models import Cursor, Invoice
@@ -25,7 +25,7 @@ def subscription():
     subscription = SubscriptionFactory(plan=PlanFactory(prices=[recurring(), metered()]).code)
     use(subscription, "100", at(1, 10))
     bill(subscription, at(2, 1))
-    assert auditing.check() == []
+    assert consistency.check() == []
     return subscription
 
 
@@ -35,7 +35,7 @@ def push(subscription, **values) -> None:
 
 
 def findings() -> set[str]:
-    return {one["finding"] for one in auditing.check()}
+    return {one["finding"] for one in consistency.check()}
 
 
 PUSHED = {
@@ -118,5 +118,5 @@ def test_a_law_that_cannot_be_worked_out_is_a_finding(subscription):
         cursor.execute("ALTER TABLE billing_amendment DISABLE TRIGGER USER")
         cursor.execute('UPDATE billing_amendment SET change = \'{"quantities": {"base": "many"}}\'')
         cursor.execute("ALTER TABLE billing_amendment ENABLE TRIGGER USER")
-    found = {one["finding"]: one["what"] for one in auditing.check()}
+    found = {one["finding"]: one["what"] for one in consistency.check()}
     assert "this cannot be worked out: InvalidOperation" in found["item versions do not follow from the amendments"]

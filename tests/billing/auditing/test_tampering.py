@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from django.db import connection
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.sellers import record_seller
 from billing.metering.meters import create_meter
@@ -76,7 +76,7 @@ def findings() -> set[str]:
     """The names of the findings of billing, and `register` if the ledger's audit has one of the register."""
     connection.ensure_connection()
     of_register = {"register"} & set(audit([connection.connection]).totals)
-    return {one["finding"] for one in auditing.check()} | of_register
+    return {one["finding"] for one in consistency.check()} | of_register
 
 
 def as_owner(*statements: str, **named: int) -> None:
@@ -110,7 +110,7 @@ def register_again() -> None:
 
 
 def test_ordinary_life_is_no_finding(history):
-    assert auditing.check() == []
+    assert consistency.check() == []
     assert Invoice.objects.filter(digest=None).count() == 0
 
 

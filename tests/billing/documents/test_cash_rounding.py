@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.printed import credit_note_pdf, invoice_pdf
 from billing.documents.sellers import record_seller
 from billing.generator.options import Options
@@ -160,7 +160,7 @@ def test_what_is_left_to_pay_is_rounded_after_credit(step, total, credit, roundi
     customer = in_money(swiss(), credit) if credit else swiss()
     invoice = issued(customer, total)
     assert figures(invoice) == (int(Decimal(total) * 100), rounding, due, state)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -191,7 +191,7 @@ def test_a_draft_has_none_and_the_seller_at_its_finalisation_decides():
     add_seller({"CHF": 100})
     transition(draft.pk, "finalize")
     assert figures(draft) == (1002, -2, 1000, "open")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -239,7 +239,7 @@ def test_credit_notes_take_the_rounding_back(credit, notes, roundings, worths, d
     assert figures(invoice)[3] == "paid"
     assert reads.balance(holder).available == (credit or 1)
     assert sum(note.left_minor for note in CreditNote.objects.all()) == 0
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -251,7 +251,7 @@ def test_the_step_of_a_note_is_the_one_of_its_invoice_and_a_paid_invoice_gives_b
     first, rest = note_of(invoice, 333), note_of(invoice)
     notes = [(note.rounding_minor, note.amount_minor, note.left_minor) for note in (first, rest)]
     assert notes == [(2, 335, 335), (-4, 665, 665)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.db.models import JSONField, Q
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.models import (
     Amendment,
@@ -319,14 +319,14 @@ def test_the_digest_of_a_row_does_not_depend_on_the_time_zone_of_the_session(his
     subscriptions.charge_once(ref=Subscription.objects.get(pk=history["subscription"]).ref, amount_minor=5, description="Stamp")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL timezone = 'UTC'")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_what_moves_later_leaves_the_digest_as_it_was(history):
     known = dict(Invoice.objects.values_list("id", "digest"))
     transition(history["first"], "mark_uncollectible")
     credit_notes.issue_in(invoice_id=history["first"], reason="Gone", actor="test")
-    assert auditing.check() == []
+    assert consistency.check() == []
     assert dict(Invoice.objects.values_list("id", "digest")) == known
 
 
@@ -365,7 +365,7 @@ def test_only_the_anchor_finds_an_invoice_deleted_with_everything_that_refers_to
 
     as_owner("DELETE FROM billing_claim WHERE made_by = %(third)s", "DELETE FROM billing_cursor", *ALL_TRACES, **history)
     register_again()
-    assert auditing.check() == []
+    assert consistency.check() == []
     assert audit([session()]).is_clean
     report = audit([session()], anchor_to_check=path)
     found = [(one.law, one.holder_id, one.credit_type, one.sequence, one.found) for one in report.findings]
@@ -387,7 +387,7 @@ def test_a_chain_written_again_is_found_by_the_anchor_alone(history, tmp_path):
         **history,
     )
     register_again()
-    assert auditing.check() == []
+    assert consistency.check() == []
     assert audit([session()]).is_clean
     report = audit([session()], anchor_to_check=path)
     assert [(one.law, one.credit_type, one.sequence) for one in report.findings] == [("anchor", "INV", 3)]
@@ -405,7 +405,7 @@ def test_who_moved_an_invoice_is_found_by_the_audit_and_gone_with_the_state_by_t
         **history,
     )
     register_again()
-    assert auditing.check() == []
+    assert consistency.check() == []
     [finding] = [one for one in audit([session()], anchor_to_check=path).findings if one.holder_id != "@register"]
     assert (finding.law, finding.holder_id, finding.credit_type, finding.found) == ("anchor", "@transitions", series, "ends at 1")
     as_owner("UPDATE billing_transition SET reason = 'None' WHERE invoice_id = %(third)s", **history)

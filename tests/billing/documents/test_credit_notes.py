@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
 from billing.errors import CreditExceedsInvoice, InvalidTransition
@@ -232,7 +232,7 @@ def test_of_a_paid_invoice_it_is_set_against_the_next_one():
     assert (note.amount_minor, Invoice.objects.get(pk=invoice["id"]).amount_due_minor) == (600, 1200)
     [following] = bill(subscription, at(2, 1))
     assert (following["total_minor"], following["credit_notes_minor"], following["amount_due_minor"]) == (1200, 600, 600)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_more_than_is_due_gives_prepaid_credits_back():
@@ -248,7 +248,7 @@ def test_more_than_is_due_gives_prepaid_credits_back():
     assert (rest.amount_minor, rest.credits_returned) == (300, 300)
     assert reads.balance(holder).available == 500
     assert [entry.reference for entry in reads.entries(holder, kind="refund", limit=10)] == [f"invoice {invoice['id']}"] * 2
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_what_was_paid_in_money_comes_before_what_was_paid_in_credits():
@@ -262,7 +262,7 @@ def test_what_was_paid_in_money_comes_before_what_was_paid_in_credits():
     [following] = bill(subscription, at(2, 1))
     # The 7.00 that were paid in money, and not the 5.00 that went back as credits; these pay as any credits do.
     assert (following["credit_notes_minor"], following["credits_applied_minor"]) == (700, 500)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_credits_that_are_worth_more_than_the_credit_stay_spent():
@@ -297,7 +297,7 @@ def test_voiding_the_invoice_ends_its_credit_notes():
     assert reads.balance(holder).available == 500
     [again] = bill(subscription, at(1, 1))
     assert (again["credit_notes_minor"], again["total_minor"]) == (0, 1200)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_what_a_credit_note_left_and_a_later_invoice_used_is_not_voided():
@@ -473,7 +473,7 @@ def test_numbers_are_gapless_though_a_refused_one_came_between(note_of_four):
     with pytest.raises(CreditExceedsInvoice):
         issue_note(note_of_four.invoice_id, (1, 601))
     assert [issue_note(note_of_four.invoice_id, (1, 1)).number, note_of_four.number] == ["CN-000002", "CN-000001"]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def _as_owner(table):
@@ -494,12 +494,12 @@ def _as_owner(table):
     ],
 )
 def test_the_check_finds_what_is_wrong_with_credit_notes(note_of_four, table, change, finding):
-    assert auditing.check() == []
+    assert consistency.check() == []
     if table != "billing_creditnoteuse":
         _as_owner(table)
     with connection.cursor() as cursor:
         cursor.execute(change)
-    assert any(one["finding"].startswith(finding) for one in auditing.check())
+    assert any(one["finding"].startswith(finding) for one in consistency.check())
 
 
 # In the admin ----------------------------------------------------------------------------------------

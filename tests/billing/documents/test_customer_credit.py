@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
 from billing.errors import InvoiceCorrectedLater, InvoiceCreditRefunded, RefundExceedsCredit
@@ -63,7 +63,7 @@ def test_credit_of_an_ended_subscription_pays_for_the_next_one():
     [made] = bill(subscribed(customer, "40.00", 5), at(5, 1))
     assert (made["total_minor"], made["credit_notes_minor"], made["amount_due_minor"]) == (4000, 1500, 2500)
     assert lefts(customer) == [("carried", 0)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_the_oldest_credit_pays_first_and_the_rest_waits():
@@ -73,7 +73,7 @@ def test_the_oldest_credit_pays_first_and_the_rest_waits():
     [made] = bill(subscribed(customer, "17.00", 5), at(5, 1))
     assert (made["credit_notes_minor"], made["amount_due_minor"], made["state"]) == (1700, 0, "paid")
     assert lefts(customer) == [("carried", 0), ("deposit", 200)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_credit_of_another_currency_or_customer_does_not_pay():
@@ -97,7 +97,7 @@ def test_money_that_a_requested_note_gives_back_pays_for_another_subscription():
     [made] = bill(subscribed(customer, "40.00", 5), at(5, 1))
     assert made["amount_due_minor"] == 3000
     assert lefts(customer) == [("requested", 0)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_draft_takes_no_credit_until_it_is_finalised():
@@ -123,7 +123,7 @@ def test_voiding_an_invoice_gives_back_the_credit_that_it_took():
     assert lefts(customer) == [("carried", 1500)]
     transition(carrying["id"], "void")
     assert not CreditNote.objects.filter(customer_id=customer.pk, released_at=None).exists()
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # Refunds ---------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_credit_is_paid_out_over_rest_once_and_never_more_than_is_left(api: ApiC
     [invoice] = bill(subscribed(customer, "40.00", 5), at(5, 1))
     assert invoice["amount_due_minor"] == 3100
     assert api.get(f"/v1/customers/{customer.ref}/credit-balance").json()["balances"] == []
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_refund_takes_the_oldest_credit_first_or_that_of_one_note():
@@ -184,7 +184,7 @@ def test_a_refund_takes_the_oldest_credit_first_or_that_of_one_note():
         with pytest.raises(RefundExceedsCredit):
             refund(customer, too_much, credit_note=note.pk)
     assert rows() == before
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_the_check_finds_what_was_changed(sql: str, finding: str):
     customer = CustomerFactory()
     ended_halfway(customer)
     refund(customer, 100)
-    assert auditing.check() == []
+    assert consistency.check() == []
     with connection.cursor() as cursor:
         for table in ("billing_creditnote", "billing_creditrefund"):
             cursor.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.printed import invoice_pdf
 from billing.documents.sellers import record_seller
 from billing.models import CouponUse, CreditNote, Customer, Invoice, InvoiceTax, Line, NumberSeries, Transition
@@ -42,7 +42,7 @@ def rows() -> list[Any]:
 
 def findings() -> list[Any]:
     """What the checks of billing and of the chains find."""
-    return [*auditing.check(), *audit([connection.connection]).totals]
+    return [*consistency.check(), *audit([connection.connection]).totals]
 
 
 def test_it_is_issued_over_rest_once(api: ApiClient) -> None:
@@ -105,7 +105,7 @@ def test_a_draft_is_finalised_or_deleted_and_who_did_it_is_chained(api: ApiClien
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE billing_transition DISABLE TRIGGER USER")
         cursor.execute("UPDATE billing_transition SET reason = 'forged' WHERE sequence = 1")
-    assert "digest of a transition" in {one["finding"] for one in auditing.check()}
+    assert "digest of a transition" in {one["finding"] for one in consistency.check()}
 
 
 def test_it_can_be_credited_and_what_was_paid_is_credit_of_the_customer() -> None:

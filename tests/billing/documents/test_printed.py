@@ -14,7 +14,7 @@ from facturx import get_facturx_xml_from_pdf
 from pypdf import PdfReader
 
 from billing.documents import credit_notes
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.printing.pages import epc_code, invoice_page
 from billing.documents.printing.printed import TEMPLATE, credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.documents.printing.texts import TAXES, TEXTS, texts_of

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from billing.documents import invoices
+from billing.documents import invoice_payments, invoices
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Invoice
@@ -50,7 +50,7 @@ def test_a_receiver_gets_the_invoice_as_it_was(receiver: Receiver, webhook: Make
     draft = new_invoice(finalize=False)
     assert told() == []
     invoices.finalize(draft.pk)
-    invoices.pay(draft.pk)
+    invoice_payments.pay_rest(draft.pk)
     work()
     invoice = Invoice.objects.get(pk=draft.pk)
     finalized, paid = (each.verified_by(made["secret"]) for each in receiver.received)

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from django.db import transaction
 
-from billing.documents import invoices, transitions
+from billing.documents import invoice_payments, invoices, transitions
 from billing.errors import InvalidTransition, NotFound
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
@@ -86,7 +86,7 @@ def test_a_move_is_made_and_noted_once_per_key(api):
 
 def test_a_move_that_is_refused_is_not_noted(api):
     invoice = new_invoice()
-    invoices.pay(invoice.pk)
+    invoice_payments.pay_rest(invoice.pk)
     response = api.post(f"/v1/invoices/{invoice.pk}/void", {"reason": "too late"})
     assert (response.status_code, response.json()["type"].rsplit("/", 1)[1]) == (409, "invalid-transition")
     assert transitions_of(invoice) == []
@@ -194,7 +194,7 @@ def test_a_draft_is_deleted_once_per_key(api):
 @pytest.mark.parametrize("state", ["open", "paid", "void", "uncollectible"])
 def test_only_a_draft_is_deleted(api, state):
     invoice = new_invoice()
-    change_to = {"paid": invoices.pay, "void": invoices.void, "uncollectible": invoices.mark_uncollectible}
+    change_to = {"paid": invoice_payments.pay_rest, "void": invoices.void, "uncollectible": invoices.mark_uncollectible}
     if state in change_to:
         change_to[state](invoice.pk)
     response = api.delete(f"/v1/invoices/{invoice.pk}?reason=x")

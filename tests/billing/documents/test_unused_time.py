@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.customer_credit.unused_time import PaidInvoice, money_shares
 from billing.errors import InvoiceCreditRefunded
@@ -62,7 +62,7 @@ def test_unused_time_that_was_paid_in_money_is_paid_out_once():
     assert lefts(subscription) == [0]
     assert bill(subscription, at(5, 1)) == []
     assert CreditRefund.objects.filter(customer_id=subscription.customer_id).count() == 1
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_the_rest_that_prepaid_credits_paid_stays_credit():
@@ -74,7 +74,7 @@ def test_the_rest_that_prepaid_credits_paid_stays_credit():
     ends(subscription)
     [last] = bill(subscription, at(4, 16))
     assert (last["refunded_minor"], lefts(subscription)) == (1000, [500])
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.parametrize("move", [None, "mark_uncollectible"])
@@ -107,7 +107,7 @@ def test_credits_on_an_invoice_pay_for_its_charges_with_the_money_behind_them():
     ends(subscription)
     [last] = bill(subscription, at(4, 16))
     assert last["refunded_minor"] == 3000
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_only_the_credit_of_the_end_is_paid_out_not_that_of_an_earlier_change():
@@ -144,7 +144,7 @@ def test_an_end_at_the_start_refunds_everything_with_its_tax():
     ends(subscription, at(4, 1))
     [last] = bill(subscription, at(4, 2))
     assert last["refunded_minor"] == 4
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_draft_refunds_nothing_until_it_is_final():

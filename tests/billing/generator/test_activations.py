@@ -10,12 +10,12 @@ import pytest
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from billing import auditing, reads
-from billing.auditing.unbilled_usage import never_billed
+from billing import reads
+from billing.auditing import consistency
 from billing.documents import credit_notes, invoices
 from billing.documents.dunning import reminding
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.invoice_payments import record_payment
+from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.errors import BillingWouldBeSuspended, SubscriptionNotIncomplete, SubscriptionNotStarted
 from billing.generator import activations
@@ -24,6 +24,7 @@ from billing.generator.options import Options, Scope
 from billing.generator.run.due import DueFilter, due_among
 from billing.generator.run.generate import generate
 from billing.generator.run.preview import next_invoices
+from billing.generator.state.unbilled_usage import never_billed
 from billing.models import (
     Activation,
     Amendment,
@@ -99,7 +100,7 @@ def too_late(monkeypatch: pytest.MonkeyPatch) -> None:
 def _sound() -> Any:
     """After each test, billing's checks find nothing."""
     yield
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_it_waits_with_an_open_invoice_of_its_first_period_and_nothing_else_is_billed() -> None:

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.generator.options import Options
 from billing.generator.run import workers
 from billing.generator.run.due import DueFilter, DueWalk, how_many
@@ -155,7 +155,7 @@ def test_the_check_takes_as_long_as_there_are_documents() -> None:
     bounds = []
 
     def record(execute: Any, sql: str, *more: Any) -> Any:
-        if sql in auditing.CHECKS.values():
+        if sql in consistency.CHECKS.values():
             bounds.append(fetch_value(str, "SHOW statement_timeout"))
         return execute(sql, *more)
 

@@ -11,8 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.invoice_payments import record_payment
+from billing.documents.payment_returns import record_payment_return
 from billing.months.deferred import ELSEWHERE
 from billing.months.receivables import amount_of
 from billing.reads.months.documents import Receivable, receivables_of

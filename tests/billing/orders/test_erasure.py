@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, models, transaction
 from django.test.utils import isolate_apps
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.errors import CustomerStillBilled, NotFound
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
@@ -83,7 +83,7 @@ def test_only_documents_still_say_who_it_was(api: ApiClient, ref: str) -> None:
         assert tables_that_name(word) == {"billing_invoice"}
     assert tables_that_name("Ada Byron") == set()
     assert Invoice.objects.values().get(pk=invoice.pk) == before
-    assert auditing.check() == []
+    assert consistency.check() == []
     shown = api.get(f"/v1/customers/{ref}").json()
     assert (shown["name"], shown["address"], shown["vat_id"]) == (erased.name, {}, "")
 
@@ -250,7 +250,7 @@ def test_a_column_that_is_declared_personal_is_erased_everywhere(
     assert "without address, e-mail and VAT id" not in erase_command(ref, "--yes")
     assert Customer.objects.get(ref=ref).language == ""
     assert tables_that_name("x-lovelace") == set()
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_who_has_a_value_in_a_column_that_became_personal_is_not_erased_yet(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.db import IntegrityError, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import Amendment, MovedSubscription, OpenPlanMove, Plan, PlanMove, Subscription
 from billing.orders import coupons
 from billing.orders.item_versions import AmendmentChange
@@ -75,7 +75,7 @@ def test_a_move_is_an_ordinary_amendment_that_the_next_run_bills():
     ]
     found = progress.plan_move(move.pk)
     assert (found.is_open, found.moved, found.left_out) == (False, 1, {})
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_late_run_bills_what_runs_in_time_bill():
@@ -119,7 +119,7 @@ def test_who_is_elsewhere_or_over_or_there_already_stays_and_is_named():
     }  # fmt: skip
     assert Amendment.objects.filter(subscription_id__in=[elsewhere.pk, ended.pk], change__has_key="plan_move").count() == 0
     assert Amendment.objects.filter(subscription_id=new.pk).count() == 1
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_only_named_subscriptions_and_versions_are_moved():
@@ -150,7 +150,7 @@ def test_negotiated_prices_quantities_a_trial_and_a_pause_go_on_on_the_new_versi
     assert lines_of(bill(subscription, at(2, 1))) == [
         [("recurring", "base", 2400, "01-20", "02-01"), ("recurring", "base", 6200, "02-01", "03-01")]
     ]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_planned_amendments_stay_and_a_planned_return_to_an_earlier_version_is_moved_too():

@@ -3,7 +3,7 @@
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import Amendment, ItemVersion, Line, Price
 from billing.orders.overrides import PriceOverride, lowered
 from billing.orders.subscriptions import Invalid
@@ -33,7 +33,7 @@ def test_a_negotiated_price_is_a_row_of_the_subscription_that_its_lines_name():
     assert Line.objects.get(invoice_id=made["id"]).price_id == row.pk
     assert made["lines"][0]["rating"]["list_price"] == {"unit_amount": "31"}
     assert "list_price" not in listed["lines"][0]["rating"]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_percentage_holds_on_every_plan_and_a_named_amount_on_every_version_of_its_plan():
@@ -136,7 +136,7 @@ def test_the_database_refuses_a_changed_price_and_the_check_names_a_forged_one()
         cursor.execute("ALTER TABLE billing_price DISABLE TRIGGER ALL")
         cursor.execute('UPDATE billing_price SET definition = definition || \'{"unit_amount": "1"}\' WHERE id = %s', [row.pk])
         cursor.execute("ALTER TABLE billing_price ENABLE TRIGGER ALL")
-    found = [finding for finding in auditing.check() if subscription.ref in str(finding) or "price" in str(finding)]
+    found = [finding for finding in consistency.check() if subscription.ref in str(finding) or "price" in str(finding)]
     assert any("follow from the amendments" in str(finding) for finding in found), found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import CouponUse, Customer, CustomerCoupon, Subscription
 from billing.orders import coupons
 from ledger.errors import Refused
@@ -52,7 +52,7 @@ def test_only_its_subscription_uses_it_over_rest(api: ApiClient) -> None:
     assert (listed["used_minor"], listed["used_invoices"]) == (3100, 2)
     assert api.get(f"/v1/customers/{customer.ref}/coupons").json()["results"] == [listed]
     assert api.get(f"/v1/subscriptions/{other.ref}/coupons").json()["results"] == []
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_after_it_was_taken_away_no_invoice_uses_it(api: ApiClient) -> None:
@@ -136,7 +136,7 @@ def test_the_check_finds_a_coupon_of_another_subscription() -> None:
     coupons.give_subscription_coupon(ref=one.ref, code=new_coupon())
     due(one, 1)
     assert CouponUse.objects.count() == 1
-    assert auditing.check() == []
+    assert consistency.check() == []
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE billing_customercoupon DISABLE TRIGGER USER")
         cursor.execute("UPDATE billing_customercoupon SET subscription_id = %s", [other.pk])

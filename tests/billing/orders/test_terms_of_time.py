@@ -2,8 +2,10 @@
 
 import pytest
 
-from billing import auditing, reads
+from billing import reads
+from billing.auditing import consistency
 from billing.generator.run.due import DueFilter, DueWalk
+from billing.generator.state.unbilled_usage import never_billed
 from billing.models import Amendment, Claim, Subscription
 from billing.orders import customers
 from billing.orders.subscriptions import Invalid, UnusedTime
@@ -25,7 +27,7 @@ def test_a_moved_billing_day_ends_the_running_period_at_its_first_boundary():
     ]
     assert lines_of(bill(subscription, at(2, 15))) == [[("recurring", "base", 3100, "02-15", "03-15")]]
     assert reads.subscription(subscription.ref).row.anchor_at == at(1, 15)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_usage_follows_the_moved_day_and_late_usage_finds_its_period():
@@ -39,7 +41,7 @@ def test_usage_follows_the_moved_day_and_late_usage_finds_its_period():
     use(subscription, "5", at(1, 31))
     assert lines_of(bill(subscription, at(2, 16))) == [[("late_usage", "calls", 500, "01-15", "02-15")]]
     assert {"anchor_at" in claim.snapshot for claim in Claim.objects.filter(starts_at=at(1, 15))} == {True}
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_back_dated_move_gives_back_what_no_longer_fits_and_charges_it_again():
@@ -54,7 +56,7 @@ def test_a_back_dated_move_gives_back_what_no_longer_fits_and_charges_it_again()
         ("recurring", "base", 3100, "01-15", "02-15"),
         ("recurring", "base", 3100, "02-15", "03-15"),
     ]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_pause_that_charges_keeps_fees_and_drops_usage():
@@ -68,9 +70,9 @@ def test_a_pause_that_charges_keeps_fees_and_drops_usage():
     assert [amount for _, _, amount, *_ in first] == [3100, 500, 3100]
     row = reads.subscription(subscription.ref).row
     assert (row.state, row.is_active) == ("paused", True)
-    [unbilled] = auditing.never_billed(lookback=None)
+    [unbilled] = never_billed(lookback=None)
     assert (unbilled.reason, unbilled.events) == ("in-pause", 1)
-    assert {one["finding"] for one in auditing.check()} <= {"usage that no run bills"}
+    assert {one["finding"] for one in consistency.check()} <= {"usage that no run bills"}
 
 
 def test_of_two_moves_the_later_amendment_decides_even_if_the_earlier_one_begins_after_it():

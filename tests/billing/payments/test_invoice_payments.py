@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.invoice_payments import record_payment
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.models import CreditNote, Invoice, InvoicePayment, PaymentReturn
 from billing.testing import CustomerFactory
 from ledger.testing import unique

@@ -8,8 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from billing import auditing
-from billing.documents.invoice_payments.recording import record_payment
+from billing.auditing import consistency
+from billing.documents.invoice_payments import record_payment
 from billing.documents.sellers import record_seller
 from billing.errors import AlreadyExists, PaymentIntentClosed, TransferTooSmall
 from billing.models import CreditNote, InvoicePayment, PaymentIntent, ProviderRefund, Purchase, TopUp
@@ -95,7 +95,7 @@ def test_an_order_says_what_to_transfer_and_a_transfer_buys_the_pack_once(api: A
     ]
     for change in ({"amount_minor": 2000}, {"paid_at": "2026-01-06T00:00:00Z"}):
         assert api.post(f"{url}/transfers", body | change).status_code == 409
-    assert (Purchase.objects.count(), CreditNote.objects.count(), auditing.check()) == (1, 1, [])
+    assert (Purchase.objects.count(), CreditNote.objects.count(), consistency.check()) == (1, 1, [])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_transfer_for_a_pack_that_does_not_fit_is_refused_and_nothing_is_writt
         book_transfer(intent=third.pk, payment="t-1", amount_minor=2000)
     with pytest.raises(PaymentIntentClosed):
         book_transfer(intent=other.pk, payment="t-2", amount_minor=2000)
-    assert (state(third), Purchase.objects.count(), CreditNote.objects.count(), auditing.check()) == ("waiting", 1, 0, [])
+    assert (state(third), Purchase.objects.count(), CreditNote.objects.count(), consistency.check()) == ("waiting", 1, 0, [])
 
 
 def test_transfers_pay_an_invoice_in_parts_and_what_is_more_is_credit() -> None:
@@ -167,7 +167,7 @@ def test_transfers_pay_an_invoice_in_parts_and_what_is_more_is_credit() -> None:
         "paid",
         [100, 200],
     )
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_an_invoice_that_is_paid_by_other_means_ends_the_waiting_and_a_cancelled_order_still_pays_its_invoice() -> None:
@@ -181,9 +181,9 @@ def test_an_invoice_that_is_paid_by_other_means_ends_the_waiting_and_a_cancelled
     advance(canceled.pk, now=True)
     book_transfer(intent=canceled.pk, payment="t-1", amount_minor=1200)
     other.refresh_from_db()
-    assert (state(canceled), other.state, auditing.check()) == ("canceled", "paid", [])
+    assert (state(canceled), other.state, consistency.check()) == ("canceled", "paid", [])
     PaymentIntent.objects.filter(pk=canceled.pk).update(state="succeeded", payment="t-9")
-    assert [found["finding"] for found in auditing.check()] == [
+    assert [found["finding"] for found in consistency.check()] == [
         "payment by transfer that succeeded although its invoice was not paid"
     ]
 
@@ -213,7 +213,7 @@ def test_a_file_books_the_orders_that_it_names_once(tmp_path: Path) -> None:
     again = booked(tmp_path / "a.csv", *lines)
     assert (again["known"], len(again["left"]), Purchase.objects.count(), InvoicePayment.objects.count()) == (2, 4, 1, 1)
     advance(of_invoice.pk, now=True)
-    assert (state(pack), state(of_invoice), auditing.check()) == ("succeeded", "succeeded", [])
+    assert (state(pack), state(of_invoice), consistency.check()) == ("succeeded", "succeeded", [])
 
 
 def test_the_admin_books_a_transfer_and_a_large_one_waits_for_a_second_operator(settings: Any, client: Any) -> None:

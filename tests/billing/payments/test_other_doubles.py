@@ -22,7 +22,7 @@ from urllib.request import Request, urlopen
 import pytest
 from django.conf import settings as django_settings
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import PaymentIntent, ProviderEvent, PurchaseReturn
 from billing.payments.collecting.advancing import advance, buyer_of, send_refund
 from billing.payments.collecting.events import handle, take_in
@@ -147,7 +147,7 @@ def test_localstripe_takes_the_money_of_a_saved_card_and_its_signed_event_change
     send_refund(made.pk)
     made.refresh_from_db()
     assert (made.state, PurchaseReturn.objects.get().amount_minor, balance()) == ("succeeded", 500, 825)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_localstripe_declines_and_asks_for_the_customer(local: LocalStripe) -> None:

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.errors import AlreadyExists, ReturnExceedsPurchase
 from billing.models import DuePurchase, Purchase, PurchaseGrant, PurchaseReturn, ReturnSettlement
 from billing.payments import reads
@@ -47,7 +47,7 @@ def taken_of(settled: ReturnSettlement) -> tuple[int, int, int, int, int]:
 
 def assert_sound() -> None:
     """Billing's checks find nothing."""
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # The credits -----------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing import auditing
-from billing.documents.invoice_payments.recording import record_payment
+from billing.auditing import consistency
+from billing.documents.invoice_payments import record_payment
 from billing.errors import EventRejected, InvoiceInCollection, NotPayable, PaymentIntentClosed, RefundExceedsIntent
 from billing.models import (
     Customer,
@@ -105,7 +105,7 @@ def test_a_checkout_waits_for_the_customer_and_buys_the_pack_when_it_is_paid(str
     payment.refresh_from_db()
     assert (payment.state, payment.payment, payment.url, payment.due_at) == ("succeeded", intent, "", None)
     assert (Purchase.objects.get().payment, Purchase.objects.get().paid_minor, balance()) == (intent, 2000, 1100)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.slow
@@ -193,7 +193,7 @@ def test_refunds_and_disputes_return_the_purchase_once(stripe: StripeDouble) -> 
     event(stripe, "charge.dispute.created", dispute)
     payment.refresh_from_db()
     assert (balance(), payment.returned_minor) == (825, 500)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_no_more_is_refunded_than_is_here(stripe: StripeDouble) -> None:
@@ -288,7 +288,7 @@ def test_an_invoice_is_paid_by_its_intent_once_and_asked_for_once_at_a_time(stri
     with pytest.raises(NotPayable):
         order_payment(invoice=invoice.pk, method=OK)
     assert PaymentIntent.objects.count() == 1
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_what_an_invoice_does_not_need_any_more_is_a_deposit_of_the_customer(stripe: StripeDouble) -> None:
@@ -299,7 +299,7 @@ def test_what_an_invoice_does_not_need_any_more_is_a_deposit_of_the_customer(str
     invoice.refresh_from_db()
     paid = InvoicePayment.objects.get(provider="stripe")
     assert (invoice.state, paid.amount_minor, paid.applied_minor) == ("paid", 2388, 1388)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.slow
@@ -322,7 +322,7 @@ def test_refunds_and_disputes_of_an_invoice_let_it_be_due_again(stripe: StripeDo
     assert InvoicePayment.objects.count() == 2
     with pytest.raises(RefundExceedsIntent):
         refund_intent(intent=made.pk, amount_minor=2001)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # Giving up -------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ def test_many_refunds_in_the_dashboard_are_all_found(stripe: StripeDouble) -> No
         refund = stripe.refund(payment.payment, 100)
     event(stripe, "refund.created", refund)
     assert (PurchaseReturn.objects.count(), balance()) == (5, 825)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_another_amount_than_was_asked_for_buys_nothing_and_is_named(stripe: StripeDouble) -> None:

@@ -18,7 +18,7 @@ import pytest
 from django.utils import timezone
 
 from billing.documents import invoices
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
 from billing.errors import SubscriptionNotStarted
 from billing.generator import activations
 from billing.generator.options import Options, Scope

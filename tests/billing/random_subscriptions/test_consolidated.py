@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import Customer, Invoice, Line
 from billing.orders import coupons
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
@@ -131,7 +131,7 @@ def test_the_choice_of_documents_changes_no_line(seed: int) -> None:
     for invoice in shared:
         assert invoice.total_minor == expected_total(invoice)
     assert len({invoice.as_of.date() for invoice in shared}) == len(shared)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_voided_from_the_last_to_the_first_everything_is_billed_again() -> None:
@@ -143,4 +143,4 @@ def test_voided_from_the_last_to_the_first_everything_is_billed_again() -> None:
                 moved(invoice.pk, "void")
     pair.run(at(5, 15))
     assert sum(line[-1] for line in pair.lines(0)) == sum(line[-1] for line in pair.lines(1))
-    assert auditing.check() == []
+    assert consistency.check() == []

@@ -5,7 +5,7 @@ A simulation is its seed, as in `test_random_subscriptions.py`.
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from tests.billing.random_subscriptions.customer_simulator import simulate
 from tests.billing.random_subscriptions.simulator import Traits
 from tests.parts import spread
@@ -16,17 +16,17 @@ pytestmark = pytest.mark.django_db
 @pytest.mark.parametrize("seed", spread(range(60), test=(), check=[0]))
 def test_subscriptions_that_share_invoices(seed: int) -> None:
     simulate(seed, Traits(months=10), waits=False)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.parametrize("seed", spread(range(100, 160), test=(), check=[101]))
 def test_subscriptions_that_start_when_they_are_paid(seed: int) -> None:
     simulate(seed, Traits(months=10), shares=False)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200, 500))
 def test_three_years_of_both(seed: int) -> None:
     simulate(seed, Traits(months=36))
-    assert auditing.check() == []
+    assert consistency.check() == []

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from django.db.models import F, Sum
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.errors import InvalidTransition
 from billing.generator.options import Options, Scope
 from billing.generator.run.generate import generate_in
@@ -151,7 +151,7 @@ def test_the_claims_equal_the_invoiced_lines_and_the_amount_owed_by_the_calculat
 
     # The claims add up to what was owed, but for half a cent of rounding per line.
     assert abs(claimed - owed_until(history, as_of)) <= Fraction(lines.count() + 1, 2), seed
-    assert [one for one in auditing.check() if ref in one["what"]] == []
+    assert [one for one in consistency.check() if ref in one["what"]] == []
 
     # Nothing is left to do.
     assert generate_in(ref=ref, options=Options(as_of=as_of, late_lookback=100)).invoices == []

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from billing import auditing
+from billing.auditing.explanation import explain
 from billing.documents import invoices
 from billing.errors import InvoiceCorrectedLater
 from billing.generator.options import Scope
@@ -266,13 +266,13 @@ def test_an_invoice_of_nothing_that_corrects_another_only_once_a_third_is_void_b
 
 def test_boundaries_are_explained():
     subscription = SubscriptionFactory(started_at=at(1, 31))
-    explained = auditing.explain(subscription.ref, at(3, 5))
+    explained = explain(subscription.ref, at(3, 5))
     assert explained["periods"] == [
         {"number": 0, "start": at(1, 31), "end": at(2, 28)},
         {"number": 1, "start": at(2, 28), "end": at(3, 31)},
         {"number": 2, "start": at(3, 31), "end": at(4, 30)},
     ]
-    assert auditing.explain(subscription.ref, at(1, 30))["periods"] == []
+    assert explain(subscription.ref, at(1, 30))["periods"] == []
 
 
 def test_a_run_as_of_an_earlier_instant_charges_nothing_that_is_billed_at_other_terms_until_a_later_change():

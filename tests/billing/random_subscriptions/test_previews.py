@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 
 from billing import reads
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
 from billing.generator.options import Options
 from billing.generator.run import outcomes, runs
 from billing.generator.run.due import DueFilter, due_among

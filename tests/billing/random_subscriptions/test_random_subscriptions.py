@@ -6,7 +6,7 @@ runs one again, and prints what was done in it when the product and the calculat
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from tests.billing.random_subscriptions.simulator import Simulator, Traits
 from tests.parts import spread
 
@@ -18,7 +18,7 @@ def simulate(seed: int, traits: Traits) -> None:
     simulator = Simulator(seed, traits)
     try:
         simulator.run()
-        assert auditing.check() == []
+        assert consistency.check() == []
     except BaseException:
         for simulated in simulator.subscriptions:
             print("\n".join(["", simulated.ref, *simulated.log]))

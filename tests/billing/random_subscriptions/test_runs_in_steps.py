@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import invoices
 from billing.generator.options import Options, Scope
 from billing.generator.run import outcomes, runs
@@ -283,4 +283,4 @@ def test_any_order_of_runs_of_any_subscriptions_makes_the_lines_of_runs_in_time(
         for line in [line for line in expected if line[0] == "carried"]:
             del expected[line]
         assert made[simulated.ref] == expected, (made[simulated.ref] - expected, expected - made[simulated.ref])
-    assert auditing.check() == []
+    assert consistency.check() == []

@@ -14,7 +14,7 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.generator import activations
 from tests.billing.factories import metered, recurring, unique
 from tests.billing.random_subscriptions.worked_examples import Price, Step, bill
@@ -187,4 +187,4 @@ def test_worked_customer(api: ApiClient, example: CustomerExample, billed_by: st
         else:
             ordered.do(step)
     assert ordered.made() == example.made
-    assert auditing.check() == []
+    assert consistency.check() == []

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from billing.orders.taxes.policies import policy_from
 from billing.rating.money import round_half_up
-from billing.rating.tax import FoundTax, LineTaxes, Sale, SaleLine, TaxProvider, tax_minor, without_tax
+from billing.rating.tax.amounts import tax_minor, without_tax
+from billing.rating.tax.sales import FoundTax, LineTaxes, Sale, SaleLine, TaxProvider
 
 Tax = tuple[str, str, str]
 """A code, a rate, a category."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings as django_settings
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.sellers import record_seller
 from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.tax_providers import asking
@@ -76,4 +76,4 @@ def test_the_provider_of_the_page_finds_taxes_refuses_and_is_down(acme):
     assert [(row["name"], row["amount_minor"]) for row in made["taxes"]] == [("VAT", 1900)]
     assert made["lines"][0]["rating"]["tax_answer"]["reference"] == "calc-7"
     assert acme.asked[-1]["lines"] == [{"amount_minor": 10_000, "includes_tax": False, "product": "standard"}]
-    assert auditing.check() == []
+    assert consistency.check() == []

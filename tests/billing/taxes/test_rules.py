@@ -7,26 +7,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from billing.rating.tax import (
+from billing.rating.tax.amounts import (
     AppliedTax,
-    DeclaredTax,
     IncludedGroup,
-    Party,
-    Place,
-    Sale,
-    SaleLine,
     Taxable,
     TaxLine,
-    TaxNotDeclared,
-    TaxPolicy,
-    TaxProvider,
-    TaxRules,
     Treatment,
-    VatStatus,
     rounding_of_included,
     taxes,
     without_tax,
 )
+from billing.rating.tax.rules import DeclaredTax, Place, TaxNotDeclared, TaxPolicy, TaxRules
+from billing.rating.tax.sales import Party, Sale, SaleLine, TaxProvider
+from billing.rating.tax.vat import VatStatus
 
 GST = AppliedTax("O", Decimal(5), "gst", 1)
 QST = AppliedTax("O", Decimal("9.975"), "qst", 2)

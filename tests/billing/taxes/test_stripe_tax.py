@@ -6,11 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.sellers import record_seller
 from billing.errors import TaxesRefused, TaxesUnavailable
 from billing.models import Tax
-from billing.rating.tax import Party, Sale, SaleLine, VatStatus, ensure_usable
+from billing.rating.tax.sales import Party, Sale, SaleLine, ensure_usable
+from billing.rating.tax.vat import VatStatus
 from billing.tax_providers import asking
 from billing.tax_providers.configured import tax_provider
 from billing.tax_providers.stripe_tax import StripeTax
@@ -221,4 +222,4 @@ def test_an_invoice_with_the_taxes_of_stripe(double, served, settings):
         ("New York City Sales Tax", "4.5", 450), ("New York Sales Tax", "4", 400),
     ]  # fmt: skip
     assert {tax.provider for tax in Tax.objects.all()} == {"stripe"}
-    assert auditing.check() == []
+    assert consistency.check() == []

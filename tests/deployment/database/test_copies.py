@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 WRITES = """
 from ledger import services
 from billing.documents import credit_notes
-from billing.documents.invoice_payments.recording import record_payment
+from billing.documents.invoice_payments import record_payment
 from billing.models import Invoice
 services.grant(holder_id="ada", amount=100, idempotency_key="{key}-1", actor="test")
 services.spend(holder_id="ada", amount=30, idempotency_key="{key}-2", actor="test")

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import money_text
 from billing.admin.documents.tables import short_table
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off, issue_one_off_in
 from billing.models import Customer, Invoice
 from billing.reads import invoice_document
 from billing.tax_providers.asking import asks_taxes

@@ -22,7 +22,7 @@ from billing.api.endpoints import (
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, note_draft
-from billing.documents.one_off.issuing import NewOneOffInvoice, OneOffLine, issue_one_off_in
+from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.errors import InvalidTransition
 from billing.reads import document_schemas
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE

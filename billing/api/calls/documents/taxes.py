@@ -21,7 +21,7 @@ from billing.api.endpoints import (
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.orders.taxes import declaring
-from billing.rating.tax import LookupOutcome
+from billing.rating.tax.vat import LookupOutcome
 from billing.rating.values import Country, Ref
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.reading.queries import ListQuery, read_query

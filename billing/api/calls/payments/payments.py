@@ -15,8 +15,8 @@ from billing.api.endpoints import (
     list_operation,
 )
 from billing.api.schemas import payments as schemas
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.invoice_payments import record_payment
+from billing.documents.payment_returns import record_payment_return
 from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched, ReturnExceedsPayment
 from billing.payments import reads
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE

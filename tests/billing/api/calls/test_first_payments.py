@@ -8,9 +8,10 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from billing import auditing
+from billing.auditing import consistency
+from billing.auditing.explanation import explain
 from billing.customer_page import find
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.payment_returns import record_payment_return
 from billing.generator import activations
 from billing.generator.activations import cancel_order, expire
 from billing.generator.options import Options
@@ -150,7 +151,7 @@ def test_a_transfer_in_two_parts_starts_it() -> None:
     book_transfer(intent=intent.pk, payment=unique("t"), amount_minor=2000)
     intent.refresh_from_db()
     assert (intent.state, state(subscription)) == ("succeeded", "active")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_checkout_starts_it_and_the_checkout_of_a_canceled_order_is_given_up(api: ApiClient, stripe: StripeDouble) -> None:
@@ -168,7 +169,7 @@ def test_a_checkout_starts_it_and_the_checkout_of_a_canceled_order_is_given_up(a
     advance(intents[1].pk, now=True)
     intents[1].refresh_from_db()
     assert intents[1].state == "canceled"
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # The command -----------------------------------------------------------------------------------------
@@ -194,12 +195,12 @@ def test_the_command_expires_what_is_too_late_by_the_time_of_its_holder(settings
     assert '"expired": 1' in command("--format", "json")
     assert command().startswith("0 expired")
     assert (state(late), state(soon)) == ("expired", "incomplete")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_explain_says_what_it_waits_for() -> None:
     subscription = order()
-    explained = explanation_text(auditing.explain(subscription.ref, at(3)))
+    explained = explanation_text(explain(subscription.ref, at(3)))
     assert f"it starts when invoice {invoice_of(subscription).pk} is paid, and is waiting" in explained
     assert "First payment" in explained
 
@@ -273,4 +274,4 @@ def test_an_operator_orders_it_sees_its_invoice_and_cancels_it(client: Client) -
     page = text_of_response(client.get(f"{ADMIN}/{subscription.pk}/change/"))
     assert "Its first invoice was not paid, and the order was canceled" in page
     assert "Cancel the order" not in page
-    assert auditing.check() == []
+    assert consistency.check() == []

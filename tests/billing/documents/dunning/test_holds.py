@@ -9,7 +9,7 @@ from django.core import mail as outbox
 from django.db import transaction
 from django.utils import timezone
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.dunning import holds, reminding
 from billing.documents.dunning.holds import hold_reminders, release_hold
 from billing.documents.dunning.reminding import Reminded, remind, remind_due
@@ -64,7 +64,7 @@ def test_steps_that_fall_into_a_hold_do_not_come_at_once_afterwards(today: Today
     today(invoice, 114)
     third = remind(invoice.pk)
     assert (third and third.step, Reminder.objects.filter(invoice_id=other.pk).count()) == (3, 0)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_hold_without_a_day_lasts_until_it_is_released(today: Today) -> None:
@@ -77,7 +77,7 @@ def test_a_hold_without_a_day_lasts_until_it_is_released(today: Today) -> None:
     again = release_hold(hold=hold.pk, reason="once more", actor="eve")
     assert (again.released_at, again.released_by) == (released.released_at, "grace")
     assert remind_due() == Reminded(reminded=1)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_hold_is_over_on_its_day_in_every_century(today: Today) -> None:
@@ -141,7 +141,7 @@ def test_the_check_finds_a_reminder_during_a_hold(today: Today) -> None:
     today(invoice, 7)
     with transaction.atomic():
         reminding._write(invoice, 1, [invoice.subscription_ref])
-        found = {one["finding"] for one in auditing.check()}
+        found = {one["finding"] for one in consistency.check()}
         transaction.set_rollback(True)
     assert "reminder during a hold" in found
 

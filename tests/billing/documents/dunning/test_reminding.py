@@ -12,12 +12,12 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import Q
 from django.test.utils import CaptureQueriesContext
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.dunning import reminding
 from billing.documents.dunning.reminding import Reminded, remind, remind_due
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.invoice_payments import record_payment
 from billing.documents.mailing.delivery import deliver_due
+from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.errors import BillingSuspended
 from billing.models import Charge, Invoice, Mail, Reminder, SuspendedBilling
@@ -65,7 +65,7 @@ def rows() -> list[tuple[int, int, bool]]:
 
 
 def assert_sound() -> None:
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ def test_the_check_finds_a_fee_that_is_not_its_charge(today: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE billing_reminder DISABLE TRIGGER USER")
             cursor.execute("UPDATE billing_reminder SET fee_minor = 400 WHERE step = 2")
-        found = {one["finding"] for one in auditing.check()}
+        found = {one["finding"] for one in consistency.check()}
         transaction.set_rollback(True)
     assert "fee of a reminder is not its charge" in found
 

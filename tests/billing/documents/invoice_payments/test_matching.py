@@ -2,7 +2,7 @@
 
 import pytest
 
-from billing.documents.invoice_payments.matching import plain_numbers_in, standing_in
+from billing.documents.payment_matching import plain_numbers_in, standing_in
 
 NUMBERS = {1: "INV-000012", 2: "INV-100000", 3: "INV-1000000", 4: "INV-2026-000012", 5: "RE-CUST-7-000003"}
 

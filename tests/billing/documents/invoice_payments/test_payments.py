@@ -7,11 +7,12 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.utils import timezone
 
-from billing import auditing, reads
-from billing.documents import credit_notes, invoices
+from billing import reads
+from billing.auditing import consistency
+from billing.documents import credit_notes, invoice_payments
 from billing.documents.customer_credit.refunds import NewCreditRefund, refund_in
-from billing.documents.invoice_payments.recording import record_payment
-from billing.documents.invoice_payments.returns import record_payment_return
+from billing.documents.invoice_payments import record_payment
+from billing.documents.payment_returns import record_payment_return
 from billing.documents.sellers import record_seller
 from billing.errors import AlreadyExists, InvalidTransition, InvoicePartlyPaid, NotFound, PaymentNotMatched, ReturnExceedsPayment
 from billing.models import CreditNote, Customer, Invoice, InvoicePayment, PaymentReturn
@@ -68,7 +69,7 @@ def rows() -> list[Any]:
 def _sound() -> Any:
     """After each test, billing's checks find nothing."""
     yield
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # Payments --------------------------------------------------------------------------------------------
@@ -369,14 +370,14 @@ def test_the_check_finds_payments_that_were_changed(finding: str, table: str, ch
         with connection.cursor() as cursor:
             cursor.execute(f"ALTER TABLE billing_{table} DISABLE TRIGGER USER")
             cursor.execute(f"UPDATE billing_{table} SET {change}")
-        found = {one["finding"] for one in auditing.check()}
+        found = {one["finding"] for one in consistency.check()}
         transaction.set_rollback(True)
     assert finding in found
 
 
 def test_invoices_pay_still_marks_as_paid() -> None:
     invoice = issued()
-    assert invoices.pay(invoice.pk).state == "paid"
+    assert invoice_payments.pay_rest(invoice.pk).state == "paid"
 
 
 # Due days --------------------------------------------------------------------------------------------

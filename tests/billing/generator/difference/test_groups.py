@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.test import override_settings
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.printing.printed import invoice_pdf
 from billing.errors import BillingSuspended, CreditExceedsInvoice
 from billing.generator.options import Options
@@ -59,7 +59,7 @@ def test_each_group_is_a_line_in_the_order_of_its_values_with_its_quantity_and_s
     line = document["lines"][2]
     assert (line["quantity"], line["unit_amount"], line["period"]["start"]) == ("3", "1", "2026-01-01T00:00:00.000000Z")
     assert [(step["units"], step["amount"]) for step in line["rating"]["steps"]] == [("1", "0"), ("2", "2")]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_voided_invoice_frees_all_of_its_groups_and_what_it_corrected_counts_a
         transition(one["id"], "void")
     [whole] = bill(subscription, at(2, 4))
     assert groups(whole) == [("usage", region("eu"), 400), ("usage", region("us"), 400)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_change_of_plan_within_the_period_measures_the_groups_of_each_part() -> None:
@@ -190,7 +190,7 @@ def test_a_change_of_plan_within_the_period_measures_the_groups_of_each_part() -
         ("usage", {"region": "eu", "model": None}, 200),
         ("usage", {"region": "eu", "model": "large"}, 1000),
     ]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_negotiated_price_is_that_of_each_group() -> None:
@@ -211,7 +211,7 @@ def test_late_usage_that_the_maximum_of_all_groups_swallows_makes_no_invoice_and
     use(subscription, "1", at(1, 7), region="us")
     assert bill(subscription, at(2, 3)) == []
     assert Claim.objects.get(subscription_id=subscription.pk, released_at=None).snapshot["gross_minor"] == 1800
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_usage_so_far_and_the_threshold_count_all_groups() -> None:
@@ -226,7 +226,7 @@ def test_usage_so_far_and_the_threshold_count_all_groups() -> None:
     use(subscription, "1", at(1, 13), region="us")
     [rest] = bill(subscription, at(2, 1))
     assert groups(rest) == [("usage", region("us"), 100)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # Documents, reads and checks -------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_the_check_finds_usage_that_was_moved_to_another_group_of_the_same_price
     claim = Claim.objects.get(subscription_id=subscription.pk)
     claim.snapshot["usage"]["groups"][0][0] = ["us"]
     Claim.objects.filter(pk=claim.pk).update(snapshot=claim.snapshot)
-    assert "usage differs from what was billed" in {finding["finding"] for finding in auditing.check()}
+    assert "usage differs from what was billed" in {finding["finding"] for finding in consistency.check()}
 
 
 def test_explain_lists_the_groups_of_a_claim() -> None:

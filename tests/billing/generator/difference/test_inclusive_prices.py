@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
@@ -17,7 +17,7 @@ from billing.orders import coupons, subscriptions
 from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
-from billing.rating.tax import IncludedGroup, Treatment, rounding_of_included, tax_minor, without_tax
+from billing.rating.tax.amounts import IncludedGroup, Treatment, rounding_of_included, tax_minor, without_tax
 from billing.reads import monthly_minor, tax_summary
 from billing.reads.subscriptions import subscriptions as shown
 from ledger import reads, services
@@ -124,7 +124,7 @@ def test_the_price_is_paid_and_tax_follows_from_the_net(amount, rate, expected):
     assert figures(invoice) == expected
     [tax] = InvoiceTax.objects.filter(invoice_id=invoice["id"])
     assert (tax.base_minor, tax.amount_minor) == expected[:2]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -153,7 +153,7 @@ def test_discounts_minimums_and_maximums_are_in_the_amounts_of_the_price():
     # The fee of February, and what January lacks to 150.00 after its discount: 42.90.
     assert line_amounts(second) == [("recurring", 10000, 11900), ("minimum", 3605, 4290)]
     assert figures(second) == (13605, 2585, 0, 16190)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -165,7 +165,7 @@ def test_a_change_within_a_period_credits_and_charges_with_tax():
     # 21 of 31 days of 119.00 and 238.00 are 80.61 and 161.23.
     assert [(kind, priced) for kind, _, priced in line_amounts(invoice)] == [("credit", -8061), ("recurring", 16123)]
     assert figures(invoice)[3] == 8062
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -177,7 +177,7 @@ def test_what_is_carried_is_the_net_and_its_tax():
     assert line_amounts(invoice) == [("credit", -6774, -8061), ("carried", 6774, 6774)]
     assert figures(invoice) == (0, 0, 0, 0)
     assert invoice["credit_notes_minor"] == 0
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -188,7 +188,7 @@ def test_late_usage_is_a_difference_of_amounts_with_tax():
     use(subscription, "5", at(1, 6))
     [second] = bill(subscription, at(3, 1))
     assert [line_amounts(one)[0] for one in (first, second)] == [("usage", 1000, 1190), ("late_usage", 500, 595)]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -197,7 +197,7 @@ def test_who_is_not_charged_the_tax_pays_the_net(status, category):
     [invoice] = bill(subscribed(recurring(unit_amount="9.99", tax_rate="19"), vat_status=status, vat_id="BE0123456749"), at(1, 1))
     assert figures(invoice) == (839, 0, 0, 839)
     assert [tax["category"] for tax in invoice["taxes"]] == [category]
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -213,7 +213,7 @@ def test_prepaid_credits_and_cash_pay_the_price():
     # 9.98 and 0.01 less 2.00 are 7.99, which rounds to 8.00.
     assert (figures(first), figures(second)) == ((839, 159, 2, 800), (839, 159, 2, 1000))
     assert reads.balance(holder).available == 0
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # Credit notes ----------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_credit_notes_give_back_the_price_to_the_last_cent():
         (400, 76, 0, 476), (439, 83, 1, 523),
     ]  # fmt: skip
     assert Invoice.objects.get(pk=invoice["id"]).state == "paid"
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database
@@ -246,7 +246,7 @@ def test_a_later_change_does_not_give_back_what_a_note_has_credited():
     # 59.50 of 119.00 are credited already.
     assert line_amounts(later)[0] == ("credit", -5000, -5950)
     assert credit_notes.left_of(Invoice.objects.get(pk=invoice["id"]))[0] == 0
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 # Plans -----------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_unused_time_that_is_paid_out_is_the_net_with_its_tax():
     amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11), unused_time=UnusedTime.REFUND)
     [last] = bill(subscription, at(1, 11))
     assert last["refunded_minor"] == 8061
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @needs_database

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import BankReceipt, InvoicePayment, Purchase
 from billing.payments.providers.manual_transfers import reference_of
 from billing.testing import CustomerFactory
@@ -40,7 +40,7 @@ def test_a_receipt_that_is_left_is_booked_for_the_invoice_that_a_person_names(cl
     assert (receipt.state, receipt.invoice_id, receipt.settled_by) == ("booked", invoice.pk, "admin:mara")
     assert paid(invoice) == ("paid", 1200, 0)
     assert booked(tmp_path / "a.csv", "2026-01-05,12.00,many thanks,EUR,")["known"] == 1
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_a_receipt_that_is_left_buys_the_pack_of_an_order(client: Any, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 from django.core.checks import CheckMessage
 from django.core.management import CommandError, call_command
 
-from billing import auditing
-from billing.documents.invoice_payments.recording import record_payment
+from billing.auditing import consistency
+from billing.documents.invoice_payments import record_payment
 from billing.models import BankReceipt, Invoice, InvoicePayment
 from billing.payments.bank_files.formats import check_bank_formats
 from billing.payments.bank_files.statements import Statement
@@ -70,7 +70,7 @@ def test_each_receipt_that_names_one_invoice_pays_it_once(tmp_path: Path) -> Non
     assert (paid(first), paid(second)) == (("paid", 2388, 0), ("open", 1000, 200))
     again = booked(tmp_path / "b.csv", *lines[1:], f"2026-01-20,2.00,{second.number},EUR,")
     assert (len(again["booked"]), again["known"], InvoicePayment.objects.count()) == (1, 2, 4)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_received_is_booked_and_left_to_the_cent(tmp_path: Path) -> None:

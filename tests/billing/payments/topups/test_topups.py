@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from billing import auditing
+from billing.auditing import consistency
 from billing.models import PaymentIntent, Purchase, TopUp
 from billing.orders.erasure import erase_customer
 from billing.payments.collecting.advancing import advance
@@ -52,7 +52,7 @@ def test_an_account_that_runs_low_is_topped_up_once_for_a_need(stripe: StripeDou
     assert (run(), balance(), run()) == (1, 1100, 0)
     services.spend(holder_id="ada", amount=901, idempotency_key="1")
     assert (run(), balance(), run(), stripe.taken.total()) == (1, 1299, 0, 2)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_several_packs_are_one_payment_and_one_purchase(stripe: StripeDouble) -> None:
@@ -60,7 +60,7 @@ def test_several_packs_are_one_payment_and_one_purchase(stripe: StripeDouble) ->
     assert (run(), balance(), stripe.taken.total()) == (1, 3300, 1)
     purchase = Purchase.objects.get()
     assert (purchase.quantity, purchase.credits, purchase.bonus, purchase.paid_minor) == (3, 3000, 300, 6000)
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_while_a_payment_is_under_way_or_its_credits_are_coming_nothing_more_is_bought(stripe: StripeDouble) -> None:
@@ -109,7 +109,7 @@ def test_declines_pause_it_until_somebody_resumes_it(stripe: StripeDouble) -> No
     assert [run() for _ in range(4)] == [1, 1, 0, 0]
     end_top_up(top_up=made.pk)
     assert run() == 0
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_an_erased_customer_is_charged_no_more(stripe: StripeDouble) -> None:

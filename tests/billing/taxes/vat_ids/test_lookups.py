@@ -8,7 +8,7 @@ from django.db import DatabaseError, connection, transaction
 from pytest_django import Settings
 
 from billing import apps as billing_app
-from billing import auditing
+from billing.auditing import consistency
 from billing.documents.sellers import current_seller, record_seller
 from billing.models import Customer, Invoice, RequestKey, Seller, VatCheck, VatLookup
 from billing.orders import customers
@@ -218,7 +218,7 @@ def test_an_invoice_names_the_lookup_and_the_seller_decides_about_reverse_charge
     lookup = VatLookup.objects.get()
     assert (invoice.tax_minor, invoice.buyer["vat_lookup"]) == (tax_minor, {"id": lookup.pk, "outcome": lookup.outcome})
     assert api.get(f"/v1/invoices/{invoice.pk}").json()["vat_lookup"] == lookup.pk
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 @pytest.mark.parametrize(("answers", "category"), [(valid, "AE"), (failing("MS_UNAVAILABLE"), "S")])
@@ -254,14 +254,14 @@ def test_an_answer_outlives_a_time_without_one_and_not_a_new_answer(vies: ViesDo
 def test_a_document_that_names_another_lookup_is_found(vies: ViesDouble) -> None:
     record_seller(SELLER, actor="test")
     invoice, other = billed(), billed()
-    assert auditing.check() == []
+    assert consistency.check() == []
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("ALTER TABLE billing_invoice DISABLE TRIGGER USER")
         cursor.execute(
             "UPDATE billing_invoice SET buyer = jsonb_set(buyer, '{vat_lookup,id}', %s) WHERE id = %s",
             [json.dumps(other.buyer["vat_lookup"]["id"]), invoice.pk],
         )
-        found = {one["finding"] for one in auditing.check()}
+        found = {one["finding"] for one in consistency.check()}
         transaction.set_rollback(True)
     assert "lookup of a VAT id is not the buyer's" in found
 
@@ -312,7 +312,7 @@ def test_an_erasure_reaches_the_lookups(api: ApiClient, vies: ViesDouble) -> Non
     assert not VatCheck.objects.filter(customer__ref=ref).exists()
     shown = api.get(f"/v1/vat-lookups/{row.pk}").json()
     assert (shown["name"], shown["address"], shown["buyer"], shown["vat_id"]) == (None, None, {}, "")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_with_documents_an_erasure_keeps_the_vat_id_as_they_do(api: ApiClient, vies: ViesDouble) -> None:
@@ -323,7 +323,7 @@ def test_with_documents_an_erasure_keeps_the_vat_id_as_they_do(api: ApiClient, v
     erase_customer(ref=ref)
     row = VatLookup.objects.get(customer__ref=ref)
     assert (row.vat_id, row.name, row.address, row.buyer, row.consultation) == (FR, "", "", {}, "WAPIAAAAZxT0vM3d")
-    assert auditing.check() == []
+    assert consistency.check() == []
 
 
 def test_no_write_of_the_lookups_takes_a_lock_on_a_customer(vies: ViesDouble) -> None:

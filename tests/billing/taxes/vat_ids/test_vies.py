@@ -9,7 +9,7 @@ import pytest
 
 from billing.orders.vat_ids import vies as client
 from billing.orders.vat_ids.vies import look_up, read_answer
-from billing.rating.tax import LookupOutcome, relied_vat_id
+from billing.rating.tax.vat import LookupOutcome, relied_vat_id
 from ledger import conf
 from tests.billing.taxes.vat_ids.vies_double import ViesDouble, failing, invalid, valid
 

@@ -11,7 +11,8 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db import transaction as db_transaction
 
-from billing import auditing, reads
+from billing import reads
+from billing.auditing import consistency
 from billing.documents import transitions
 from billing.documents.credit_notes import CreditLine, issue_in
 from billing.documents.dunning.reminding import remind_due
@@ -79,7 +80,7 @@ def together(*amounts: str, **terms: Any) -> tuple[Customer, list[Subscription]]
 
 def findings() -> list[Any]:
     """What the checks of billing and of the chains find."""
-    return [*auditing.check(), *audit([connection.connection]).totals]
+    return [*consistency.check(), *audit([connection.connection]).totals]
 
 
 def of(customer: Customer) -> list[Invoice]:
@@ -137,7 +138,7 @@ def test_it_waits_for_what_is_due_later_on_the_day_of_the_customer() -> None:
     run(at(1, 1, 9))
     [waiting] = of(customer)
     assert (waiting.state, str(waiting.consolidates_on)) == ("draft", "2026-01-01")
-    assert auditing.check()[0]["finding"] == "draft that no consolidated invoice took"
+    assert consistency.check()[0]["finding"] == "draft that no consolidated invoice took"
     run(at(1, 1, 18))
     [made] = of(customer)
     assert (made.state, made.total_minor) == ("open", 2000)

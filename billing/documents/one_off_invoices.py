@@ -19,17 +19,10 @@ from billing.orders.customers import customer_of
 from billing.orders.taxes.policies import buyer_of, policy_of
 from billing.rating.money import minor_digits, round_half_up
 from billing.rating.prices.price import TAX_CATEGORY, TAX_CLASS, UNTAXED_CATEGORIES
-from billing.rating.tax import (
-    STANDARD,
-    STANDARD_CLASS,
-    SaleLine,
-    Taxable,
-    TaxLine,
-    TaxNotDeclared,
-    TaxPolicy,
-    applied_taxes,
-    taxes,
-)
+from billing.rating.tax.amounts import Taxable, TaxLine, applied_taxes, taxes
+from billing.rating.tax.rules import STANDARD_CLASS, TaxNotDeclared, TaxPolicy
+from billing.rating.tax.sales import SaleLine
+from billing.rating.tax.vat import STANDARD
 from billing.rating.values import Currency, Money, OneLine, Units
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from billing.tax_providers.asking import asks_taxes

@@ -14,8 +14,8 @@ from django.db import connection
 from django.utils import timezone
 
 from billing.documents.customer_credit.refunds import deposit_in
-from billing.documents.invoice_locks import payment_key
-from billing.documents.invoice_payments.matching import invoices_named_in
+from billing.documents.invoice_locks import locked_invoice, payment_key
+from billing.documents.payment_matching import invoices_named_in
 from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched
 from billing.models import INVOICE, Invoice, InvoicePayment, Purchase
 from billing.models.columns import first_of
@@ -130,6 +130,19 @@ def set_paid_under(lock: Lock, invoice_id: int) -> None:
     lock.ensure_held(payment_key(invoice_id))
     with connection.cursor() as cursor:
         cursor.execute(SET_PAID, {"id": invoice_id})
+
+
+def pay_rest(invoice_id: int, actor: str = "billing") -> Invoice:
+    """Mark an open or uncollectible invoice as paid: record a payment of what is due; or raise and change nothing.
+
+    Raises:
+        NotFound, InvalidTransition: the invoice does not exist, or is neither open nor uncollectible.
+        InvoiceGenerationBusy: another process makes invoices of the subscription.
+    """
+    with locked_invoice(invoice_id) as (_, invoice), advisory_lock(payment_key(invoice_id)) as lock:
+        pay_rest_under(lock, invoice, actor=actor)
+        invoice.refresh_from_db()
+    return invoice
 
 
 def pay_rest_under(lock: Lock, invoice: Invoice, *, actor: str) -> InvoicePayment:

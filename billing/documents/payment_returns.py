@@ -10,7 +10,7 @@ from django.utils import timezone
 from billing.documents.customer_credit.refunds import NewCreditRefund, take
 from billing.documents.customer_credit.rests import Rest, account_turn, open_credit
 from billing.documents.invoice_locks import payment_key
-from billing.documents.invoice_payments.recording import set_paid_under
+from billing.documents.invoice_payments import set_paid_under
 from billing.errors import AlreadyExists, ReturnExceedsPayment
 from billing.models import CreditNote, CreditNoteUse, Customer, InvoicePayment, PaymentReturn
 from billing.models.columns import first_of

@@ -1,1 +1,0 @@
-"""One-off invoices: documents of a customer without a subscription."""
