@@ -9,6 +9,9 @@ from billing.auditing import consistency
 from billing.documents import credit_notes
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
 from billing.errors import InvoiceCorrectedLater, InvoiceCreditRefunded, RefundExceedsCredit
+from billing.generator.options import Options
+from billing.generator.run import runs
+from billing.generator.run.outcomes import SubscriptionResult
 from billing.models import CreditNote, CreditNoteUse, CreditRefund, Customer, Invoice, RequestKey, Subscription
 from ledger.database.locks import sqlstate
 from ledger.errors import Invalid
@@ -98,6 +101,24 @@ def test_money_that_a_requested_note_gives_back_pays_for_another_subscription():
     assert made["amount_due_minor"] == 3000
     assert lefts(customer) == [("requested", 0)]
     assert consistency.check() == []
+
+
+def test_a_dry_run_sets_the_credit_of_one_subscription_against_the_invoice_of_another_once():
+    customer = CustomerFactory()
+    ending, *others = [subscribed(customer, price) for price in ("30.00", "8.00", "10.00")]
+    [paid] = bill(ending, at(4, 1))
+    transition(paid["id"], "pay")
+    amend(ending, at(4, 16), sets_end=True, ends_at=at(4, 16))
+    dues: list[list[int]] = []
+    for dry_run in (True, False):
+        done: list[SubscriptionResult] = []
+        refs = tuple(one.ref for one in [ending, *others])
+        job = runs.job_for(Options(as_of=at(4, 16), dry_run=dry_run), subscriptions=refs)
+        runs.run(job, on_done=done.append, on_tick=lambda _: None, stop=lambda: False)
+        dues.append([invoice.amount_due_minor for one in done for invoice in one.invoices])
+    # 15.00 come back: they pay all of 8.00, and 7.00 of 10.00.
+    assert dues == [[0, 0, 300], [0, 0, 300]]
+    assert lefts(customer) == [("carried", 0)]
 
 
 def test_a_draft_takes_no_credit_until_it_is_finalised():

@@ -6,7 +6,7 @@ import pytest
 
 from billing.generator.options import Scope
 from billing.orders import coupons
-from tests.billing.factories import PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.factories import PlanFactory, SubscriptionFactory, amend, at, metered, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill, line_amounts
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +46,16 @@ def test_late_usage_uses_the_minimum_up_first():
     assert line_amounts(late) == [("late_usage", "calls", 200), ("minimum", None, -200)]
     assert late["lines"][1]["description"].startswith("Minimum of ")
     assert late["total_minor"] == 0
+
+
+def test_what_is_given_back_counts_for_the_minimum_only_as_far_as_it_is_kept():
+    subscription = bounded(minimum=Decimal("25.00"))
+    assert line_amounts(bill(subscription, at(1, 1))[0]) == [("recurring", "base", 1000)]
+    amend(subscription, at(1, 11), sets_end=True, ends_at=at(1, 11))
+    [ended] = bill(subscription, at(1, 11))
+    # 10 of 31 days: 3.23 of the 10.00 are kept, and the minimum is 8.06.
+    assert line_amounts(ended) == [("credit", "base", -677), ("minimum", None, 483), ("carried", None, 194)]
+    assert bill(subscription, at(2, 1)) == []
 
 
 def test_from_below_the_minimum_to_above_the_maximum_is_a_line_of_each():

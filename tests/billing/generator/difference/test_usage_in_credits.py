@@ -19,7 +19,17 @@ from billing.orders.customers import NewCredits
 from billing.orders.subscriptions import Wish
 from billing.rating.periods import add_months
 from ledger import reads, services
-from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, metered, recurring, unique, use
+from tests.billing.factories import (
+    CustomerFactory,
+    PlanFactory,
+    SubscriptionFactory,
+    amend,
+    at,
+    metered,
+    recurring,
+    unique,
+    use,
+)
 from tests.billing.findings import findings_of
 from tests.billing.generator.run.test_generate import bill, line_amounts
 from tests.billing.generator.state.test_allowances import midnight, movements
@@ -379,6 +389,24 @@ def test_a_price_that_changed_behind_a_billed_period_gives_its_credits_back_and_
     assert_check_finds_nothing()
 
 
+def test_parts_of_a_period_that_become_one_keep_the_credits_of_all():
+    holder, subscription = with_credits(1000)
+    amend(subscription, at(1, 10), paused=True)
+    amend(subscription, at(1, 20), paused=False)
+    use(subscription, "60", at(1, 5))
+    use(subscription, "40", at(1, 25))
+    bill(subscription, at(2, 1))
+    assert balance_of(holder) == 750
+    amend(subscription, at(1, 10), paused=False)
+    use(subscription, "20", at(1, 15))
+    [made] = bill(subscription, at(2, 2))
+    # The 100 calls of both parts stay paid; 20 calls more take 50 credits.
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in made["lines"]] == [(0, ("20", 50))]
+    assert balance_of(holder) == 700
+    assert bill(subscription, at(2, 3)) == []
+    assert_check_finds_nothing()
+
+
 def test_a_claim_that_is_short_is_rated_again_though_its_usage_is_as_it_was():
     holder, subscription = with_credits(250)
     use(subscription, "100", at(1, 20))
@@ -501,6 +529,25 @@ def test_catching_up_on_many_months_covers_each_with_its_own_allowance_and_leave
     # As much as before, out of what came back: by now it is one purse. The new month's allowance is left for its own usage.
     [again] = bill(subscription, midnight())
     assert (sum(paid_in_credits(line)[1] for line in again["lines"]), balance_of(holder)) == (345, 100)
+    assert_check_finds_nothing()
+
+
+def test_an_allowance_that_an_earlier_run_spent_to_the_last_credit_is_not_given_again():
+    holder, subscription = with_allowance(31, months_ago=3)
+    amend(subscription, during(-3), paused=True)
+    amend(subscription, during(-3) + timedelta(days=3), paused=False)
+    use(subscription, "50", add_months(midnight(), -3))
+    use(subscription, "50", during(-3) + timedelta(days=5))
+    bill(subscription, midnight())
+    before = movements(holder)
+    assert [kind for kind, _ in before[:4]] == ["grant", "spend", "grant", "spend"]
+    assert sum(amount for _, amount in before[:4]) == 0
+    # Without the pause it is one period, which is rated again long after its allowance has lapsed.
+    amend(subscription, during(-3), paused=False)
+    use(subscription, "10", during(-3))
+    [made] = bill(subscription, midnight())
+    assert [(line["amount_minor"], paid_in_credits(line)) for line in made["lines"]] == [(20, ("0", 0))]
+    assert movements(holder) == before
     assert_check_finds_nothing()
 
 

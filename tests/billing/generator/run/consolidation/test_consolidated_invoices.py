@@ -18,8 +18,9 @@ from billing.documents.credit_notes import CreditLine, issue_in
 from billing.documents.dunning.reminding import remind_due
 from billing.documents.printing.printed import invoice_pdf, invoice_source, page_of
 from billing.documents.sellers import record_seller
+from billing.errors import InvoiceGenerationBusy
 from billing.generator.options import Options
-from billing.generator.run import generate
+from billing.generator.run import generate, runs, workers
 from billing.generator.run.consolidation import gathering
 from billing.generator.run.preview import next_invoices, subscriptions_of
 from billing.models import (
@@ -443,6 +444,27 @@ def test_a_dry_run_shows_the_invoice_of_drafts_that_wait_for_nobody_any_more() -
     assert [one.state for one in of(customer)] == ["draft"]
     assert json.loads(run(at(1, 2), "--format", "json"))["money"] == shown["money"]
     assert findings() == []
+
+
+def test_a_dry_run_counts_a_busy_customer_until_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, [first, second] = together("10", "20")
+    run(at(1, 1), "--subscription", first.ref)
+    amend(second, at(1, 1), sets_end=True, ends_at=at(1, 1))
+    generate.generate(ref=second.ref, options=Options(as_of=at(1, 1)))
+    attempts = [InvoiceGenerationBusy(subscription=first.ref)]
+
+    def busy_once(*given: Any) -> Any:
+        if attempts:
+            raise attempts.pop()
+        return gathering.consolidate_next(*given)
+
+    monkeypatch.setattr(workers, "consolidate_next", busy_once)
+    waiting: list[int] = []
+    job = runs.job_for(Options(as_of=at(1, 2), dry_run=True), retry_wait_s=0.0)
+    summary = runs.run(job, on_done=lambda done: None, on_tick=lambda so_far: waiting.append(so_far.waiting), stop=lambda: False)
+    assert (max(waiting), waiting[-1], summary.waiting, summary.invoices) == (1, 0, 0, 1)
 
 
 @pytest.mark.slow
