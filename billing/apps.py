@@ -74,9 +74,9 @@ class BillingConfig(AppConfig):
         from ledger.operators import additions
         from ledger.services.coming import sources
         from ledger.signals import types as signals
-        from ledger.statements.letterheads import register_letterhead
         from ledger.totals.figures import SectionSource, register_sections
         from ledger.totals.ties import register_ties
+        from ledger.typesetting.letterheads import register_letterhead
 
         ensure_declared(tables_about_people())
         register_check(_check_limits, "billing", conf.CHECKS)

@@ -12,8 +12,8 @@ from billing.books.roll_forward import book_of
 from billing.permissions import VIEW_INVOICE
 from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.errors import Invalid
+from ledger.months import month_of
 from ledger.operators import staff_log
-from ledger.totals.months import month_of
 
 
 def url(model_admin: ReadOnlyAdmin) -> URLPattern:

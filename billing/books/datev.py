@@ -10,7 +10,7 @@ from typing import Final
 from billing.books.journal import AccountMap, Posting, postings
 from billing.books.roll_forward import Book
 from ledger.errors import Invalid
-from ledger.totals.months import month_after
+from ledger.months import month_after
 
 ENCODING: Final = "cp1252"
 TEXT_CHARACTERS: Final = 60

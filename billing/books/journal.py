@@ -14,8 +14,8 @@ from typing import Annotated, Final, NamedTuple
 from billing.books.roll_forward import Book, Section
 from billing.rating.money import minor_digits
 from ledger.errors import Invalid
+from ledger.months import month_after
 from ledger.records import Record
-from ledger.totals.months import month_after
 from ledger.values import Integer, Text
 
 _ACCOUNT: Final = "[A-Za-z0-9][A-Za-z0-9:._{}-]*"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from ledger.totals import CLOSING, OPENING, CostRow, MonthCosts, costs_at, month_costs
+from ledger.totals.costs import CLOSING, OPENING, CostRow, MonthCosts, costs_at, month_costs
 
 LINES: Final = {
     "sold": "Sold",

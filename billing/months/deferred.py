@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from billing.books.roll_forward import LINES, Book, book_of, cost_lines_of
 from billing.books.roll_forward import Section as Sold
-from ledger.totals import CostKey, changes_by_day, costs_by_holder, late_by_month
+from ledger.months import month_after, month_before, starts
+from ledger.totals.costs import CostKey, changes_by_day, costs_by_holder, late_by_month
 from ledger.totals.credit_figures import day_rows, entries_on, holder_rows
 from ledger.totals.figures import Column, Figure, Link, Reference, Row, Rows, Section, money, month_link, rows_link
-from ledger.totals.months import month_after, month_before, starts
 from ledger.units import currency_unit
 
 DEFERRED, EXPIRY = "deferred", "deferred_by_expiry"

@@ -3,7 +3,7 @@
 import argparse
 from datetime import UTC, date, datetime
 
-from ledger.totals.months import month_of
+from ledger.months import month_of
 from ledger.values import EARLIEST_YEAR, LATEST_YEAR
 
 

@@ -10,11 +10,11 @@ from django.db import connection
 
 from ledger.entries.clocks import clock_of
 from ledger.errors import Invalid
+from ledger.months import month_after, starts
 from ledger.rules.kinds import KINDS
-from ledger.statements.letterheads import Letterhead, letterhead_of
 from ledger.totals.counting import counted_until
-from ledger.totals.months import month_after, starts
 from ledger.typesetting.languages import Language, language_of
+from ledger.typesetting.letterheads import Letterhead, letterhead_of
 from ledger.typesetting.typeset import typeset
 from ledger.units import CreditUnit, plain_unit, unit_of
 

@@ -15,11 +15,11 @@ from django.db import connection, transaction
 from ledger.database.lock_names import TOTALS
 from ledger.database.locks import try_advisory_lock
 from ledger.database.statements import fetch_rows
+from ledger.months import BEGINNING, month_after, starts
 from ledger.rules.kinds import left_of
 from ledger.totals.costs import CostRow, rows_of_month, untied
 from ledger.totals.counting import COLUMNS, NEXT, RECORDED, REPLACE, SUMS, counted_until
 from ledger.totals.expiring import LAST_BEFORE, recount_expiring
-from ledger.totals.months import BEGINNING, month_after, starts
 from ledger.totals.ties import ties
 
 # A state has a part for the account, without a source, and one for each lot: a cluster adds up the accounts of a shard on its

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 from django.db import connection
 
 from ledger.errors import Invalid
+from ledger.months import BEGINNING, month_after, starts
 from ledger.rules.kinds import COST_LINES, KINDS
 from ledger.totals.counting import counted_until
 from ledger.totals.expiring import LAST_BEFORE
-from ledger.totals.months import BEGINNING, month_after, starts
 
 OPENING, CLOSING = "opening", "closing"
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from ledger.models import DailyTotal, ExpiringTotal
+from ledger.months import month_after, month_before, starts
 from ledger.operators.permissions import VIEW_DAILYTOTAL
 from ledger.rules.instants import from_us, to_us
 from ledger.rules.kinds import KINDS, LINES, left_of
@@ -34,7 +35,6 @@ from ledger.totals.figures import (
     month_link,
     rows_link,
 )
-from ledger.totals.months import month_after, month_before, starts
 from ledger.totals.report import TypeReport, month_report
 from ledger.totals.ties import source_of
 from ledger.units import units_of

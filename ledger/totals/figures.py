@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from ledger.database.copies import csv_text
 from ledger.errors import Invalid
+from ledger.months import BEGINNING, month_after, starts
 from ledger.rules.texts.credit_units import CreditUnit, currency_unit, plain_unit
 from ledger.totals.closing import is_closed_up_to
 from ledger.totals.counting import counted_until
-from ledger.totals.months import BEGINNING, month_after, starts
 
 LAST_ZONE: Final = timedelta(hours=12)
 """A month ends this much later than in UTC in the last zone, in which a document may still be issued."""

@@ -39,7 +39,8 @@ def main() -> None:
 
 def _fill(server: BenchmarkServer, *, entries: int, holders: int) -> None:
     """Load the history that the pages show."""
-    from ledger.totals import close_months, count_entries
+    from ledger.totals.closing import close_months
+    from ledger.totals.counting import count_entries
     from tests.benchmarks.histories import Plan, load, load_in_parallel
 
     began = time.monotonic()

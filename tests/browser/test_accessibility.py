@@ -15,7 +15,7 @@ from billing.models import Plan
 from ledger import journal, reads, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
-from ledger.totals import count_entries
+from ledger.totals.counting import count_entries
 from tests.browser.billed import billed_with_everything, consolidated_with_taxes, looked_up
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks

@@ -14,7 +14,8 @@ import pytest
 from billing.models import CreditPayment
 from ledger import reads, services
 from ledger.errors import InsufficientCredits
-from ledger.totals import close_months, count_entries
+from ledger.totals.closing import close_months
+from ledger.totals.counting import count_entries
 from tests.browser.chromium import Visit, site_of
 from tests.ledger.admin.admin_site import operator
 

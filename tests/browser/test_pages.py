@@ -14,7 +14,7 @@ from ledger import journal, services
 from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
-from ledger.totals import count_entries
+from ledger.totals.counting import count_entries
 from ledger_project.demonstration import seed_demo
 from tests.billing.factories import SubscriptionFactory, at
 from tests.browser.billed import billed_with_everything

@@ -8,9 +8,11 @@ import pytest
 from django.core.management import call_command
 
 from ledger.models import MonthClose
+from ledger.months import month_after, starts
 from ledger.rules import Entry
-from ledger.totals import close_months, count_entries, month_report
-from ledger.totals.months import month_after, starts
+from ledger.totals.closing import close_months
+from ledger.totals.counting import count_entries
+from ledger.totals.report import month_report
 from tests.ledger.admin.admin_site import load_history
 
 

@@ -9,8 +9,8 @@ from ledger.exchange import exports
 from ledger.operators import additions
 from ledger.services.coming import sources
 from ledger.signals import types
-from ledger.statements import letterheads
 from ledger.totals import figures, ties
+from ledger.typesetting import letterheads
 
 
 def registered_parts() -> list[list[object]]:

@@ -67,7 +67,8 @@ from ledger.signals.webhooks import (
     create_webhook,
     rotate_secret,
 )
-from ledger.totals import close_months, count_entries
+from ledger.totals.closing import close_months
+from ledger.totals.counting import count_entries
 from ledger_project.work.turns import NOTE
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, metered, recurring, use
 from tests.browser.histories import some_weeks

@@ -13,7 +13,7 @@ from ledger.api.kit.reading.queries import read_query
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response, time_text
 from ledger.errors import Invalid
-from ledger.totals.months import month_of
+from ledger.months import month_of
 
 MONTH_PATH = OpenApiParameter(
     "month",

@@ -5,8 +5,8 @@ from billing.documents.printing.pages import DOT, seller_columns, seller_lines, 
 from billing.documents.printing.texts import texts_of
 from billing.documents.sellers import current_seller
 from billing.models import DEFAULT_SELLER, Customer
-from ledger.statements.letterheads import Letterhead
 from ledger.typesetting.languages import language_of
+from ledger.typesetting.letterheads import Letterhead
 
 
 def letterhead(holder_id: str, language: str | None) -> Letterhead:

@@ -16,9 +16,9 @@ from ledger.errors import Invalid
 from ledger.management import arguments
 from ledger.management.examples import CommandWithExamples
 from ledger.management.files import whole_file
+from ledger.months import month_before
 from ledger.operators.additions import money
 from ledger.records import shape_of
-from ledger.totals.months import month_before
 from ledger.values import FieldError
 
 JOURNALS = {

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from ledger.database.statements import fetch_rows
-from ledger.totals.months import month_after
+from ledger.months import month_after
 
 KINDS: Final = {
     "invoiced": "Invoices issued",

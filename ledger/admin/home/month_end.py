@@ -17,9 +17,9 @@ from ledger.admin.kit.cells import day_words, digits, link, timestamp
 from ledger.admin.kit.csv_files import csv_response
 from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.errors import DocumentTooLong, Invalid
+from ledger.months import BEGINNING, month_after, month_before, month_of
 from ledger.operators import staff_log
 from ledger.operators.permissions import VIEW_DAILYTOTAL
-from ledger.statements.months import month_file_name, month_pdf
 from ledger.totals.figures import (
     Amount,
     Figure,
@@ -34,7 +34,7 @@ from ledger.totals.figures import (
     rows_link,
     rows_of,
 )
-from ledger.totals.months import BEGINNING, month_after, month_before, month_of
+from ledger.totals.month_pdf import month_file_name, month_pdf
 from ledger.typesetting.typeset import IS_INSTALLED, NOT_INSTALLED
 from ledger.units import CreditUnit
 

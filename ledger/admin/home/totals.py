@@ -9,8 +9,9 @@ from ledger.admin.kit.charts import FAINT, MONOTONE, STRONG
 from ledger.models import DailyTotal
 from ledger.rules.kinds import LINES
 from ledger.rules.texts.credit_units import CreditUnit
-from ledger.totals import TypeReport, expired_credits, month_report
 from ledger.totals.counting import counted_until
+from ledger.totals.expiring import expired_credits
+from ledger.totals.report import TypeReport, month_report
 from ledger.units import units_of
 
 NOTHING_COUNTED = datetime(2000, 1, 1, tzinfo=UTC)

@@ -10,10 +10,10 @@ from django.core.management.base import CommandError
 from ledger.errors import Invalid
 from ledger.management import arguments
 from ledger.management.examples import CommandWithExamples
+from ledger.months import month_before
 from ledger.operators.additions import money
 from ledger.rules.kinds import LINES
-from ledger.totals import MonthReport, TypeReport, month_report
-from ledger.totals.months import month_before
+from ledger.totals.report import MonthReport, TypeReport, month_report
 from ledger.units import CreditUnit, plain_unit, units_of
 
 WIDTH = 28

@@ -8,8 +8,8 @@ from typing import Any
 from ledger.errors import LockBusy
 from ledger.management.examples import CommandWithExamples
 from ledger.management.progress import progress_bar
-from ledger.totals import close_months, count_entries
-from ledger.totals.closing import TotalsDisagree
+from ledger.totals.closing import TotalsDisagree, close_months
+from ledger.totals.counting import count_entries
 
 DONE, DISAGREE, HELD_UP = 0, 1, 4
 

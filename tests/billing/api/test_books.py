@@ -3,8 +3,8 @@
 import pytest
 
 from ledger import services
-from ledger.totals import count_entries
-from ledger.totals.months import month_of
+from ledger.months import month_of
+from ledger.totals.counting import count_entries
 
 pytestmark = pytest.mark.django_db
 

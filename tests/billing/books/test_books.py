@@ -18,7 +18,8 @@ from billing.books.datev import COLUMNS, as_datev
 from billing.books.journal import AccountMap, component, postings
 from billing.books.roll_forward import Book, Expiry, Section, book_of
 from ledger.errors import Invalid
-from ledger.totals import close_months, count_entries
+from ledger.totals.closing import close_months
+from ledger.totals.counting import count_entries
 from tests.ledger.conftest import ledger_clock
 from tests.ledger.totals.test_costs import ONE, TWO, at_noon_of, use_case, write_history
 

@@ -11,9 +11,9 @@ import pytest
 from billing.documents.printing.pages import DocumentSource
 from billing.documents.printing.printed import TEMPLATE as DOCUMENT
 from billing.documents.printing.printed import page_of
-from ledger.statements.letterheads import Letterhead
 from ledger.statements.statements import TEMPLATE, AccountStatement, Edge, Row, statement_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
+from ledger.typesetting.letterheads import Letterhead
 from ledger.units import CreditUnit, plain_unit
 from tests.billing.documents.issued import BUYER_ADDRESS, SELLER
 from tests.billing.documents.png import pictures, pixels

@@ -14,8 +14,9 @@ from billing.documents.sellers import current_seller
 from billing.models import CreditNoteUse, CreditPayment, Invoice, InvoicePayment, Item, ItemVersion, Price, Subscription
 from billing.rating.periods import Interval, IntervalUnit
 from ledger.errors import Refused
-from ledger.totals import close_months, count_entries
-from ledger.totals.months import month_after, starts
+from ledger.months import month_after, starts
+from ledger.totals.closing import close_months
+from ledger.totals.counting import count_entries
 from tests.billing.documents.issued import MONTHLY, add_seller, invoice_up_to, subscribed
 from tests.billing.factories import recurring, transition
 from tests.ledger.totals.test_costs import write_history

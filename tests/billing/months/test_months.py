@@ -18,8 +18,8 @@ from billing.months.receivables import amount_of
 from billing.reads.months.documents import Receivable, receivables_of
 from ledger.errors import Invalid
 from ledger.rules.texts.credit_units import plain_unit
-from ledger.statements.months import month_pdf
 from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money, month_figures, rows_of
+from ledger.totals.month_pdf import month_pdf
 from tests.billing.documents.issued import add_seller
 from tests.billing.months.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
 from tests.ledger.admin.admin_site import operator

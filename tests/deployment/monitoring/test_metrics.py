@@ -32,8 +32,7 @@ from ledger.services import expiration
 from ledger.telemetry.count_files import CountFile
 from ledger.telemetry.metrics import OWN, SECONDS, add_observations, write_counts
 from ledger.testing import FixedClock
-from ledger.totals import count_entries
-from ledger.totals.counting import counted_until, entries_by_kind
+from ledger.totals.counting import count_entries, counted_until, entries_by_kind
 from ledger_project.monitoring import gauges, metrics_page
 from ledger_project.monitoring.gauges import DatabaseGauges
 from tests.asgi_client import AsgiClient

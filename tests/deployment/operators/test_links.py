@@ -41,7 +41,8 @@ from ledger.services.api_keys import create_api_key
 from ledger.signals.alerts.declarations import AlertRequest, set_alert
 from ledger.signals.feed import feed
 from ledger.signals.webhooks import WebhookChangeRequest, WebhookRequest, change_webhook, create_webhook
-from ledger.totals import close_months, count_entries
+from ledger.totals.closing import close_months
+from ledger.totals.counting import count_entries
 from ledger_project.operators.roles import ROLES
 from tests.billing.factories import PlanFactory, SubscriptionFactory, recurring
 from tests.browser.billed import billed_with_everything

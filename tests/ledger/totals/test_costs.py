@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from ledger.errors import Invalid
+from ledger.months import month_after, starts
 from ledger.rules.kinds import COST_LINES
-from ledger.totals import CLOSING, OPENING, CostKey, close_months, costs_at, count_entries, month_costs
-from ledger.totals.closing import TotalsDisagree, _ensure_costs_tie
-from ledger.totals.costs import CostRow, untied
-from ledger.totals.months import month_after, starts
+from ledger.totals.closing import TotalsDisagree, _ensure_costs_tie, close_months
+from ledger.totals.costs import CLOSING, OPENING, CostKey, CostRow, costs_at, month_costs, untied
+from ledger.totals.counting import count_entries
 from tests.ledger.totals.test_totals import NOW, ONE, THREE, TWO, TYPE, at_noon_of, use_case
 
 __all__ = ["at_noon_of"]

@@ -19,11 +19,12 @@ from ledger.database.locks import advisory_lock, holder_lock
 from ledger.database.statements import fetch_value
 from ledger.errors import Invalid, Refused
 from ledger.models import CreditType, DailyTotal, ExpiringTotal, MonthClose, TotalState
-from ledger.totals import close_months, count_entries, expired_credits, month_report
-from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree
-from ledger.totals.counting import ADD, COLUMNS, _add_kinds, counted_until
+from ledger.months import month_after, starts
+from ledger.totals.closing import CountedState, TotalsDisagree, _ensure_agree, close_months
+from ledger.totals.counting import ADD, COLUMNS, _add_kinds, count_entries, counted_until
+from ledger.totals.expiring import expired_credits
 from ledger.totals.figures import month_figures
-from ledger.totals.months import month_after, starts
+from ledger.totals.report import month_report
 from tests.ledger.admin.admin_site import operator
 
 TYPE = "tokens"

@@ -15,7 +15,7 @@ from ledger.database.locks import holder_lock
 from ledger.errors import InsufficientCredits
 from ledger.models import CreditType
 from ledger.rules.instants import to_us
-from ledger.totals import count_entries
+from ledger.totals.counting import count_entries
 from tests.billing.factories import SubscriptionFactory, at
 from tests.ledger.admin.admin_site import cost_of, load_history, operator, text_of
 

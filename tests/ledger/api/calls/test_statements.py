@@ -13,7 +13,7 @@ from ledger.models import CreditType, Entry
 from ledger.rules import MAX_AMOUNT, GrantRequest, SpendRequest
 from ledger.statements import statements
 from ledger.statements.statements import TEXTS
-from ledger.totals import count_entries
+from ledger.totals.counting import count_entries
 from ledger.typesetting.languages import LANGUAGES
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory

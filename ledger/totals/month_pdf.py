@@ -5,10 +5,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from ledger.statements.letterheads import letterhead_of
+from ledger.months import starts
 from ledger.totals.figures import Month, Section
-from ledger.totals.months import starts
 from ledger.typesetting.languages import ENGLISH
+from ledger.typesetting.letterheads import letterhead_of
 from ledger.typesetting.typeset import typeset
 
 TEMPLATE: Final = Path(__file__).with_name("month.typ")
