@@ -23,16 +23,17 @@ _FROM = """
     LEFT JOIN billing_cursor AS cursor ON cursor.subscription_id = s.id
     WHERE
 """
-_PASSES_FILTER = """
+_HAS_PLAN = """((%(plans)s::text[] IS NULL AND %(currency)s::text IS NULL) OR EXISTS (
+            SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
+            WHERE v.subscription_id = {subscription_id} AND v.superseded_at IS NULL
+                AND (%(plans)s::text[] IS NULL OR p.code = ANY(%(plans)s))
+                AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))"""
+_PASSES_FILTER = f"""
         (%(suspended)s OR NOT EXISTS (
             SELECT FROM billing_suspendedbilling AS b WHERE b.subscription_id = s.id AND b.resumed_at IS NULL))
         AND (%(customers)s::text[] IS NULL OR EXISTS (
             SELECT FROM billing_customer AS c WHERE c.id = s.customer_id AND c.ref = ANY(%(customers)s)))
-        AND ((%(plans)s::text[] IS NULL AND %(currency)s::text IS NULL) OR EXISTS (
-            SELECT FROM billing_itemversion AS v JOIN billing_plan AS p ON p.id = v.plan_id
-            WHERE v.subscription_id = s.id AND v.superseded_at IS NULL
-                AND (%(plans)s::text[] IS NULL OR p.code = ANY(%(plans)s))
-                AND (%(currency)s::text IS NULL OR p.currency = %(currency)s)))
+        AND {_HAS_PLAN.format(subscription_id="s.id")}
 """
 # It waits for its first payment, or waited in vain; one without its first invoice is due.
 _NOT_STARTED = """EXISTS (
@@ -126,14 +127,15 @@ DUE_AMONG = f"SELECT s.ref {_FROM} s.ref = ANY(%(among)s) AND {_IS_DUE} ORDER BY
 CUSTOMERS_OF = """
     SELECT s.customer_id, s.ref FROM billing_subscription AS s WHERE s.ref = ANY(%s)
 """
-# Customers whose drafts wait for a consolidated invoice.
-CONSOLIDATING = """
+# Customers whose drafts wait for a consolidated invoice; in a run for some plans, one of the drafts is of such a plan.
+CONSOLIDATING = f"""
     SELECT DISTINCT c.id, c.ref
     FROM billing_invoice AS part JOIN billing_customer AS c ON c.id = part.customer_id
     WHERE part.state = 'draft' AND part.consolidates_on IS NOT NULL AND c.id > %(after)s AND c.id %% %(shards)s = %(shard)s
         AND (%(customers)s::text[] IS NULL OR c.ref = ANY(%(customers)s))
         AND (%(among)s::text[] IS NULL OR EXISTS (
             SELECT FROM billing_subscription AS s WHERE s.customer_id = c.id AND s.ref = ANY(%(among)s)))
+        AND {_HAS_PLAN.format(subscription_id="part.subscription_id")}
     ORDER BY c.id
     LIMIT %(rows)s
 """
@@ -350,6 +352,8 @@ def due_together(
 
 def consolidating(due_filter: DueFilter, refs: Sequence[str] = (), *, shard: int = 0, shards: int = 1) -> Iterator[str]:
     """Yield the refs of customers whose drafts wait for a consolidated invoice, by id.
+
+    A run for some plans or a currency makes no invoice of which no draft is of these: see CONSOLIDATING.
 
     Args:
         refs: only customers of these subscriptions; empty: all.

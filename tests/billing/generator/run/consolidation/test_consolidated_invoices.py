@@ -31,6 +31,7 @@ from billing.models import (
     Customer,
     Invoice,
     InvoicedSubscription,
+    ItemVersion,
     Line,
     NumberSeries,
     Run,
@@ -363,6 +364,22 @@ def test_a_run_of_some_subscriptions_leaves_the_others_their_turn() -> None:
     run(at(1, 1), "--subscription", second.ref)
     [made] = of(customer)
     assert (made.state, made.total_minor) == ("open", 3600)
+    assert findings() == []
+
+
+@pytest.mark.parametrize("option", ["--plan", "--currency"])
+def test_a_run_of_other_plans_makes_no_invoice_of_drafts_that_wait(option: str) -> None:
+    customer, subscriptions = together("10", "20")
+    other = SubscriptionFactory(plan=PlanFactory(currency="USD", prices=[recurring()]).code)
+    for subscription in subscriptions:
+        generate.generate(ref=subscription.ref, options=Options(as_of=at(1, 1)))
+    plans = [ItemVersion.objects.filter(subscription=one.pk)[0].plan for one in (other, subscriptions[1])]
+    others, one_of_them = [plan.code if option == "--plan" else plan.currency for plan in plans]
+    run(at(1, 1), option, others)
+    assert Invoice.objects.filter(subscription_id=other.pk, state="open").count() == 1
+    assert [invoice.state for invoice in of(customer)] == ["draft", "draft"]
+    run(at(1, 1), option, one_of_them)
+    assert [(invoice.state, invoice.total_minor) for invoice in of(customer)] == [("open", 3600)]
     assert findings() == []
 
 
