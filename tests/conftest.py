@@ -45,7 +45,7 @@ from tests import asgi_client, nodes
 from tests.distributed.cluster import RunningCluster, StartedCluster
 from tests.parts import PARTS, mark_parts
 from tests.ports import free_port
-from tests.settings import CITUS, CITUS_IS_RUNNING, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
+from tests.settings import CITUS, CITUS_IS_RUNNING, LEFT_OUT, PASSWORD, TEST_DATA_DIR, USES_EMBEDDED_SERVER
 
 COMMITTED = "_committed"
 MOST_DROPS = 100
@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     global _server, _lock
     for part in PARTS:
         config.addinivalue_line("markers", f"{part}: what `make prove PART={part}` runs; docs/reference/tests.md")
-    is_worker = hasattr(config, "workerinput")
+    is_worker = hasattr(config, "workerinput") or bool(LEFT_OUT)
     if config.option.collectonly or config.option.help:
         return
     nodes.cluster = _cluster()

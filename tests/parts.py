@@ -27,6 +27,7 @@ FOLDERS: Final = {
     "deployment": "deployment",
     "embedding": "deployment",
     "schema": "deployment",
+    "left_out": "deployment",
     "faults": "faults",
     "browser": "browser",
     "admin": "browser",

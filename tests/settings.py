@@ -10,6 +10,7 @@ from pathlib import Path
 from psycopg.conninfo import conninfo_to_dict
 
 from ledger_project.serving import postgres
+from tests.left_out import importing
 
 _root = Path(__file__).resolve().parent.parent
 
@@ -39,6 +40,15 @@ if USES_EMBEDDED_SERVER:
     # The owner makes the test databases; the server is started in tests/conftest.py.
     os.environ["DATABASE_URL"] = postgres.credentials_of(TEST_DATA_DIR).owner_url
 
+LEFT_OUT = os.environ.get("LEDGER_TEST_WITHOUT", "")
+"""The application without which this run is, in a database of its own on the server of the run that has started it."""
+if LEFT_OUT:
+    importing.delete(LEFT_OUT)
+
 from ledger_project.settings import *  # noqa: E402, F403
+
+if LEFT_OUT:
+    INSTALLED_APPS = [name for name in INSTALLED_APPS if name != LEFT_OUT]  # noqa: F405
+    DATABASES["default"]["TEST"] = {"NAME": f"test_without_{LEFT_OUT.replace('.', '_')}"}  # noqa: F405
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -1,11 +1,10 @@
 """Paths of the ledger's calls. A path that matches no pattern gets 404, before any query."""
 
-from datetime import date
+from django.urls import URLPattern, path
 
-from django.urls import URLPattern, path, register_converter
-from django.urls.converters import IntConverter, StringConverter
-
-from ledger.api.calls import batches, entries, holders, holds, keys, rates, statements
+from ledger import applications
+from ledger.api import paths  # noqa: F401 - registers the converters
+from ledger.api.calls import batches, entries, holders, holds, keys, page_links, rates
 from ledger.api.calls.credits import (
     Budgets,
     Freeze,
@@ -26,67 +25,6 @@ from ledger.api.calls.credits import (
     Voids,
 )
 from ledger.api.calls.signals import alerts, webhooks
-from ledger.typesetting.typeset import IS_INSTALLED
-from ledger.values import BUDGET_NAME, CREDIT_TYPE, HOLDER_ID, MAX_SEQUENCE, RATE_CODE
-
-
-class HolderConverter(StringConverter):
-    """A holder in a path."""
-
-    regex = HOLDER_ID.pattern
-
-
-class SequenceConverter(IntConverter):
-    """The number of an entry in a path, in its one spelling."""
-
-    regex = "[1-9][0-9]{0,18}"
-
-    def to_python(self, value: str) -> int:
-        """Return the number; ValueError, which is a 404, beyond 2^63 - 1."""
-        sequence = int(value)
-        if sequence > MAX_SEQUENCE:
-            raise ValueError(value)
-        return sequence
-
-
-class CreditTypeConverter(StringConverter):
-    """A credit type in a path."""
-
-    regex = CREDIT_TYPE.pattern
-
-
-class RateConverter(StringConverter):
-    """The name of a rate in a path."""
-
-    regex = RATE_CODE.pattern
-
-
-class BudgetConverter(StringConverter):
-    """The name of a budget, a recurring grant or an alert in a path."""
-
-    regex = BUDGET_NAME.pattern
-
-
-class MonthConverter:
-    """A month in a path."""
-
-    regex = statements.MONTH_PATTERN
-
-    def to_python(self, value: str) -> date:
-        """Return its first day."""
-        return date.fromisoformat(f"{value}-01")
-
-    def to_url(self, value: date) -> str:
-        """Return the month for a path."""
-        return f"{value:%Y-%m}"
-
-
-register_converter(CreditTypeConverter, "credit_type")
-register_converter(HolderConverter, "holder")
-register_converter(BudgetConverter, "budget")
-register_converter(MonthConverter, "month")
-register_converter(SequenceConverter, "sequence")
-register_converter(RateConverter, "rate")
 
 urlpatterns: list[URLPattern] = [
     # In the order in which /docs/api shows them.
@@ -113,8 +51,7 @@ urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/entries/<sequence:sequence>", entries.HolderEntry.as_view()),
     path("holders/<holder:holder>/entries/<sequence:sequence>/explanation", entries.EntryExplanation.as_view()),
     path("holders/<holder:holder>/refusals", entries.HolderRefusals.as_view()),
-    path("holders/<holder:holder>/statements/<month:month>.pdf", statements.StatementPdf.as_view()),
-    path("holders/<holder:holder>/page-links", statements.PageLinks.as_view()),
+    path("holders/<holder:holder>/page-links", page_links.PageLinks.as_view()),
     path("holders/<holder:holder>", holders.OneHolder.as_view()),
     path("holders", holders.Holders.as_view()),
     path("holders/<holder:holder>/holds", holds.Holds.as_view()),
@@ -144,5 +81,4 @@ urlpatterns: list[URLPattern] = [
     path("keys/<sequence:key_id>/rotate", keys.Rotation.as_view()),
     path("keys/<sequence:key_id>/revoke", keys.Revocation.as_view()),
 ]
-if not IS_INSTALLED:
-    urlpatterns = [each for each in urlpatterns if not str(each.pattern).endswith(".pdf")]
+urlpatterns += [each for module in applications.call_modules() for each in module.urlpatterns]

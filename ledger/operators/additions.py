@@ -46,12 +46,18 @@ AttentionList = Callable[[Any], Sequence[Attention]]
 Search = Callable[[Any, str], Sequence[Found]]
 """Takes the request and the word; finds by index only, what the operator may see."""
 
+AccountPages = Callable[[Any], Sequence[Any]]
+"""Takes the admin of accounts; returns the addresses of further pages beside those of accounts and holders."""
+TimeLineParts = Callable[[Any, str, str], Any]
+"""Takes the request, a holder and a credit type; returns HTML to stand below what happened on the holder's page."""
 Money = Callable[[int, str], str]
 """Takes an amount in minor units and its currency; writes it for people."""
 
 _holder_sections: list[HolderSections] = []
 _attention: list[AttentionList] = []
 _searches: list[Search] = []
+_account_pages: list[AccountPages] = []
+_time_line_parts: list[TimeLineParts] = []
 _money: Money = "{} {} minor units".format
 
 
@@ -73,6 +79,18 @@ def register_search(given: Search) -> None:
         _searches.append(given)
 
 
+def register_account_pages(given: AccountPages) -> None:
+    """Serve these pages beside those of accounts and holders."""
+    if given not in _account_pages:
+        _account_pages.append(given)
+
+
+def register_time_line_parts(given: TimeLineParts) -> None:
+    """Show this below what happened on a holder's page."""
+    if given not in _time_line_parts:
+        _time_line_parts.append(given)
+
+
 def register_money(given: Money) -> None:
     """Write amounts of money in this form: only billing knows the decimals of currencies."""
     global _money
@@ -87,6 +105,16 @@ def money(amount_minor: int, currency: str) -> str:
 def holder_sections(request: Any, holder_id: str) -> list[Section]:
     """Return the sections of applications about the holder."""
     return [section for each in _holder_sections for section in each(request, holder_id)]
+
+
+def account_pages(model_admin: Any) -> list[Any]:
+    """Return the addresses of applications' pages beside those of accounts and holders."""
+    return [url for each in _account_pages for url in each(model_admin)]
+
+
+def time_line_parts(request: Any, holder_id: str, credit_type: str) -> list[Any]:
+    """Return what applications show below what happened on a holder's page."""
+    return [each(request, holder_id, credit_type) for each in _time_line_parts]
 
 
 def attention(request: Any) -> list[Attention]:

@@ -7,6 +7,8 @@ import pytest
 from tests.embedding.installations import ROOT, Project
 
 PAGES = ("unfold", "unfold.contrib.filters")
+OTHERS = ("ledger.statements",)
+"""The applications of credits that a project may leave out."""
 
 SPEND = """
 from ledger import services
@@ -184,7 +186,7 @@ def test_unfold_behind_the_admin_is_reported(new_project: Callable[..., Project]
 
 @pytest.mark.slow  # the next one opens these pages too
 def test_with_unfold_every_page_of_the_ledger_opens(new_project: Callable[..., Project]) -> None:
-    project = new_project(*PAGES, "ledger", extras=("admin",))
+    project = new_project(*PAGES, "ledger", *OTHERS, extras=("admin",))
     project.add(example("UNFOLD = {"))
     project.add_urls(example("admin.site.index_template"))
     assert "no issues" in project.manage("check")
@@ -201,7 +203,7 @@ def test_with_unfold_every_page_of_the_ledger_opens(new_project: Callable[..., P
 
 @pytest.mark.slow
 def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_project: Callable[..., Project]) -> None:
-    project = new_project(*PAGES, "ledger", "billing", extras=("admin", "billing"))
+    project = new_project(*PAGES, "ledger", *OTHERS, "billing", extras=("admin", "billing"))
     project.manage("migrate")
     project.shell(SUBSCRIBE)
     said = project.manage("generate_invoices", "--as-of", "2026-03-01")
@@ -217,7 +219,7 @@ def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_projec
 
 @pytest.mark.slow
 def test_the_calls_of_both_applications_are_views(new_project: Callable[..., Project]) -> None:
-    project = new_project("ledger", "billing", extras=("api", "billing"))
+    project = new_project("ledger", *OTHERS, "billing", extras=("api", "billing"))
     project.add_urls(example('include("billing.api.urls")').replace("    ...,\n", "    *urlpatterns,\n"))
     project.manage("check", "--fail-level", "ERROR")
     project.manage("migrate")

@@ -16,14 +16,15 @@ from ledger.typesetting import letterheads
 def registered_parts() -> list[list[object]]:
     """Return what is registered, list by list."""
     lists = (
-        additions._holder_sections, additions._attention, additions._searches, sources._sources, parts._registered,
+        additions._holder_sections, additions._attention, additions._searches, additions._account_pages,
+        additions._time_line_parts, sources._sources, parts._registered,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
         chains._TABLES,
     )  # fmt: skip
     return [list(each) for each in lists]
 
 
-@pytest.mark.parametrize("app", ["ledger", "billing"])
+@pytest.mark.parametrize("app", ["ledger", "ledger_statements", "billing"])
 def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
     before = registered_parts()
     assert all(before), "an empty list shows nothing"

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import Count, Q, QuerySet, Sum
@@ -54,7 +55,6 @@ from billing.permissions import (
 )
 from billing.rating.money import MINOR_DIGITS
 from billing.reads import open_credit_of
-from ledger.admin.holders.statements import last_month, statement_url
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows, order_of
 from ledger.admin.kit.cells import contract_day, instant_words, link, row_link, row_url
@@ -261,9 +261,11 @@ def preview_view(model_admin: ReadOnlyAdmin, request: HttpRequest, customer: Cus
 
 
 def _statement(request: HttpRequest, customer: Customer) -> list[tuple[str, str]]:
-    """Return the link to the last month's statement of the customer's holder."""
-    if not customer.holder_id or not request.user.has_perm(VIEW_ENTRYLISTING):
+    """Return the link to the last month's statement of the customer's holder, where there are statements."""
+    if not customer.holder_id or not apps.is_installed("ledger.statements") or not request.user.has_perm(VIEW_ENTRYLISTING):
         return []
+    from ledger.statements.pages import last_month, statement_url
+
     url = statement_url(customer.holder_id, type=customer.credit_type or "credits")
     return [(url, f"Credit statement of {last_month():%B %Y} (PDF)")]
 

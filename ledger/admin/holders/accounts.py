@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from ledger import conf, reads
 from ledger.admin.forms import operations
-from ledger.admin.holders import page, page_links, statements
+from ledger.admin.holders import page, page_links
 from ledger.admin.home import current_locks, month_end
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, timestamp
@@ -28,6 +28,7 @@ from ledger.admin.kit.pages import Page, ReadOnlyAdmin, UncountedList, operation
 from ledger.admin.kit.saved_lists import ListTotals
 from ledger.admin.links import account_id, account_url, holder_link, holder_url
 from ledger.models import Account
+from ledger.operators import additions
 from ledger.operators.permissions import (
     FREEZE_HOLDER,
     GRANT_CREDITS,
@@ -242,8 +243,9 @@ class AccountAdmin(ReadOnlyAdmin):
         return HttpResponseRedirect(account_url(holder_id, credit_type) if credit_type else holder_url(holder_id))
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the pages of current locks and of a month's end, and of each holder that one and the statements."""
-        own = [current_locks.url(self), *month_end.urls(self), statements.url(self), page.url(self)]
+        """Add the pages of current locks and of a month's end, those of other applications, and each holder's."""
+        # A holder's page comes last: its path takes everything that follows.
+        own = [current_locks.url(self), *month_end.urls(self), *additions.account_pages(self), page.url(self)]
         return [*own, *super().get_urls()]
 
     # What can be done ---------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from django.utils.safestring import SafeString
 from ledger import conf, reads
 from ledger.admin.holders import reads as holder_reads
 from ledger.admin.holders.reads import GrantOf, StateAt
-from ledger.admin.holders.statements import last_month
 from ledger.admin.kit import charts
 from ledger.admin.kit.cells import digits, timestamp
 from ledger.admin.kit.charts import FAINT, STAIRCASE, STRONG
@@ -412,8 +411,7 @@ def _time_line(request: HttpRequest, account: Balance, unit: CreditUnit, now: da
     base = {"type": account.credit_type, "days": _chart_days(request)}
     return {
         "time_line": [_line(row, unit) for row in shown],
-        "statement_address": reverse("admin:ledger_statement", args=[account.holder_id]),
-        "statement_month": f"{last_month():%Y-%m}",
+        "time_line_parts": additions.time_line_parts(request, account.holder_id, account.credit_type),
         "newest_url": holder_url(account.holder_id, **base) if before < MAX_SEQUENCE else "",
         "older_url": holder_url(account.holder_id, **base, before=shown[-1].sequence) if len(rows) > TIME_LINE_ROWS else "",
     }

@@ -8,8 +8,8 @@ import pytest
 
 from billing.models import CreditNote, Invoice
 from ledger import services
-from ledger.admin.holders.statements import last_month
 from ledger.models import StaffEvent
+from ledger.statements.pages import last_month
 from tests.browser.billed import billed_with_everything
 
 pytestmark = pytest.mark.django_db

@@ -1,4 +1,4 @@
-"""What customers get to see: statements of an account as PDFs, and links to the customer's page."""
+"""The call that prints a statement, and its path."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -6,23 +6,21 @@ from functools import partial
 from typing import Annotated, ClassVar
 
 from django.http import HttpRequest
+from django.urls import URLPattern, path, register_converter
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
-from ledger import customer_page
-from ledger.api.kit.authentication import LEDGER_READ, PAGES_WRITE
+from ledger.api import paths  # noqa: F401 - registers the converters
+from ledger.api.kit.authentication import LEDGER_READ
 from ledger.api.kit.endpoint import Endpoint, QueuedRequest
 from ledger.api.kit.reading.queries import read_query
-from ledger.api.kit.request_errors import NotFound
-from ledger.api.kit.schema import RequestBody, ResponseBody, operation
-from ledger.api.kit.writing.rendering import PDF, Response, json_response, pdf_response
-from ledger.api.schemas import examples
+from ledger.api.kit.schema import ResponseBody, operation
+from ledger.api.kit.writing.rendering import PDF, Response, pdf_response
 from ledger.api.schemas.parameters import HOLDER_PATH
-from ledger.api.schemas.request_schemas import PAGE_LINK, EntryQuery
-from ledger.api.schemas.response_schemas import PageLinkSerializer
+from ledger.api.schemas.request_schemas import EntryQuery
 from ledger.statements.statements import statement_file_name, statement_pdf
 from ledger.typesetting.languages import LANGUAGES
-from ledger.typesetting.typeset import DOCUMENTS
+from ledger.typesetting.typeset import DOCUMENTS, IS_INSTALLED
 from ledger.values import Choice
 
 MONTH_PATTERN = "2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
@@ -73,26 +71,22 @@ def _response(file_name: str, content: bytes) -> Response:
     return pdf_response(content, file_name=file_name)
 
 
-class PageLinks(Endpoint):
-    """Makes links to the page of a holder."""
+class MonthConverter:
+    """A month in a path."""
 
-    in_loop = frozenset({"post"})
+    regex = MONTH_PATTERN
 
-    @operation(
-        "createPageLink",
-        "Make a link to the customer's page",
-        "The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone "
-        "who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not "
-        "have credits yet. 404 on a server that does not serve the page.",
-        tag="Customer's page",
-        scope=PAGES_WRITE,
-        parameters=[HOLDER_PATH],
-        takes=RequestBody(PAGE_LINK, {"15 minutes, in German": examples.PAGE_LINK_BODY}),
-        responses={200: ResponseBody(PageLinkSerializer, examples.PAGE_LINK, "The link.")},
-    )
-    def post(self, request: HttpRequest, holder: str) -> Response:
-        fields = self.body(request, PAGE_LINK)
-        if not customer_page.is_served():
-            raise NotFound
-        made = customer_page.link_of(PAGE_LINK.make(fields | {"holder_id": holder}), request)
-        return json_response(PageLinkSerializer.body(made))
+    def to_python(self, value: str) -> date:
+        """Return its first day."""
+        return date.fromisoformat(f"{value}-01")
+
+    def to_url(self, value: date) -> str:
+        """Return the month for a path."""
+        return f"{value:%Y-%m}"
+
+
+register_converter(MonthConverter, "month")
+
+urlpatterns: list[URLPattern] = [path("holders/<holder:holder>/statements/<month:month>.pdf", StatementPdf.as_view())]
+if not IS_INSTALLED:
+    urlpatterns = []

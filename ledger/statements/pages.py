@@ -5,8 +5,10 @@ from functools import partial
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
 from django.urls import URLPattern, reverse
 from django.utils.http import urlencode
+from django.utils.safestring import SafeString
 
 from ledger.admin.kit.pages import ReadOnlyAdmin, guarded
 from ledger.admin.links import holder_url
@@ -38,6 +40,13 @@ def statement_url(holder_id: str, *, month: date | None = None, **options: str) 
     """
     query = urlencode({**options, "month": f"{month or last_month():%Y-%m}"})
     return f"{reverse('admin:ledger_statement', args=[holder_id])}?{query}"
+
+
+def form(holder_id: str, credit_type: str) -> SafeString:
+    """Return the form that opens the statement of a month."""
+    address = reverse("admin:ledger_statement", args=[holder_id])
+    context = {"address": address, "credit_type": credit_type, "month": f"{last_month():%Y-%m}"}
+    return render_to_string("admin/ledger/statements/form.html", context)
 
 
 def _page(model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str) -> HttpResponse:

@@ -1,0 +1,51 @@
+"""The applications below `ledger` and `billing` that a project may leave out: what each needs, and which modules have its parts.
+
+A project names an application in INSTALLED_APPS, and its calls, pages, commands, tables and permissions are there. Without its
+line they are not, and its folder may be missing. So the ledger imports none of them: it asks here for those that are installed.
+"""
+
+from importlib import import_module
+from types import ModuleType
+from typing import ClassVar
+
+from django.apps import AppConfig, apps
+from django.core.exceptions import ImproperlyConfigured
+
+
+class LedgerApplication(AppConfig):
+    """An application that can be left out. `apps.py` of each has a subclass; its `ready` registers what has a register.
+
+    Args:
+        needs: the applications without which it does not work.
+        calls: the module whose `urlpatterns` are its calls, below the same address as the ledger's; empty for none.
+        permissions: the module that declares its permissions; empty for none.
+    """
+
+    default_auto_field = "django.db.models.BigAutoField"
+    needs: ClassVar[tuple[str, ...]] = ("ledger",)
+    calls: ClassVar[str] = ""
+    permissions: ClassVar[str] = ""
+
+    def ready(self) -> None:
+        """Compare INSTALLED_APPS with `needs`.
+
+        Raises:
+            ImproperlyConfigured: an application that this one needs is not installed.
+        """
+        missing = [repr(name) for name in self.needs if not apps.is_installed(name)]
+        if missing:
+            raise ImproperlyConfigured(f"{self.name!r} needs {' and '.join(missing)} in INSTALLED_APPS".replace("'", '"'))
+
+
+def call_modules() -> list[ModuleType]:
+    """Return the modules of the calls of all installed applications, in the order of INSTALLED_APPS."""
+    return [import_module(each.calls) for each in _installed() if each.calls]
+
+
+def permission_modules() -> list[ModuleType]:
+    """Return the modules that declare the permissions of all installed applications, in the order of INSTALLED_APPS."""
+    return [import_module(each.permissions) for each in _installed() if each.permissions]
+
+
+def _installed() -> list[LedgerApplication]:
+    return [each for each in apps.get_app_configs() if isinstance(each, LedgerApplication)]

@@ -1,0 +1,76 @@
+"""What must work without an application: pytest runs this in a process whose settings leave it out (test_left_out.py)."""
+
+import importlib
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.core import checks
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from ledger import services
+from ledger.audit.auditing import audit
+from ledger_project.api.documents import openapi_document
+from tests.settings import LEFT_OUT
+
+
+def test_the_application_is_not_there() -> None:
+    assert not apps.is_installed(LEFT_OUT)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(LEFT_OUT)
+
+
+def test_the_checks_report_nothing_and_no_migration_is_missing(db: None) -> None:
+    assert [each for each in checks.run_checks() if each.level >= checks.WARNING] == []
+    said = StringIO()
+    call_command("makemigrations", check=True, dry_run=True, stdout=said)
+    assert "No changes detected" in said.getvalue()
+
+
+def test_the_database_has_no_table_of_it(db: None) -> None:
+    """The history of migrations names every application that has made tables."""
+    label = LEFT_OUT.replace(".", "_")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM django_migrations WHERE app = %s", [label])
+        assert cursor.fetchone() == (0,)
+        cursor.execute("SELECT count(*) FROM django_content_type WHERE app_label = %s", [label])
+        assert cursor.fetchone() == (0,)
+
+
+def test_credits_move_by_every_way_in_and_the_audit_finds_nothing(db: None) -> None:
+    services.grant(holder_id="ada", amount=100, idempotency_key="order-1", actor="shop")
+    entry = services.spend(holder_id="ada", amount=30, idempotency_key="job-1")
+    services.refund(holder_id="ada", spend=entry.sequence, amount=10, idempotency_key="refund-1")
+    _, key = services.create_api_key(name="shop", scopes=["ledger:grant", "ledger:spend", "ledger:read"])
+    client = Client(headers={"Authorization": f"Bearer {key}"})
+
+    answers = [_post(client, f"job-{number}", amount) for number, amount in ((2, 25), (3, 1_000))]
+
+    assert answers == [(201, 55), (402, 55)]
+    assert client.get("/v1/holders/ada/balance").json()["available"] == 55
+    report = audit([connection.connection])
+    assert report.is_clean, report
+    assert report.entries == 5
+
+
+def _post(client: Client, key: str, amount: int) -> tuple[int, Any]:
+    answer = client.post(
+        "/v1/holders/ada/spends", {"amount": amount}, content_type="application/json", headers={"Idempotency-Key": key}
+    )
+    return answer.status_code, answer.json().get("balance")
+
+
+def test_the_document_of_the_api_and_each_page_of_the_sidebar_are_made(db: None) -> None:
+    assert len(json.loads(openapi_document())["paths"]) > 50
+    services.grant(holder_id="ada", amount=100, idempotency_key="order-1", actor="shop")
+    client = Client()
+    client.force_login(User.objects.create_superuser("ben"))
+    home = client.get(reverse("admin:index"))
+    assert home.status_code == 200
+    assert client.get(reverse("admin:ledger_holder", args=["ada"])).status_code == 200

@@ -1,0 +1,45 @@
+"""A matrix over INSTALLED_APPS: each application that can be left out is left out, with its folder, and the rest's tests pass."""
+
+import os
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from ledger.applications import LedgerApplication
+from ledger_project.settings import BASE_DIR, INSTALLED_APPS
+from tests.settings import CITUS
+
+QUICK: Final = ("tests/left_out/rest.py", "tests/ledger/services/test_credits.py", "tests/ledger/services/test_holds.py")
+"""What runs without each application: what `rest.py` has, and quick tests of the core."""
+
+
+def optional_applications() -> list[str]:
+    """Return the applications of credits that can be left out."""
+    from django.apps import apps
+
+    return [config.name for config in apps.get_app_configs() if isinstance(config, LedgerApplication)]
+
+
+@pytest.mark.slow
+@pytest.mark.check
+@pytest.mark.skipif(bool(CITUS), reason="applications are left out on one server")
+@pytest.mark.parametrize("application", [name for name in INSTALLED_APPS if name.startswith("ledger.")])
+def test_without_an_application_the_tests_of_the_rest_pass(application: str, django_db_setup: None) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *QUICK]
+    done = subprocess.run(
+        command,
+        cwd=BASE_DIR,
+        env=environment | {"LEDGER_TEST_WITHOUT": application},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-6_000:] + done.stderr[-2_000:]
+
+
+def test_each_application_that_can_be_left_out_is_in_the_matrix() -> None:
+    assert optional_applications() == [name for name in INSTALLED_APPS if name.startswith("ledger.")]
