@@ -6,15 +6,18 @@ from decimal import Decimal
 from typing import Any
 
 from django.db.models import Model, QuerySet
+from django.forms.utils import pretty_name
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
 from billing.models import Customer, Invoice, Plan, Subscription
+from billing.nouns import noun_fields
 from billing.rating.money import MINOR_DIGITS, minor_digits
 from ledger.admin.kit.cells import digits, link, row_link, timestamp
 from ledger.admin.kit.columns import Column, Value, getter
+from ledger.records import Record
 from ledger.units import unit_of
 
 MORE_ROWS = 100
@@ -51,6 +54,15 @@ def money_column(title: str, value: Value, *, csv_title: str = "") -> Column:
 def decimal(amount_minor: int, currency: str) -> Decimal:
     """An amount of minor units in major units, for a file."""
     return Decimal(amount_minor).scaleb(-minor_digits(currency))
+
+
+def file_columns(declared: type[Record]) -> list[Column]:
+    """Return the columns that the file of a noun's list has, of those fields that it declares."""
+    return [
+        Column(each.out.column or pretty_name(each.name), each.name)
+        for each in noun_fields(declared)
+        if each.out.column is not None
+    ]
 
 
 def credits_text(amount: int, credit_type: str) -> str:

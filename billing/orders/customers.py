@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from billing.errors import AlreadyExists
 from billing.models import DEFAULT_SELLER, Customer, Seller
 from billing.models.columns import first_of
+from billing.nouns import GoesOut, noun_fields
 from billing.orders.vat_ids import lookups
 from billing.orders.vat_ids.vies import Lookup
 from billing.rating.limits import MAX_GRACE_DAYS, MAX_HOLD_DAYS, MAX_MONEY, MAX_TERMS_DAYS, SMALLEST_MONEY
@@ -36,6 +37,14 @@ ADDRESS_LINES: Final = {
 """The lines of an address with what forms accept. An address may have further members, which documents print too."""
 
 
+VAT_WORDS: Final = {
+    "taxable": "taxed as the seller and the prices say",
+    "reverse_charge": "reverse charge",
+    "exempt": "exempt from VAT",
+}
+CONSOLIDATION_WORDS: Final = {True: "one for all subscriptions of a day", False: "one for each subscription"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class NewCredits(Record):
     """The kind of the holder's credits that pay, and their worth."""
@@ -50,36 +59,121 @@ class NewCredits(Record):
 class NewCustomer(Record):
     """Who pays."""
 
-    ref: Annotated[str, Ref("Your name for the customer.")]
-    name: Annotated[str, Text("As printed on the invoice.", most=200, least=1)]
-    currency: Annotated[str, Currency()]
-    time_zone: Annotated[str, Zone("For dates on documents.")] = "UTC"
-    language: Annotated[str, Text("BCP 47.", most=16, least=2)] = "en"
-    address: Annotated[dict[str, Any], Metadata("As printed on the invoice.")] = field(default_factory=dict)
-    email: Annotated[str, Email("Where documents are mailed to, if the seller mails them; empty for nowhere.")] = ""
-    vat_id: Annotated[str, VatId("VAT identification number; needed for reverse charge. Ids of the EU are checked offline.")] = ""
+    ref: Annotated[
+        str,
+        Ref("Your name for the customer."),
+        GoesOut(
+            label="Reference",
+            help="Your name for the customer, such as CUST-7.",
+            column="Customer",
+            example="CUST-7",
+            is_fixed=True,
+        ),
+    ]
+    name: Annotated[
+        str,
+        Text("As printed on the invoice.", most=200, least=1),
+        GoesOut(help="As printed on the invoice.", example="Ada Lovelace"),
+    ]
+    currency: Annotated[str, Currency(), GoesOut(help="ISO 4217, such as EUR. It never changes.", example="EUR", is_fixed=True)]
+    time_zone: Annotated[
+        str,
+        Zone("For dates on documents."),
+        GoesOut(help="Zone of dates on documents, such as Europe/Berlin.", example="Europe/Berlin", is_fixed=True),
+    ] = "UTC"
+    language: Annotated[
+        str, Text("BCP 47.", most=16, least=2), GoesOut(help="Language of documents: English (en) or German (de).", example="en")
+    ] = "en"
+    address: Annotated[
+        dict[str, Any],
+        Metadata("As printed on the invoice."),
+        GoesOut(column=None, example={"line1": "12 Main St", "city": "Berlin"}),
+    ] = field(default_factory=dict)
+    email: Annotated[
+        str,
+        Email("Where documents are mailed to, if the seller mails them; empty for nowhere."),
+        GoesOut(
+            label="E-mail",
+            help="Where documents are mailed to, if the seller mails them.",
+            column=None,
+            example="ada@example.com",
+        ),
+    ] = ""
+    vat_id: Annotated[
+        str,
+        VatId("VAT identification number; needed for reverse charge. Ids of the EU are checked offline."),
+        GoesOut(
+            label="VAT id",
+            help="Needed for reverse charge; begins with its country.",
+            column="VAT id",
+            example="DE123456788",
+            on_documents={"en": "Your {buyer_id}", "de": "Ihre {buyer_id}"},
+        ),
+    ] = ""
     vat_status: Annotated[
         str,
         Choice(
             VatStatus,
             "Under reverse charge (category AE) and for exempt customers (E), standard-rated prices are charged without tax.",
         ),
+        GoesOut(label="VAT", words=VAT_WORDS, column="VAT status", example="taxable"),
     ] = VatStatus.TAXABLE.value
     terms_days: Annotated[
         int | None,
         Integer("Days from the issue to the due date; by default those of the seller.", least=0, most=MAX_TERMS_DAYS, null=True),
+        GoesOut(
+            label="Days to pay",
+            help="From the day of issue; empty: those that the seller gives its new customers.",
+            column="Terms (days)",
+            example=14,
+        ),
     ] = None
     grace_days: Annotated[
-        int, Integer("Days for which an invoice stays a draft, which each run rates again.", least=0, most=MAX_GRACE_DAYS)
+        int,
+        Integer("Days for which an invoice stays a draft, which each run rates again.", least=0, most=MAX_GRACE_DAYS),
+        GoesOut(
+            label="Days of grace",
+            help="How long an invoice stays a draft and accepts late usage.",
+            column="Grace (days)",
+            example=3,
+        ),
     ] = 0
-    seller: Annotated[str, Ref("The seller on the customer's documents, by its ref.")] = DEFAULT_SELLER
-    hold_days: Annotated[int, Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS)] = 0
+    seller: Annotated[
+        str,
+        Ref("The seller on the customer's documents, by its ref."),
+        GoesOut(
+            help="Who invoices: the ref of a seller; empty: default.",
+            is_needed=False,
+            column=None,
+            example=DEFAULT_SELLER,
+            sentence="Documents name the seller {}.",
+        ),
+    ] = DEFAULT_SELLER
+    hold_days: Annotated[
+        int,
+        Integer("Invoice this number of days later than due.", least=0, most=MAX_HOLD_DAYS),
+        GoesOut(
+            label="Days held back",
+            help="How long after a due date its invoice is made.",
+            is_needed=False,
+            column="Held back (days)",
+            example=0,
+        ),
+    ] = 0
     consolidated_invoicing: Annotated[
-        bool, Boolean("One invoice for all subscriptions that are invoiced on the same day, in one currency; or one for each.")
+        bool,
+        Boolean("One invoice for all subscriptions that are invoiced on the same day, in one currency; or one for each."),
+        GoesOut(label="Invoices", words=CONSOLIDATION_WORDS, is_needed=False, column="One invoice a day", example=False),
     ] = False
-    holder_id: Annotated[str | None, Holder("The holder whose credits pay first.", null=True)] = None
+    holder_id: Annotated[
+        str | None,
+        Holder("The holder whose credits pay first.", null=True),
+        GoesOut(label="Holder", help="The holder whose credits pay first. It never changes.", column="Holder", is_fixed=True),
+    ] = None
     credits: Annotated[
-        NewCredits | None, Nested(NewCredits, "Which of the holder's credits pay, and the worth of one credit.", null=True)
+        NewCredits | None,
+        Nested(NewCredits, "Which of the holder's credits pay, and the worth of one credit.", null=True),
+        GoesOut(column=None, is_fixed=True),
     ] = None
 
     def check_whole(self) -> None:
@@ -138,25 +232,14 @@ def create(request: NewCustomer, lookup: Lookup | None = None) -> Customer:
         if Customer.objects.filter(ref=request.ref).exists():
             raise AlreadyExists(resource="customer", ref=request.ref)
         _ensure_seller(request.seller)
-        customer = Customer.objects.create(
-            ref=request.ref,
-            name=request.name,
-            currency=request.currency,
-            time_zone=request.time_zone,
-            language=request.language,
-            address=request.address,
-            email=request.email,
-            vat_id=request.vat_id,
-            vat_status=request.vat_status,
-            terms_days=_terms_of(request.seller) if request.terms_days is None else request.terms_days,
-            grace_days=request.grace_days,
-            seller=request.seller,
-            hold_days=request.hold_days,
-            consolidated_invoicing=request.consolidated_invoicing,
-            holder_id=request.holder_id or "",
-            credit_type=request.credits.credit_type if request.credits else "",
-            credit_unit_value=request.credits.unit_value if request.credits else None,
-        )
+        columns = {each.name: getattr(request, each.name) for each in noun_fields(NewCustomer)}
+        if request.terms_days is None:
+            columns["terms_days"] = _terms_of(request.seller)
+        columns["holder_id"] = request.holder_id or ""
+        paying: NewCredits | None = columns.pop("credits")
+        if paying is not None:
+            columns |= {"credit_type": paying.credit_type, "credit_unit_value": paying.unit_value}
+        customer = Customer.objects.create(**columns)
         if customer.vat_id:
             lookups.keep_new(customer, lookup)
         return customer

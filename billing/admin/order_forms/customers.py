@@ -7,15 +7,16 @@ from typing import Any, Final
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from billing.admin.order_forms.fields import OrderForm
+from billing.admin.order_forms.fields import OrderForm, shows_of
 from billing.admin.order_forms.once import OrderPage
 from billing.admin.prose import coupon_words, lookup_words
 from billing.documents.printing.pages import address_lines
 from billing.documents.sellers import current_seller
 from billing.models import Coupon, Customer, CustomerCoupon, Subscription
+from billing.nouns import changeable_fields, noun_fields
 from billing.orders import coupons, customers
 from billing.orders.coupons import NewGivenCoupon
-from billing.orders.customers import CustomerChange, NewCustomer
+from billing.orders.customers import VAT_WORDS, CustomerChange, NewCustomer
 from billing.orders.vat_ids.lookups import is_looked_up, newest_of
 from billing.orders.vat_ids.vies import Lookup
 from billing.rating.prices.wording import amount
@@ -28,11 +29,6 @@ from ledger.admin.kit.pages import ReadOnlyAdmin
 from ledger.operators.approvals import NoStake
 from ledger.units import unit_of
 
-VAT_WORDS: Final = {
-    "taxable": "taxed as the seller and the prices say",
-    "reverse_charge": "reverse charge",
-    "exempt": "exempt from VAT",
-}
 ADDRESS_LABELS: Final = {"line1": "Street", "line2": "Second line", "subdivision": "State or province"}
 ADDRESS_HELP: Final = {
     "subdivision": "Its code, such as QC; taxes of a region need it.",
@@ -42,37 +38,11 @@ ADDRESS: Final = {
     name: Shown(label=ADDRESS_LABELS.get(name), at=f"/address/{name}", value=value, help=ADDRESS_HELP.get(name, ""))
     for name, value in customers.ADDRESS_LINES.items()
 }
-CONSOLIDATION_WORDS: Final = {True: "one for all subscriptions of a day", False: "one for each subscription"}
-PRINTED: Final = {
-    "name": Shown(required=True, help="As printed on the invoice."),
-    **ADDRESS,
-    "language": Shown(required=True, initial=NewCustomer.language, help="Language of documents: English (en) or German (de)."),
-    "email": Shown(label="E-mail", required=False, help="Where documents are mailed to, if the seller mails them."),
-    "vat_id": Shown(label="VAT id", help="Needed for reverse charge; begins with its country."),
-    "vat_status": Shown(label="VAT", required=True, initial=NewCustomer.vat_status, words=VAT_WORDS),
-    "seller": Shown(required=False, initial=NewCustomer.seller, help="Who invoices: the ref of a seller; empty: default."),
-    "terms_days": Shown(
-        label="Days to pay", required=False, help="From the day of issue; empty: those that the seller gives its new customers."
-    ),
-    "grace_days": Shown(
-        label="Days of grace",
-        required=True,
-        initial=NewCustomer.grace_days,
-        help="How long an invoice stays a draft and accepts late usage.",
-    ),
-    "hold_days": Shown(
-        label="Days held back",
-        required=False,
-        help="How long after a due date its invoice is made.",
-    ),
-    "consolidated_invoicing": Shown(
-        label="Invoices",
-        required=False,
-        initial=NewCustomer.consolidated_invoicing,
-        words=CONSOLIDATION_WORDS,
-    ),
-}
+PRINTED: Final = {**shows_of(changeable_fields(NewCustomer)), **ADDRESS}
 """The data of a customer that documents print."""
+TAX: Final = ("vat_id", "vat_status")
+TERMS: Final = ("time_zone", "terms_days", "grace_days", "hold_days", "consolidated_invoicing", "language", "seller")
+PAYING: Final = ("holder_id", "credit_type", "unit_value")
 
 
 NO_MONEY: Final = NoStake("It moves no money: it says who pays.")
@@ -88,15 +58,13 @@ class CustomerFields(OrderForm, RequestForm[RecordT]):
 
     def sections(self) -> list[FormSection]:
         """Return the form in parts, without the parts that the form does not have."""
-        paying = self.bound("holder_id", "credit_type", "unit_value")
+        paying = self.bound(*PAYING)
+        placed = {*self.beginning, "email", *TAX, *TERMS, *PAYING}
+        further = [each.name for each in noun_fields(NewCustomer) if each.is_plain and each.name not in placed]
         return [
             FormSection(self.bound(*self.beginning, "email"), self.bound(*ADDRESS), summary="Address"),
-            FormSection([], self.bound("vat_id", "vat_status"), summary="Tax"),
-            FormSection(
-                [],
-                self.bound("time_zone", "terms_days", "grace_days", "hold_days", "consolidated_invoicing", "language", "seller"),
-                summary="Terms and language",
-            ),
+            FormSection([], self.bound(*TAX), summary="Tax"),
+            FormSection([], self.bound(*TERMS, *further), summary="Terms and language"),
             *([FormSection([], paying, summary="Payment with credits")] if paying else []),
             FormSection(self.bound("reason", "shown_in", "idempotency_key")),
         ]
@@ -111,14 +79,8 @@ class CustomerChangeForm(CustomerFields[CustomerChange]):
 
     def body(self) -> dict[str, Any]:
         """Return the JSON with the emptied fields."""
-        emptied: dict[str, Any] = {
-            "vat_id": "",
-            "email": "",
-            "address": {},
-            "seller": NewCustomer.seller,
-            "hold_days": NewCustomer.hold_days,
-        }
-        emptied["consolidated_invoicing"] = NewCustomer.consolidated_invoicing
+        defaults = {each.name: each.default for each in changeable_fields(NewCustomer)}
+        emptied = {name: default for name, default in defaults.items() if default is not None}
         return emptied | super().body()
 
 
@@ -128,11 +90,8 @@ class CustomerForm(CustomerFields[NewCustomer], CreditAmountsForm[NewCustomer]):
     stake = NO_MONEY
     declared = NewCustomer
     shows = {
-        **PRINTED,
-        "ref": Shown(label="Reference", help="Your name for the customer, such as CUST-7."),
-        "currency": Shown(help="ISO 4217, such as EUR. It never changes."),
-        "time_zone": Shown(help="Zone of dates on documents, such as Europe/Berlin."),
-        "holder_id": Shown(label="Holder", help="The holder whose credits pay first. It never changes."),
+        **shows_of(noun_fields(NewCustomer)),
+        **ADDRESS,
         "unit_value": Shown(
             label="Value of one credit",
             at="/credits/unit_value",
@@ -189,12 +148,14 @@ def customer_sentences(customer: Customer) -> list[str]:
     if customer.consolidated_invoicing:
         sentences.append("Subscriptions that are invoiced on the same day share one invoice.")
     sentences.append(f"Dates are in {customer.time_zone}.")
-    if customer.seller != NewCustomer.seller:
-        sentences.append(f"Documents name the seller {customer.seller}.")
+    for each in noun_fields(NewCustomer):
+        value = getattr(customer, each.name, None)
+        if each.out.sentence and value not in (None, each.default):
+            sentences.append(each.out.sentence.format(value))
     if customer.credit_unit_value is not None:
         unit = unit_of(customer.credit_type)
-        value = amount(Decimal(customer.credit_unit_value).scaleb(unit.scale), customer.currency)
-        sentences.append(f"{customer.holder_id}'s {unit.unit} pay first, {value} for 1 {unit.singular}.")
+        worth = amount(Decimal(customer.credit_unit_value).scaleb(unit.scale), customer.currency)
+        sentences.append(f"{customer.holder_id}'s {unit.unit} pay first, {worth} for 1 {unit.singular}.")
     elif customer.holder_id:
         sentences.append(f"The holder is {customer.holder_id}, whose credits pay usage that is priced in credits.")
     return sentences

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from django import forms
@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.forms.utils import pretty_name
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from billing.nouns import NounField
 from billing.orders.phases import PhaseList
 from billing.rating.money import MINOR_DIGITS
 from billing.rating.names import Names
@@ -28,6 +29,25 @@ REASON: Final = forms.CharField(
     widget=UnfoldAdminTextInputWidget(),
     help_text="The staff log records it with your name.",
 )
+
+
+def shows_of(fields: Iterable[NounField]) -> dict[str, Shown]:
+    """Return how forms show the fields of a noun; not its objects, which have fields of their own."""
+    return {
+        each.name: Shown(
+            label=each.out.label,
+            help=each.out.help,
+            words=each.out.words,
+            required=_is_needed(each) if each.out.is_needed is None else each.out.is_needed,
+            initial=each.default,
+        )
+        for each in fields
+        if each.is_plain
+    }
+
+
+def _is_needed(field: NounField) -> bool:
+    return field.declared.required or field.default not in (None, "")
 
 
 class OrderForm(KeyedForm):

@@ -15,7 +15,7 @@ from django.utils.html import format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from billing.admin.cells import MORE_ROWS, by_pk, list_url, money, money_text, subscription_link
+from billing.admin.cells import MORE_ROWS, by_pk, file_columns, list_url, money, money_text, subscription_link
 from billing.admin.documents.invoices import invoices_table
 from billing.admin.documents.of_customers.credit_refunds import (
     balance_minor,
@@ -38,6 +38,7 @@ from billing.admin.prose import coupon_words
 from billing.errors import BillingSuspended, InvoiceGenerationBusy, TaxesRefused, TaxesUnavailable
 from billing.generator.run.preview import UpcomingInvoice, preview_next_invoices
 from billing.models import Coupon, CouponUse, CreditNote, Customer, CustomerCoupon, Invoice, Subscription
+from billing.orders.customers import NewCustomer
 from billing.orders.erasure import is_erased
 from billing.permissions import (
     ADD_CUSTOMERCOUPON,
@@ -77,14 +78,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     """The customers. The search takes the beginning of a reference, or words of a name."""
 
     create_view = order_forms.create_view
-    reference = Column("Customer", "ref")
-    vat_id_text = Column("VAT id", "vat_id")
-    vat_state = Column("VAT status", "vat_status")
-    terms = Column("Terms (days)", "terms_days")
-    grace = Column("Grace (days)", "grace_days")
-    hold = Column("Held back (days)", "hold_days")
-    consolidation = Column("One invoice a day", "consolidated_invoicing", boolean=True)
-    holder = Column("Holder who pays", _holder, "holder_id", csv_title="Holder")
+    holder = Column("Holder who pays", _holder)
     unit_value = Column("Value of the smallest unit of credits", "credit_unit_value")
     created = columns.instant("Created", "created_at")
 
@@ -95,10 +89,7 @@ class CustomerAdmin(ReadOnlyAdmin):
     search_fields = ("ref__startswith", "name__named")
     search_help_text = "Beginning of a customer's reference or name"
     list_filter = (text("currency"), text("holder", title="holder who pays"))
-    csv_columns = (
-        "reference", "name", "currency", "time_zone", "language", "vat_id_text", "vat_state", "terms", "grace", "hold",
-        "consolidation", "holder", "credit_type", "unit_value", "created",
-    )  # fmt: skip
+    csv_columns = (*file_columns(NewCustomer), "credit_type", "unit_value", "created")
     starts = "A customer pays invoices: create a customer, then a subscription for it."
     actions_detail = (
         "edit",

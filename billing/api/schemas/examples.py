@@ -2,14 +2,11 @@
 
 from typing import Any, Final
 
+from billing.nouns import example_of, noun_fields
+from billing.orders.customers import NewCustomer
 from ledger.api.kit.schema import page_example
 
-CUSTOMER_BODY: dict[str, Any] = {
-    "ref": "CUST-7", "name": "Ada Lovelace", "currency": "EUR", "time_zone": "Europe/Berlin", "language": "en",
-    "address": {"line1": "12 Main St", "city": "Berlin"}, "email": "ada@example.com", "vat_id": "DE123456788",
-    "vat_status": "taxable",
-    "terms_days": 14, "grace_days": 3, "hold_days": 0, "consolidated_invoicing": False, "seller": "default",
-}  # fmt: skip
+CUSTOMER_BODY: dict[str, Any] = example_of(NewCustomer)
 SELLER_BODY: dict[str, Any] = {
     "name": "Nimbus Computing GmbH", "line1": "Lindenstraße 7", "postal_code": "10969", "city": "Berlin", "country": "DE",
     "vat_id": "DE987654328", "iban": "DE89370400440532013000", "accent_color": "#0b6e4f",
@@ -23,7 +20,9 @@ SELLER: dict[str, Any] = {
     "reminder_fee_minor": {}, "suspends_at_reminder": None, "invoice_prefix": "INV", "credit_note_prefix": "CN",
     "numbers_per_customer": False, "recorded_at": "2026-01-02T03:04:05.000006Z", "recorded_by": "key:shop",
 }  # fmt: skip
-CUSTOMER: dict[str, Any] = {**CUSTOMER_BODY, "suggested_vat_status": None, "holder_id": None, "credits": None}
+CUSTOMER: dict[str, Any] = {
+    **{each.name: each.out.example for each in noun_fields(NewCustomer)}, "suggested_vat_status": None,
+}  # fmt: skip
 VAT_LOOKUP: dict[str, Any] = {
     "id": 1, "customer": "CUST-7", "vat_id": "DE123456788", "outcome": "valid", "asked_at": "2026-03-01T09:00:00.000000Z",
     "requester": "DE987654328", "consultation": "WAPIAAAAZxT0vM3d", "name": "Ada Lovelace", "address": "12 Main St, Berlin",

@@ -13,6 +13,7 @@ from billing.generator.run.differences import Because
 from billing.generator.run.preview import UpcomingInvoice
 from billing.models import Amendment, Customer, Plan, Seller
 from billing.orders import plans
+from billing.orders.customers import NewCustomer
 from billing.rating.money import decimal_text
 from billing.rating.prices.overage import is_overage
 from billing.rating.prices.reading import price_dict
@@ -21,7 +22,7 @@ from billing.rating.tax.vat import suggested_status
 from billing.reads.calendar import Calendar
 from billing.reads.catalogue import GivenCoupon, seller_countries
 from billing.reads.document_schemas import InvoiceSerializer, PeriodSerializer
-from billing.reads.response_fields import decimal, minor, sum_of_minor, text, time, whole
+from billing.reads.response_fields import decimal, minor, response_of, sum_of_minor, text, time, whole
 from billing.reads.subscriptions import SubscriptionDetail, SubscriptionRow
 from ledger.api.kit.schema import page_of
 from ledger.api.kit.writing.rendering import in_key_order, time_text
@@ -47,33 +48,31 @@ def _suggested_status(customer: Customer) -> str | None:
     return suggested_status(customer.vat_status, customer.vat_id, country)
 
 
-class CustomerSerializer(ResponseSchema):
-    """Who pays."""
-
-    ref = text()
-    name = text()
-    currency = text()
-    time_zone = text()
-    language = text()
-    address = computed(serializers.DictField(), lambda customer: in_key_order(customer.address))
-    email = text()
-    vat_id = text()
-    vat_status = text()
-    suggested_vat_status = text(
+def _suggested_status_field() -> Any:
+    return text(
         _suggested_status,
         null=True,
         help_text="`reverse_charge` if the VAT id is of another member state of the EU than the seller, and the customer is "
         "taxable; otherwise null.",
     )
-    terms_days = whole()
-    grace_days = whole()
-    seller = text()
-    hold_days = whole()
-    consolidated_invoicing = serializers.BooleanField()
-    holder_id = text(lambda customer: customer.holder_id or None, null=True)
-    credits = computed(
+
+
+def _paying_credits_field() -> Any:
+    return computed(
         PayingCreditsSerializer(allow_null=True), lambda customer: None if customer.credit_unit_value is None else customer
     )
+
+
+CustomerSerializer = response_of(
+    NewCustomer,
+    "CustomerSerializer",
+    "Who pays.",
+    instead={
+        "holder_id": lambda: text(lambda customer: customer.holder_id or None, null=True),
+        "credits": _paying_credits_field,
+    },
+    after={"vat_status": {"suggested_vat_status": _suggested_status_field}},
+)
 
 
 def _of_seller(field: Field) -> Any:

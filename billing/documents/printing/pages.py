@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from billing.documents.brand import printed_brand
 from billing.documents.printing.arithmetic import Notation, calculation
-from billing.documents.printing.texts import COUNTRIES, texts_of
+from billing.documents.printing.texts import COUNTRIES, buyer_line, texts_of
 from billing.models import CREDIT_NOTE, INVOICE, DocumentKind
+from billing.nouns import line_names
+from billing.orders.customers import NewCustomer
 from billing.rating.money import minor_digits
 from ledger.typesetting.languages import Language, language_of
 from ledger.units import CreditUnit
@@ -152,7 +154,7 @@ def _letter(source: DocumentSource, kind: str, facts: Sequence[tuple[str, str]])
         *facts,
         (texts["customer"], document["customer"]),
         (texts["subscription"], document["subscription"] or ""),
-        (texts["buyer_vat_id"], str(source.buyer.get("vat_id") or "")),
+        *((texts[buyer_line(name)], str(source.buyer.get(name) or "")) for name in line_names(NewCustomer, source.language.code)),
     ]
     return {
         "language": source.language.code,

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from billing.nouns import line_names
+from billing.orders.customers import NewCustomer
+
 TEXTS: Final[dict[str, dict[str, str]]] = {
     "en": {
         "invoice": "Invoice",
@@ -17,7 +20,6 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "payable_until": "Payable until",
         "customer": "Customer",
         "subscription": "Subscription",
-        "buyer_vat_id": "Your {buyer_id}",
         "vat_id": "{seller_id}",
         "tax_number": "Tax number",
         "position": "#",
@@ -95,7 +97,6 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "payable_until": "Zahlbar bis",
         "customer": "Kundennummer",
         "subscription": "Vertrag",
-        "buyer_vat_id": "Ihre {buyer_id}",
         "vat_id": "{seller_id}",
         "tax_number": "Steuernummer",
         "position": "Nr.",
@@ -206,7 +207,13 @@ def texts_of(language: str, *, seller: Mapping[str, Any], buyer: Mapping[str, An
     seller_id = names.get(country, names[""])[1]
     tax = NAMED_TAXES[language] if names_taxes else tax
     filled = {"{tax}": tax, "{Tax}": _capital(tax), "{buyer_id}": buyer_id, "{seller_id}": _capital(seller_id)}
-    return {name: _filled(text, filled) for name, text in TEXTS[language].items()}
+    lines = {buyer_line(name): title for name, title in line_names(NewCustomer, language).items()}
+    return {name: _filled(text, filled) for name, text in (TEXTS[language] | lines).items()}
+
+
+def buyer_line(field: str) -> str:
+    """Return the name of the text that is the title of a document's line about its buyer."""
+    return f"buyer_{field}"
 
 
 def _capital(text: str) -> str:

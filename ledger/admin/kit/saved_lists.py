@@ -41,8 +41,8 @@ class SavedList(NamedColumns):
     """A list that every operator who may see it can save as CSV, and that shows the sums of its rows."""
 
     list_before_template = "admin/ledger/kit/list_head.html"
-    csv_columns: ClassVar[Sequence[str]] = ()
-    """The columns of the file, by name, fields of the model among them; without columns the list cannot be saved."""
+    csv_columns: ClassVar[Sequence[str | Column]] = ()
+    """The columns of the file, or their names, fields of the model among them; without columns the list cannot be saved."""
     starts = ""
     """The sentence of an empty list about how to make the first row."""
 
@@ -89,11 +89,14 @@ class SavedList(NamedColumns):
         return csv_response(file_name, self._columns_of_file(), self._pages(request, cl, timezone.get_current_timezone()))
 
     def _columns_of_file(self) -> Sequence[FileColumn]:
-        found = [(name, getattr(self, name, None)) for name in self.csv_columns]
-        return [
-            column.in_file if isinstance(column, Column) else (str(self.opts.get_field(name).verbose_name), attrgetter(name))
-            for name, column in found
-        ]
+        return [self._column_of_file(each) for each in self.csv_columns]
+
+    def _column_of_file(self, named: str | Column) -> FileColumn:
+        column = getattr(self, named, None) if isinstance(named, str) else named
+        if isinstance(column, Column):
+            return column.in_file
+        name = str(named)
+        return str(self.opts.get_field(name).verbose_name), attrgetter(name)
 
     def _pages(self, request: HttpRequest, cl: Any, zone: tzinfo) -> Iterator[Sequence[Any]]:
         """Yield the rows; pages after the first are read after the view and its middleware, so `zone` is the operator's."""

@@ -321,7 +321,7 @@ def test_a_move_keeps_its_key_while_invoices_of_the_subscription_are_being_made(
     values = {"idempotency_key": hidden_key(client.get(url).content.decode()), "reason": "paid by card"}
     before = amounts_and_documents()
     with monkeypatch.context() as patched:
-        patched.setattr(invoices, "pay", busy)
+        patched.setattr(invoice_payments, "pay_rest", busy)
         page = client.post(url, values).content.decode()
     assert "press the button again" in page
     assert hidden_key(page) == values["idempotency_key"]
