@@ -118,6 +118,17 @@ class RefundExceedsCredit(Refused):
     requested_minor: Annotated[int, Count("The amount of the refund, in minor units.")]
 
 
+class CreditPaymentExceeds(Refused):
+    """The credit that is to be set against an invoice exceeds what is left of it, or what is still to be paid."""
+
+    code = "credit-payment-exceeds"
+    title = "Less is left of the credit, or still to be paid"
+
+    invoice: Annotated[int, Count("The invoice, by its id.")]
+    remaining_minor: Annotated[int, Count("What is still to be paid, in minor units.")]
+    left_minor: Annotated[int, Count("The credit that can be used, in minor units.")]
+
+
 class CreditableLine(TypedDict):
     """The rest of a line that can be credited."""
 

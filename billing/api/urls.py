@@ -130,6 +130,7 @@ urlpatterns: list[URLPattern] = [
     path("invoices/<invoice_id:invoice_id>", invoices.OneInvoice.as_view()),
     path("invoices/<invoice_id:invoice_id>.pdf", pdfs.InvoicePdf.as_view()),
     path("invoices/<invoice_id:invoice_id>/transitions", invoices.InvoiceTransitions.as_view()),
+    path("invoices/<invoice_id:invoice_id>/credit-payments", payments.CreditPayments.as_view()),
     path("invoices/<invoice_id:invoice_id>/credit-notes", credit_notes.InvoiceCreditNotes.as_view()),
     path("credit-notes", credit_notes.CreditNotes.as_view()),
     path("credit-notes/<invoice_id:credit_note_id>", credit_notes.OneCreditNote.as_view()),

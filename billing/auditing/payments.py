@@ -32,6 +32,13 @@ PAYMENT_LAWS: Final = {
             OR (n.customer_id, n.currency) <> (p.customer_id, p.currency)
             OR EXISTS (SELECT FROM billing_invoicepayment AS other WHERE other.deposit_id = p.deposit_id AND other.id <> p.id)
     """,
+    "payment by credit is not its refund": """
+        SELECT format('payment %s of %s', p.id, p.amount_minor)
+        FROM billing_invoicepayment AS p LEFT JOIN billing_creditrefund AS refund ON refund.id = p.credit_refund_id
+        WHERE (p.provider = 'credit') <> (p.credit_refund_id IS NOT NULL) OR (p.credit_refund_id IS NOT NULL
+            AND (refund.customer_id, refund.currency, refund.amount_minor, p.payment)
+                IS DISTINCT FROM (p.customer_id, p.currency, p.applied_minor, 'credit-refund-' || refund.id))
+    """,
     "return of a payment does not add up": """
         SELECT format('return %s of payment %s', r.id, r.invoice_payment_id)
         FROM billing_paymentreturn AS r

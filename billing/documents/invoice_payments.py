@@ -20,7 +20,7 @@ from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched
 from billing.models import INVOICE, Invoice, InvoicePayment, Purchase
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_MINOR, check_past
-from billing.rating.values import MANUAL, Currency, PaymentId, Provider
+from billing.rating.values import CREDIT, MANUAL, Currency, PaymentId, Provider
 from ledger.database.lock_names import PURCHASE_PAYMENT
 from ledger.database.locks import Lock, advisory_lock
 from ledger.database.transactions import locked_transaction
@@ -60,6 +60,8 @@ class NewPayment(Record):
 
     def check_whole(self) -> None:
         check_past("/paid_at", self.paid_at)
+        if self.provider == CREDIT:
+            raise Invalid(pointer="/provider", rule="reserved", detail="credit of the customer is set against an invoice")
 
 
 def _record(request: NewPayment) -> InvoicePayment:

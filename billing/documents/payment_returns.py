@@ -7,6 +7,7 @@ from typing import Annotated
 from django.db.models import Sum
 from django.utils import timezone
 
+from billing.documents.credit_payments import pay_with_deposits_under
 from billing.documents.customer_credit.refunds import NewCreditRefund, take
 from billing.documents.customer_credit.rests import Rest, account_turn, open_credit
 from billing.documents.invoice_locks import payment_key
@@ -15,7 +16,7 @@ from billing.errors import AlreadyExists, ReturnExceedsPayment
 from billing.models import CreditNote, CreditNoteUse, Customer, InvoicePayment, PaymentReturn
 from billing.models.columns import first_of
 from billing.rating.limits import MAX_MINOR, check_past
-from billing.rating.values import PaymentId
+from billing.rating.values import CREDIT, PaymentId
 from ledger.database.transactions import locked_transaction
 from ledger.records import Record, UseCase
 from ledger.values import MAX_ACTOR_CHARACTERS, MAX_REASON_CHARACTERS, Choice, EntryNumber, Integer, Text, Time
@@ -65,7 +66,8 @@ def _record(request: NewPaymentReturn) -> PaymentReturn:
     """Record returned money of a payment, or return the row that this refund or dispute has; or raise and write nothing.
 
     It takes the credit that the money has become: the payment's deposit, then credit notes about the invoice. After that the
-    invoice is due again. What is more than both is a claim: its credit has paid other invoices, or was paid out.
+    invoice is due again, and other deposits of the customer pay it. What is more than both is a claim: its credit has paid other
+    invoices, or was paid out. A payment by credit moved no money, so nothing of it goes back.
 
     Raises:
         NotFound: the payment does not exist.
@@ -81,7 +83,7 @@ def _record(request: NewPaymentReturn) -> PaymentReturn:
             if request.amount_minor not in (None, known.amount_minor):
                 raise AlreadyExists(resource=f"{known.kind} of payment", ref=str(paid.pk))
             return known
-        left_minor = paid.amount_minor - returned_minor(paid.pk)
+        left_minor = 0 if paid.provider == CREDIT else paid.amount_minor - returned_minor(paid.pk)
         amount_minor = request.amount_minor or left_minor
         if not 1 <= amount_minor <= left_minor:
             raise ReturnExceedsPayment(payment=paid.pk, returnable_minor=left_minor)
@@ -102,6 +104,7 @@ def _record(request: NewPaymentReturn) -> PaymentReturn:
         )
         if reopened_minor:
             set_paid_under(lock, paid.invoice_id)
+            pay_with_deposits_under(lock, paid.invoice_id, actor=request.actor)
         made.refresh_from_db()
         return made
 

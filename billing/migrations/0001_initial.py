@@ -1133,6 +1133,7 @@ class Migration(LedgerMigration):
                     ('amount_minor', models.BigIntegerField()),
                     ('applied_minor', models.BigIntegerField(db_comment='what of it paid the invoice')),
                     ('deposit_id', models.BigIntegerField(db_comment='billing_creditnote.id of the rest; null: no rest', null=True)),
+                    ('credit_refund_id', models.BigIntegerField(db_comment="billing_creditrefund.id of the customer's credit that paid; null: money came in", null=True)),
                     ('paid_at', models.DateTimeField()),
                     ('reference', models.CharField(blank=True, db_comment='the text of the payment', default='', max_length=200)),
                     ('actor', models.CharField(max_length=200)),
@@ -1141,7 +1142,7 @@ class Migration(LedgerMigration):
                 options={
                     'permissions': [('return_payment', 'Can record that money of a payment went back')],
                     'indexes': [models.Index(fields=['invoice_id', 'id'], name='billing_invoicepayment_invoice'), models.Index(fields=['customer', '-id'], name='billing_invoicepayment_owner')],
-                    'constraints': [models.UniqueConstraint(fields=('provider', 'payment'), name='billing_invoicepayment_payment'), models.CheckConstraint(condition=models.Q(('amount_minor__gte', 1), ('applied_minor__gte', 0), models.Q(models.Q(('applied_minor', models.F('amount_minor')), ('deposit_id', None)), models.Q(('applied_minor__lt', models.F('amount_minor')), ('deposit_id__isnull', False)), _connector='OR')), name='billing_invoicepayment_amounts'), models.CheckConstraint(condition=years('paid_at'), name='billing_invoicepayment_years')],
+                    'constraints': [models.UniqueConstraint(fields=('provider', 'payment'), name='billing_invoicepayment_payment'), models.CheckConstraint(condition=models.Q(('amount_minor__gte', 1), ('applied_minor__gte', 0), models.Q(models.Q(('applied_minor', models.F('amount_minor')), ('deposit_id', None)), models.Q(('applied_minor__lt', models.F('amount_minor')), ('deposit_id__isnull', False)), _connector='OR')), name='billing_invoicepayment_amounts'), models.CheckConstraint(condition=models.Q(models.Q(('credit_refund_id__isnull', False), ('deposit_id', None), ('provider', 'credit')), models.Q(models.Q(('provider', 'credit'), _negated=True), ('credit_refund_id', None)), _connector='OR'), name='billing_invoicepayment_credit'), models.UniqueConstraint(condition=models.Q(('credit_refund_id__isnull', False)), fields=('credit_refund_id',), name='billing_invoicepayment_refund'), models.CheckConstraint(condition=years('paid_at'), name='billing_invoicepayment_years')],
                 },
             ),
             migrations.CreateModel(

@@ -129,7 +129,10 @@ class CreditNoteTax(models.Model):
 
 
 class CreditRefund(models.Model):
-    """Credit of a customer that was paid out in money; its parts are uses of credit notes. Append-only."""
+    """Credit of a customer that was paid out in money, or set against an open invoice by a payment. Append-only.
+
+    Its parts are uses of credit notes.
+    """
 
     customer = reference("Customer")
     currency = models.CharField(max_length=3)

@@ -388,7 +388,10 @@ class BankReceipt(models.Model):
 
 
 class InvoicePayment(models.Model):
-    """Money that came in for an invoice. Append-only. What exceeds the amount due is a deposit of the customer."""
+    """Money that came in for an invoice, or credit of the customer that was set against it. Append-only.
+
+    What exceeds the amount due is a deposit of the customer.
+    """
 
     invoice_id = models.BigIntegerField()
     customer = reference("Customer", db_index=False)
@@ -398,6 +401,9 @@ class InvoicePayment(models.Model):
     amount_minor = models.BigIntegerField()
     applied_minor = models.BigIntegerField(db_comment="what of it paid the invoice")
     deposit_id = models.BigIntegerField(null=True, db_comment="billing_creditnote.id of the rest; null: no rest")
+    credit_refund_id = models.BigIntegerField(
+        null=True, db_comment="billing_creditrefund.id of the customer's credit that paid; null: money came in"
+    )
     paid_at = models.DateTimeField()
     reference = models.CharField(max_length=200, blank=True, default="", db_comment="the text of the payment")
     actor = models.CharField(max_length=200)
@@ -414,6 +420,16 @@ class InvoicePayment(models.Model):
                     models.Q(applied_minor=models.F("amount_minor"), deposit_id=None)
                     | models.Q(applied_minor__lt=models.F("amount_minor"), deposit_id__isnull=False)
                 ),
+            ),
+            models.CheckConstraint(
+                name="billing_invoicepayment_credit",
+                condition=models.Q(provider="credit", credit_refund_id__isnull=False, deposit_id=None)
+                | (~models.Q(provider="credit") & models.Q(credit_refund_id=None)),
+            ),
+            models.UniqueConstraint(
+                fields=["credit_refund_id"],
+                name="billing_invoicepayment_refund",
+                condition=models.Q(credit_refund_id__isnull=False),
             ),
             years("billing_invoicepayment", "paid_at"),
         ]

@@ -11,7 +11,7 @@ from ledger.records import Record
 from ledger.values import Choice, Currency, Holder, Integer, InvalidValue, Number, Text
 
 __all__ = [
-    "EMAIL", "MANUAL", "Currency", "Email", "Money", "NewInterval", "OneLine", "PaymentId", "Provider", "Ref", "Units",
+    "CREDIT", "EMAIL", "MANUAL", "Currency", "Email", "Money", "NewInterval", "OneLine", "PaymentId", "Provider", "Ref", "Units",
     "Used", "VatId",
 ]  # fmt: skip
 
@@ -29,6 +29,9 @@ Used = partial(Number, or_integer=True, least=-MAX_QUANTITY, most=MAX_QUANTITY)
 
 MANUAL: Final = "manual"
 """The provider of money that somebody booked by hand."""
+
+CREDIT: Final = "credit"
+"""The provider of payments that credit of the customer made; no money came in."""
 
 EMAIL: Final = r"(?:[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})+)?"
 MAX_EMAIL_CHARACTERS: Final = 254

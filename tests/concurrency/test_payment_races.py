@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, IntegrityError
 
-from billing.documents import invoice_locks, invoice_payments, invoices, payment_returns
+from billing.documents import credit_payments, invoice_locks, invoice_payments, invoices, payment_returns
+from billing.documents.credit_payments import pay_with_credit
+from billing.documents.customer_credit.refunds import deposit_in
 from billing.documents.invoice_locks import invoice_key, payment_key
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
 from billing.documents.payment_returns import record_payment_return
-from billing.errors import InvoiceGenerationBusy, InvoicePartlyPaid, ReturnExceedsPayment
+from billing.errors import CreditPaymentExceeds, InvoiceGenerationBusy, InvoicePartlyPaid, ReturnExceedsPayment
 from billing.generator.options import Options
 from billing.generator.run.generate import generate
-from billing.models import CreditNote, Invoice, InvoicePayment, PaymentReturn
+from billing.models import CreditNote, Customer, Invoice, InvoicePayment, PaymentReturn
 from billing.testing import CustomerFactory, SubscriptionFactory
 from ledger.database.locks import Lock, holding, lock_number
 from ledger.database.transactions import outermost
@@ -124,6 +126,42 @@ def test_two_returns_at_the_same_time_return_no_more_than_came_in(
         # Neither row knows of the other: only the column of the invoice refuses the second.
         assert refused_by_the_database(results) == 1
         assert (invoice.amount_paid_minor, gone) == (2000, [8000])
+
+
+@LOCKED
+@pytest.mark.parametrize("is_charge_back", [False, True])
+def test_a_deposit_pays_one_of_two_invoices_at_the_same_time(
+    committed_db: None, run_threads: Any, monkeypatch: pytest.MonkeyPatch, is_locked: bool, is_charge_back: bool
+) -> None:
+    """Two set it against their invoices; or one does, while the payment of the other invoice is charged back."""
+    first = issued()
+    customer = Customer.objects.get(pk=first.customer_id)
+    line = OneOffLine(description="Work", unit_amount=Decimal(100))
+    second = Invoice.objects.get(pk=issue_one_off_in(customer_ref=customer.ref, request=NewOneOffInvoice(lines=[line])).pk)
+    paid = pay(second, 10000) if is_charge_back else None
+    deposit_in(customer_id=customer.pk, currency="EUR", amount_minor=10000, reference="payment", actor="test")
+    if not is_locked:
+        monkeypatch.setattr(credit_payments, "account_turn", nullcontext)
+    meet(monkeypatch, (credit_payments, "_write"), is_locked=is_locked)
+
+    def one(index: int) -> Any:
+        if index and paid is not None:
+            return record_payment_return(invoice_payment=paid.pk, kind="dispute", payment="d-1")
+        return pay_with_credit(invoice=(first, second)[index].pk)
+
+    results = run_threads(one, 2)
+    invoices_now = Invoice.objects.filter(pk__in=(first.pk, second.pk))
+    [left] = CreditNote.objects.filter(customer_id=customer.pk).values_list("left_minor", flat=True)
+    assert left == 0
+    if is_locked:
+        assert sorted(invoices_now.values_list("state", "amount_paid_minor")) == [("open", 0), ("paid", 10000)]
+        refused = [each for each in results if isinstance(each, CreditPaymentExceeds)]
+        # A charge-back is recorded either way; a form that comes second finds no credit.
+        assert len(refused) == (1 if paid is None or invoices_now.get(pk=first.pk).state == "open" else 0)
+    else:
+        # Both have read that the deposit is whole. The database refuses the second use, and with it all that it wrote.
+        assert refused_by_the_database(results) == 1
+        assert InvoicePayment.objects.filter(provider="credit", customer_id=customer.pk).count() == 1
 
 
 @LOCKED

@@ -96,7 +96,10 @@ def in_modules() -> dict[str, Shape[Any]]:
     records -= {billing_schemas.CanceledOrder, payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}
-    records -= {payment_schemas.NewPayment, payment_schemas.NewPaymentReturn, plan_move_schemas.NewPlanMove}
+    records -= {
+        payment_schemas.NewPayment, payment_schemas.NewCreditPayment, payment_schemas.NewPaymentReturn,
+        plan_move_schemas.NewPlanMove,
+    }  # fmt: skip
     records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
@@ -123,6 +126,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         intent_schemas.TRANSFER_BODY,
         intent_schemas.TOP_UP_BODY,
         payment_schemas.PAYMENT_BODY,
+        payment_schemas.CREDIT_PAYMENT_BODY,
         payment_schemas.PAYMENT_RETURN_BODY,
         plan_move_schemas.PLAN_MOVE_BODY,
         mail_schemas.HOLD_BODY,

@@ -12,6 +12,7 @@ from django.db import connection
 
 from billing.documents import credit_notes, transitions
 from billing.documents.credit_notes import CreditLine
+from billing.documents.credit_payments import pay_with_credit
 from billing.documents.customer_credit.refunds import NewCreditRefund, deposit_in, refund_in
 from billing.documents.invoice_payments import record_payment
 from billing.documents.one_off_invoices import NewOneOffInvoice, OneOffLine, issue_one_off_in
@@ -303,6 +304,8 @@ def _billed_customer() -> None:
         deposit_in(customer_id=customer.pk, **deposited)
         request = NewCreditRefund(amount_minor=amount - 50, reason="Asked for", reference=f"transfer of {amount}")
         refund_in(customer_ref="C-1", request=request, actor="admin:mara")
+    pay_with_credit(invoice=second.pk, amount_minor=40, reason="Left over", actor="admin:mara")
+    pay_with_credit(invoice=second.pk, amount_minor=30, reason="More", actor="key:shop")
     use(subscription, "7", at(3, 4))
     subscriptions.charge_once(ref="SUB-1", amount_minor=90, description="Last", tax_rate=Decimal(20))
 

@@ -25,6 +25,7 @@ from billing.admin.cells import (
 )
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
 from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
+from billing.admin.documents.of_customers.credit_payments import can_be_paid_with_credit, pay_with_credit_view
 from billing.admin.documents.of_customers.mails import mails_table, reminders_table
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
 from billing.admin.documents.of_customers.reminder_holds import hold_view, holds_table, open_holds, release_view
@@ -150,6 +151,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         "finalize",
         "note",
         "record_payment",
+        "pay_with_credit",
         "pay",
         "credit",
         {"title": "More", "icon": "more_horiz", "items": ["hold_reminders", "release_reminders", "void", "mark_uncollectible"]},
@@ -217,6 +219,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
             return []
         hidden = [] if can_be_credited(invoice) else ["credit"]
         hidden += ["record_payment"] if invoice.state == Invoice.State.DRAFT else []
+        hidden += [] if can_be_paid_with_credit(invoice) else ["pay_with_credit"]
         hidden += ["hold_reminders"] if invoice.state in {Invoice.State.DRAFT, Invoice.State.VOID} else []
         hidden += [] if open_holds(invoice) else ["release_reminders"]
         return [*impossible(invoice), *hidden, *([] if invoice.state == Invoice.State.DRAFT else ["note"])]
@@ -233,6 +236,11 @@ class InvoiceAdmin(ReadOnlyAdmin):
     def record_payment(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Record money that came in for the invoice."""
         return record_payment_view(self, request, self.row_of(request, object_id))
+
+    @operation("Pay with credit", icon="savings", permission=PAY_INVOICE, url_path="pay-with-credit")
+    def pay_with_credit(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Set credit of the customer against the invoice."""
+        return pay_with_credit_view(self, request, self.row_of(request, object_id))
 
     @operation("Hold reminders", icon="pause_circle", permission=HOLD_REMINDERS, url_path="hold-reminders")
     def hold_reminders(self, request: HttpRequest, object_id: str) -> HttpResponse:

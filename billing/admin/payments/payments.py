@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
@@ -12,6 +13,7 @@ from billing.admin.documents.of_customers import payments as forms
 from billing.models import CreditNote, Invoice, InvoicePayment
 from billing.payments import reads
 from billing.permissions import RETURN_PAYMENT
+from billing.rating.values import CREDIT
 from ledger.admin.kit import columns
 from ledger.admin.kit.bounded_reads import FilteredRows
 from ledger.admin.kit.cells import row_link
@@ -81,6 +83,11 @@ class InvoicePaymentAdmin(ReadOnlyAdmin):
             "sentences": forms.payment_sentences(row.found, row.invoice),
             "parts": [("Returns", forms.returns_table(row.found))],
         }
+
+    def has_nothing_left(self, request: HttpRequest, object_id: str) -> list[str]:
+        """Nothing goes back of a payment by credit, because no money came in."""
+        paid = self.get_object(request, unquote(object_id))
+        return ["record_return"] if paid is not None and paid.provider == CREDIT else []
 
     @operation("Record a return", icon="undo", permission=RETURN_PAYMENT, url_path="return")
     def record_return(self, request: HttpRequest, object_id: str) -> HttpResponse:

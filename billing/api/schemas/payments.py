@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from rest_framework import serializers
 
 from billing.api.schemas.request_schemas import InCurrency, OfCustomer
+from billing.documents.credit_payments import NewCreditPayment
 from billing.documents.invoice_payments import NewPayment
 from billing.documents.payment_returns import NewPaymentReturn
 from billing.payments.purchases.recording import NewPurchase, NewReturn
@@ -22,6 +23,7 @@ from ledger.values import Holder, Time
 PURCHASE_BODY = Shape(NewPurchase, without={"actor"})
 RETURN_BODY = Shape(NewReturn, without={"actor", "purchase"})
 PAYMENT_BODY = Shape(NewPayment, without={"actor"})
+CREDIT_PAYMENT_BODY = Shape(NewCreditPayment, without={"actor", "invoice"})
 PAYMENT_RETURN_BODY = Shape(NewPaymentReturn, without={"actor", "invoice_payment"})
 
 
@@ -183,7 +185,7 @@ class PaymentReturnSerializer(ResponseSchema):
 
 
 class InvoicePaymentSerializer(ResponseSchema):
-    """Money that came in for an invoice."""
+    """Money that came in for an invoice, or credit of the customer that was set against it."""
 
     id = whole(attrgetter("row.pk"))
     invoice = whole(attrgetter("row.invoice_id"))
@@ -196,6 +198,9 @@ class InvoicePaymentSerializer(ResponseSchema):
     applied_minor = minor(attrgetter("row.applied_minor"), help_text="What of it paid the invoice.")
     deposit = whole(attrgetter("row.deposit_id"), null=True, help_text="The rest, which is credit of the customer, by its id.")
     deposit_minor = minor()
+    credit_refund = whole(
+        attrgetter("row.credit_refund_id"), null=True, help_text="The refund of credit that paid, by its id; null: money came in."
+    )
     returned_minor = minor()
     paid_at = computed(serializers.CharField(), attrgetter("row.paid_at"), as_text=time_text)
     reference = text(attrgetter("row.reference"))
@@ -253,9 +258,17 @@ PAYMENT_EXAMPLE_BODY: dict[str, Any] = {
 }  # fmt: skip
 PAYMENT: dict[str, Any] = {
     "id": 1, "invoice": 1, "number": "INV-000012", "customer": "CUST-7", "provider": "bank", "payment": "2026-01-20/17",
-    "currency": "EUR", "amount_minor": 2000, "applied_minor": 1680, "deposit": 4, "deposit_minor": 320, "returned_minor": 0,
-    "paid_at": "2026-01-20T08:00:00.000000Z", "reference": "INV 000012 thank you", "actor": "key:bank",
+    "currency": "EUR", "amount_minor": 2000, "applied_minor": 1680, "deposit": 4, "deposit_minor": 320,
+    "credit_refund": None, "returned_minor": 0, "paid_at": "2026-01-20T08:00:00.000000Z",
+    "reference": "INV 000012 thank you", "actor": "key:bank",
     "recorded_at": "2026-01-20T08:00:00.123456Z", "returns": [],
+}  # fmt: skip
+CREDIT_PAYMENT_EXAMPLE_BODY: dict[str, Any] = {"credit_note": 4, "reason": "As agreed by phone"}
+CREDIT_PAYMENT: dict[str, Any] = {
+    "id": 2, "invoice": 2, "number": "INV-000013", "customer": "CUST-7", "provider": "credit", "payment": "credit-refund-3",
+    "currency": "EUR", "amount_minor": 320, "applied_minor": 320, "deposit": None, "deposit_minor": 0, "credit_refund": 3,
+    "returned_minor": 0, "paid_at": "2026-01-21T08:00:00.123456Z", "reference": "As agreed by phone", "actor": "key:shop",
+    "recorded_at": "2026-01-21T08:00:00.123456Z", "returns": [],
 }  # fmt: skip
 PAYMENT_RETURN_EXAMPLE_BODY: dict[str, Any] = {"kind": "dispute", "payment": "R-88", "reason": "Account closed"}
 PAYMENT_RETURN: dict[str, Any] = {

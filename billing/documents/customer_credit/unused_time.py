@@ -25,7 +25,10 @@ PAID_INVOICES = """
         SELECT (line.rating -> 'credits' ->> 'invoice')::bigint
         FROM behind JOIN billing_line AS line ON line.invoice_id = behind.id AND line.kind = 'credit'
     )
-    SELECT i.id, i.amount_paid_minor - i.rounding_minor - noted.money_minor, i.total_minor - noted.minor
+    SELECT i.id, i.amount_paid_minor - i.rounding_minor - noted.money_minor - (
+            SELECT coalesce(sum(p.applied_minor), 0)::bigint FROM billing_invoicepayment AS p
+            WHERE p.invoice_id = i.id AND p.provider = 'credit'
+        ), i.total_minor - noted.minor
     FROM behind JOIN billing_invoice AS i ON i.id = behind.id
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(n.amount_minor), 0)::bigint AS minor,

@@ -157,18 +157,22 @@ class TaxPolicy(TaxProvider):
 
     def taxes_of(self, sale: Sale) -> Sequence[LineTaxes]:
         """Return the taxes of each line by the declared taxes and prices. Raises: TaxNotDeclared, as `taxed`."""
-        return [LineTaxes.of(self.taxed(line.category, line.rate, line.tax_class, sale.day)) for line in sale.lines]
+        return [
+            LineTaxes.of(self.taxed(line.category, line.rate, line.tax_class, sale.day, includes_tax=line.includes_tax))
+            for line in sale.lines
+        ]
 
-    def taxed(self, category: str, rate: Decimal, tax_class: str, day: date) -> Taxed:
+    def taxed(self, category: str, rate: Decimal, tax_class: str, day: date, *, includes_tax: bool = True) -> Taxed:
         """Return how a line is taxed whose price names a category, a rate and a tax class.
 
         The rules decide about category S; every other category stays as the price says.
 
         Args:
             day: that decides which version of a tax applies (see `day_of`).
+            includes_tax: the price includes the tax at home, which is taken out also where none is due.
 
         Raises:
-            TaxNotDeclared: the sale is taxed in a country without a tax for the class and day.
+            TaxNotDeclared: the sale is taxed in a country without a tax for the class and day, or the price includes one.
         """
         if category != STANDARD or self.rules == TaxRules.PRICE:
             return Taxed(Treatment(*category_for(self.vat_status, category, rate)), rate)
@@ -177,7 +181,8 @@ class TaxPolicy(TaxProvider):
             due = self._at(self.buyer, tax_class, day) or NOT_TAXED
             return Taxed(self._with_status(due), due.rate)
         if self.buyer.country not in EU - {"XI"}:
-            return Taxed(self._with_status(NOT_TAXED), self._due_at(home, tax_class, day).rate)
+            included = self._due_at(home, tax_class, day).rate if includes_tax else Decimal(0)
+            return Taxed(self._with_status(NOT_TAXED), included)
         is_abroad = self.buyer.country != home.country
         place = self.buyer if not is_abroad or self.rules == TaxRules.EU_OSS else home
         due = self._due_at(place, tax_class, day)

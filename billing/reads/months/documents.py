@@ -111,8 +111,8 @@ RECEIVABLES: Final = """
             coalesce((used.released_at AT TIME ZONE invoice.time_zone)::date, 'infinity') AS until
         FROM invoice JOIN billing_creditnoteuse AS used ON used.invoice_id = invoice.id
         UNION ALL
-        SELECT invoice.id, 'paid', payment.applied_minor, false, (payment.recorded_at AT TIME ZONE invoice.time_zone)::date,
-            'infinity'
+        SELECT invoice.id, CASE payment.provider WHEN 'credit' THEN 'credited' ELSE 'paid' END, payment.applied_minor, false,
+            (payment.recorded_at AT TIME ZONE invoice.time_zone)::date, 'infinity'
         FROM invoice JOIN billing_invoicepayment AS payment ON payment.invoice_id = invoice.id
         UNION ALL
         SELECT invoice.id, 'paid', -back.reopened_minor, false, (back.recorded_at AT TIME ZONE invoice.time_zone)::date,

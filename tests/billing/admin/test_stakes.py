@@ -75,6 +75,16 @@ def test_paying_credit_out_waits(mara: Client) -> None:
     assert CreditRefund.objects.get().amount_minor == 4000
 
 
+def test_paying_an_invoice_with_credit_waits(mara: Client) -> None:
+    invoice = issued(CustomerFactory(currency="EUR"), "30")
+    deposit_in(customer_id=invoice.customer_id, currency="EUR", amount_minor=5000, reference="r", actor="t")
+    submit_form(mara, f"/admin/billing/invoice/{invoice.pk}/pay-with-credit/", confirmed="yes", amount="", reason="as agreed")
+    row = Approval.objects.get()
+    assert (row.stakes, state_of(invoice)) == ({"EUR": 3600}, "open")
+    approve(row)
+    assert state_of(invoice) == "paid"
+
+
 def test_a_return_of_a_payment_waits(mara: Client) -> None:
     invoice = issued(CustomerFactory(), "30")
     paid = record_payment(invoice=invoice.pk, provider="manual", payment="p-1", amount_minor=3000)

@@ -209,6 +209,15 @@ def test_other_categories_stay_and_without_rules_so_does_the_price():
     assert shown(TaxPolicy().taxed("S", Decimal(7), "standard", DAY)) == ("S", 7, [], 7)
 
 
+def test_a_sale_outside_the_eu_needs_a_tax_at_home_only_for_prices_that_include_it():
+    policy = TaxPolicy(rules=TaxRules.EU_OSS, seller_country="DE", buyer=Place("US"))
+    found = policy.taxed("S", Decimal(0), "standard", DAY, includes_tax=False)
+    assert (found.treatment, found.included_rate) == (Treatment("O", Decimal(0)), 0)
+    with pytest.raises(TaxNotDeclared) as refused:
+        policy.taxed("S", Decimal(0), "standard", DAY)
+    assert refused.value.facts["country"] == "DE"
+
+
 def test_a_country_without_a_tax_is_named_and_not_taken_for_untaxed():
     with pytest.raises(TaxNotDeclared) as refused:
         eu("IT").taxed("S", Decimal(0), "standard", DAY)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from django.db.models import Sum
 from django.http import HttpRequest, HttpResponse
 
 from billing.admin.cells import money, money_text
@@ -13,6 +14,7 @@ from billing.documents.payment_returns import NewPaymentReturn, record_payment_r
 from billing.models import Invoice, InvoicePayment, PaymentReturn
 from billing.payments import reads
 from billing.payments.reads import PaymentRow
+from billing.rating.values import CREDIT
 from billing.request_keys import WriteResult, execute_once, request_digest_of
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link, row_url
@@ -91,7 +93,9 @@ def record_payment_view(model_admin: ReadOnlyAdmin, request: HttpRequest, invoic
 def payment_sentences(row: PaymentRow, invoice: Invoice) -> list[str]:
     """Return what a payment paid, what became credit, and what went back, in sentences."""
     currency = row.row.currency
-    sentences = [f"{money_text(row.row.amount_minor, currency)} came in for {row.number} of {row.customer}."]
+    amount = money_text(row.row.amount_minor, currency)
+    came_in = f"{amount} came in for {row.number} of {row.customer}."
+    sentences = [came_in if row.row.credit_refund_id is None else f"{amount} of {row.customer}'s credit paid {row.number}."]
     if row.deposit_minor:
         paid = money_text(row.row.applied_minor, currency)
         sentences.append(f"{paid} paid the invoice, {money_text(row.deposit_minor, currency)} became credit of the customer.")
@@ -125,7 +129,13 @@ class PaymentReturnPage(FormPage[PaymentReturnForm]):
 
     def dry_run(self, form: PaymentReturnForm) -> DryRun:
         """Describe from what it is taken."""
-        return self.try_out(form, lambda form, made: DryRun(sentences=return_sentences(made, self.paid.currency)))
+
+        def described(form: PaymentReturnForm, made: PaymentReturn) -> DryRun:
+            by_credit_minor = _paid_by_credit_minor(self.paid.invoice_id) - before_minor
+            return DryRun(sentences=return_sentences(made, self.paid.currency, by_credit_minor=by_credit_minor))
+
+        before_minor = _paid_by_credit_minor(self.paid.invoice_id)
+        return self.try_out(form, described)
 
     def operation(self, form: PaymentReturnForm) -> Done:
         """Record the return, once."""
@@ -136,6 +146,12 @@ class PaymentReturnPage(FormPage[PaymentReturnForm]):
             act=lambda: WriteResult(201, {"id": record_payment_return.execute(form.request).pk}),
         )
         return Done("The return", f"of payment {self.paid.pk}", self.back, result.replayed)
+
+
+def _paid_by_credit_minor(invoice_id: int) -> int:
+    by_credit = InvoicePayment.objects.filter(invoice_id=invoice_id, provider=CREDIT)
+    paid: int | None = by_credit.aggregate(sum=Sum("applied_minor"))["sum"]
+    return paid or 0
 
 
 def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, paid: InvoicePayment) -> HttpResponse:
@@ -158,13 +174,19 @@ def record_return_view(model_admin: ReadOnlyAdmin, request: HttpRequest, paid: I
     ).view(model_admin, request)
 
 
-def return_sentences(made: PaymentReturn, currency: str) -> list[str]:
-    """Return what went back, and from what it is taken, in sentences."""
+def return_sentences(made: PaymentReturn, currency: str, *, by_credit_minor: int = 0) -> list[str]:
+    """Return what went back, and from what it is taken, in sentences.
+
+    Args:
+        by_credit_minor: what deposits of the customer pay of the invoice that is due again.
+    """
     sentences = [f"{money_text(made.amount_minor, currency)} went back."]
     if made.credit_minor:
         sentences.append(f"{money_text(made.credit_minor, currency)} of it is taken from credit of the customer.")
     if made.reopened_minor:
         sentences.append(f"By {money_text(made.reopened_minor, currency)} the invoice is due again.")
+    if by_credit_minor:
+        sentences.append(f"A deposit of the customer pays {money_text(by_credit_minor, currency)} of that.")
     if made.claim_minor:
         sentences.append(f"{money_text(made.claim_minor, currency)} is a claim: its credit has paid other invoices.")
     return sentences

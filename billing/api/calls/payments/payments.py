@@ -5,6 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing.api.endpoints import (
+    INVOICE_PATH,
     NO_CUSTOMER,
     NO_INVOICE,
     NO_PAYMENT,
@@ -15,9 +16,10 @@ from billing.api.endpoints import (
     list_operation,
 )
 from billing.api.schemas import payments as schemas
+from billing.documents.credit_payments import pay_with_credit
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
-from billing.errors import AlreadyExists, InvalidTransition, PaymentNotMatched, ReturnExceedsPayment
+from billing.errors import AlreadyExists, CreditPaymentExceeds, InvalidTransition, PaymentNotMatched, ReturnExceedsPayment
 from billing.payments import reads
 from ledger.api.kit.authentication import BILLING_READ, BILLING_WRITE
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
@@ -69,6 +71,34 @@ class OnePayment(BillingEndpoint):
         return json_response(schemas.InvoicePaymentSerializer.body(reads.payment(payment_id)))
 
 
+class CreditPayments(WriteEndpoint):
+    """Credit of a customer that is set against an open invoice."""
+
+    collection = "credit-payments"
+    location = "/v1/payments/{id}"
+
+    @operation(
+        "payInvoiceWithCredit", "Set credit of the customer against an open invoice",
+        "Credit that came after the invoice was finalised, such as a deposit: at finalisation, credit pays by itself. It is "
+        "recorded as a refund of the credit and a payment of the provider `credit`; no money moves. By default the oldest credit "
+        "comes first, and as much as is left of it and still to be paid.",
+        tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
+        takes=RequestBody(schemas.CREDIT_PAYMENT_BODY, {"a deposit": schemas.CREDIT_PAYMENT_EXAMPLE_BODY}),
+        responses={201: ResponseBody(schemas.InvoicePaymentSerializer, schemas.CREDIT_PAYMENT, "The payment.")},
+        problems=[
+            NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="paid"),
+            CreditPaymentExceeds(invoice=1, remaining_minor=500, left_minor=320),
+        ],
+    )  # fmt: skip
+    def post(self, request: HttpRequest, invoice_id: int) -> Response:
+        def act(fields: dict[str, Any]) -> tuple[int, Any]:
+            named = {"invoice": invoice_id, "actor": self.key.actor}
+            made = pay_with_credit.execute(schemas.CREDIT_PAYMENT_BODY.make(fields | named))
+            return 201, schemas.InvoicePaymentSerializer.body(reads.payment(made.pk))
+
+        return self.once(request, schemas.CREDIT_PAYMENT_BODY, act)
+
+
 class PaymentReturns(WriteEndpoint):
     """Money of a payment that went back."""
 
@@ -78,7 +108,8 @@ class PaymentReturns(WriteEndpoint):
     @operation(
         "recordPaymentReturn", "Record returned money of an invoice's payment",
         "A refund, or a dispute. It takes the credit that the money had become: the deposit of the payment, then credit notes "
-        "about the invoice. By the rest the invoice is due again. Record a dispute that you won as a new payment.",
+        "about the invoice. By the rest the invoice is due again, and other deposits of the customer pay it. Record a dispute "
+        "that you won as a new payment.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[PAYMENT_PATH],
         takes=RequestBody(schemas.PAYMENT_RETURN_BODY, {"a dispute": schemas.PAYMENT_RETURN_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.PaymentReturnSerializer, schemas.PAYMENT_RETURN, "The return.")},

@@ -173,6 +173,15 @@ class CreditExceedsInvoice(Problem):
     lines: list[dict[str, Any]]
 
 
+class CreditPaymentExceeds(Problem):
+    """The credit that is to be set against an invoice exceeds what is left of it, or what is still to be paid."""
+
+    SLUG = "credit-payment-exceeds"
+    invoice: int
+    remaining_minor: int
+    left_minor: int
+
+
 class CustomerStillBilled(Problem):
     """`manage.py erase_customer` cannot erase the customer before everything is billed."""
 
@@ -815,6 +824,7 @@ BY_SLUG: Final[dict[str, type[Problem]]] = {
     "capture-exceeds-hold": CaptureExceedsHold,
     "coupon-not-applicable": CouponNotApplicable,
     "credit-exceeds-invoice": CreditExceedsInvoice,
+    "credit-payment-exceeds": CreditPaymentExceeds,
     "customer-still-billed": CustomerStillBilled,
     "database-busy": DatabaseBusy,
     "database-unavailable": DatabaseUnavailable,

@@ -344,6 +344,8 @@ export const CALLS = {
   invoicePdf: {"id": "printInvoice", "method": "GET", "path": "/v1/invoices/{invoice_id}.pdf", "query": [], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** List the transitions of an invoice. */
   invoiceTransitions: {"id": "listInvoiceTransitions", "method": "GET", "path": "/v1/invoices/{invoice_id}/transitions", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
+  /** Set credit of the customer against an open invoice. */
+  payInvoiceWithCredit: {"id": "payInvoiceWithCredit", "method": "POST", "path": "/v1/invoices/{invoice_id}/credit-payments", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Credit an invoice. */
   creditInvoice: {"id": "creditInvoice", "method": "POST", "path": "/v1/invoices/{invoice_id}/credit-notes", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** List credit notes. */

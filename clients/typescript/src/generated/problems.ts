@@ -116,6 +116,13 @@ export class CreditExceedsInvoice extends Problem {
   readonly lines = this.fact<Record<string, unknown>[]>("lines");
 }
 
+/** The credit that is to be set against an invoice exceeds what is left of it, or what is still to be paid. */
+export class CreditPaymentExceeds extends Problem {
+  readonly invoice = this.fact<number>("invoice");
+  readonly remaining_minor = this.fact<number>("remaining_minor");
+  readonly left_minor = this.fact<number>("left_minor");
+}
+
 /** `manage.py erase_customer` cannot erase the customer before everything is billed. */
 export class CustomerStillBilled extends Problem {
   readonly customer = this.fact<string>("customer");
@@ -570,6 +577,7 @@ export const BY_SLUG: { readonly [slug: string]: typeof Problem } = {
   "capture-exceeds-hold": CaptureExceedsHold,
   "coupon-not-applicable": CouponNotApplicable,
   "credit-exceeds-invoice": CreditExceedsInvoice,
+  "credit-payment-exceeds": CreditPaymentExceeds,
   "customer-still-billed": CustomerStillBilled,
   "database-busy": DatabaseBusy,
   "database-unavailable": DatabaseUnavailable,

@@ -2068,6 +2068,22 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/invoices/{invoice_id}/credit-payments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["payInvoiceWithCredit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/invoices/{invoice_id}/credit-notes": {
         parameters: {
             query?: never;
@@ -4536,7 +4552,7 @@ export interface components {
              */
             previous: string | null;
         };
-        /** @description Money that came in for an invoice. */
+        /** @description Money that came in for an invoice, or credit of the customer that was set against it. */
         InvoicePayment: {
             id: number;
             invoice: number;
@@ -4554,6 +4570,8 @@ export interface components {
             deposit: number | null;
             /** @description In minor units. */
             deposit_minor: number;
+            /** @description The refund of credit that paid, by its id; null: money came in. */
+            credit_refund: number | null;
             /** @description In minor units. */
             returned_minor: number;
             paid_at: string;
@@ -5056,6 +5074,21 @@ export interface components {
             lines?: components["schemas"]["CreditLine"][] | null;
             /** @description As printed on the credit note. */
             reason: string;
+        };
+        /** @description Credit of a customer that is set against an invoice. */
+        NewCreditPayment: {
+            /**
+             * Format: int64
+             * @description The credit note or deposit to take it from, by its id; by default, the oldest come first.
+             */
+            credit_note?: number | null;
+            /**
+             * Format: int64
+             * @description In minor units; by default as much as is left of the credit and still to be paid.
+             */
+            amount_minor?: number | null;
+            /** @description Why, for people. Default: `""`. */
+            reason?: string;
         };
         /** @description Credit of a customer that was paid out in money, outside this system. */
         NewCreditRefund: {
@@ -13626,6 +13659,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["InvoiceTransitionPage"];
+                };
+            };
+        };
+    };
+    payInvoiceWithCredit: {
+        parameters: {
+            query?: {
+                /** @description Return the response that the write would get, with 200 instead of 201; write nothing. Needs no Idempotency-Key. */
+                dry_run?: components["parameters"]["dry_run"];
+            };
+            header?: {
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description The id of the invoice, not its number: only a finalised invoice has a number. */
+                invoice_id: components["parameters"]["invoice_id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewCreditPayment"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["InvoicePayment"];
                 };
             };
         };

@@ -1140,7 +1140,7 @@ class InvoiceLine(TypedDict):
 
 
 class InvoicePayment(TypedDict):
-    """Money that came in for an invoice."""
+    """Money that came in for an invoice, or credit of the customer that was set against it."""
 
     id: int
     invoice: int
@@ -1153,6 +1153,7 @@ class InvoicePayment(TypedDict):
     applied_minor: int
     deposit: int | None
     deposit_minor: int
+    credit_refund: int | None
     returned_minor: int
     paid_at: str
     reference: str

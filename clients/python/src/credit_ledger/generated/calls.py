@@ -3684,7 +3684,8 @@ def record_payment_return(
     """Record returned money of an invoice's payment.
 
     A refund, or a dispute. It takes the credit that the money had become: the deposit of the payment, then credit notes about
-    the invoice. By the rest the invoice is due again. Record a dispute that you won as a new payment.
+    the invoice. By the rest the invoice is due again, and other deposits of the customer pay it. Record a dispute that you
+    won as a new payment.
 
     Scope: `billing:write`.
     """
@@ -4449,6 +4450,33 @@ def invoice_transitions(invoice_id: int, *, limit: int | None = None, cursor: st
         "GET",
         path("/v1/invoices/{}/transitions", invoice_id),
         query={"limit": absent_if_none(limit), "cursor": absent_if_none(cursor)},
+    )
+
+
+def pay_invoice_with_credit(
+    invoice_id: int,
+    *,
+    credit_note: int | Absent | None = ABSENT,
+    amount_minor: int | Absent | None = ABSENT,
+    reason: str | None = None,
+    dry_run: bool = False,
+    idempotency_key: str | None = None,
+) -> Call[InvoicePayment]:
+    """Set credit of the customer against an open invoice.
+
+    Credit that came after the invoice was finalised, such as a deposit: at finalisation, credit pays by itself. It is
+    recorded as a refund of the credit and a payment of the provider `credit`; no money moves. By default the oldest credit
+    comes first, and as much as is left of it and still to be paid.
+
+    Scope: `billing:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/invoices/{}/credit-payments", invoice_id),
+        query={"dry_run": True if dry_run else ABSENT},
+        body={"credit_note": credit_note, "amount_minor": amount_minor, "reason": absent_if_none(reason)},
+        is_write=not dry_run,
+        idempotency_key=idempotency_key,
     )
 
 
