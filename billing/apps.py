@@ -12,8 +12,8 @@ from django.core.exceptions import ImproperlyConfigured
 if TYPE_CHECKING:
     from datetime import date
 
-    from ledger.customer_page.parts import Customer
     from ledger.operators.additions import Attention, Found, Section
+    from ledger.portal.parts import Customer
     from ledger.services.coming.sources import Lack, UnderWay
     from ledger.totals.figures import Rows
     from ledger.totals.figures import Section as FigureSection
@@ -69,7 +69,6 @@ class BillingConfig(AppConfig):
         from billing.reads.months.month_end import PAYMENT_TIES, USAGE_TIES
         from ledger import conf
         from ledger.audit.chains import register, register_table
-        from ledger.customer_page import parts
         from ledger.exchange import exports
         from ledger.operators import additions
         from ledger.services.coming import sources
@@ -96,7 +95,10 @@ class BillingConfig(AppConfig):
         additions.register_attention(_attention)
         additions.register_search(_search)
         additions.register_money(_money)
-        parts.register(_customer)
+        if apps.is_installed("ledger.portal"):
+            from ledger.portal import parts
+
+            parts.register(_customer)
         sources.register(_top_up_under_way)
         register(TRANSITIONS)
         for table in REGISTERED:

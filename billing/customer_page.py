@@ -16,7 +16,7 @@ from billing.rating.money import minor_digits
 from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.api.kit.writing.rendering import time_text
-from ledger.customer_page.parts import Cell, Document, Section, Shown
+from ledger.portal.parts import Cell, Document, Section, Shown
 from ledger.services import time_of
 from ledger.typesetting.languages import Language
 from ledger.typesetting.typeset import IS_INSTALLED
@@ -96,7 +96,7 @@ def find(holder_id: str) -> "CustomerOfHolder | None":
 
 
 class CustomerOfHolder:
-    """See `ledger.customer_page.parts.Customer`."""
+    """See `ledger.portal.parts.Customer`."""
 
     def __init__(self, customer: Customer) -> None:
         self._customer = customer

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from csp.constants import SELF
 from csp.decorators import csp_replace
+from django.apps import apps
 from django.contrib import admin
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import include, path
@@ -25,6 +26,7 @@ from ledger_project.operators.login import two_step_pages
 admin.autodiscover()
 additions.register_attention(work_checks.disk_attention)
 
+_customer_page = [path("c/", include("ledger.portal.urls"))] if apps.is_installed("ledger.portal") else []
 _billing = [path("v1/", include("billing.api.urls"))] if find_spec("billing.api.urls") else []
 
 
@@ -56,7 +58,7 @@ urlpatterns = [
     path("readyz", Readiness.as_view()),
     path("metrics", Metrics.as_view()),
     path("problems/<slug:slug>", ProblemPage.as_view()),
-    path("c/", include("ledger.customer_page.urls")),
+    *_customer_page,
     path("docs/api", _docs),
     path("docs", _lead_to_reference),
     path("docs/", _lead_to_reference),

@@ -4,7 +4,7 @@ from django.urls import URLPattern, path
 
 from ledger import applications
 from ledger.api import paths  # noqa: F401 - registers the converters
-from ledger.api.calls import batches, entries, holders, holds, keys, page_links, rates
+from ledger.api.calls import batches, entries, holders, holds, keys, rates
 from ledger.api.calls.credits import (
     Budgets,
     Freeze,
@@ -51,7 +51,6 @@ urlpatterns: list[URLPattern] = [
     path("holders/<holder:holder>/entries/<sequence:sequence>", entries.HolderEntry.as_view()),
     path("holders/<holder:holder>/entries/<sequence:sequence>/explanation", entries.EntryExplanation.as_view()),
     path("holders/<holder:holder>/refusals", entries.HolderRefusals.as_view()),
-    path("holders/<holder:holder>/page-links", page_links.PageLinks.as_view()),
     path("holders/<holder:holder>", holders.OneHolder.as_view()),
     path("holders", holders.Holders.as_view()),
     path("holders/<holder:holder>/holds", holds.Holds.as_view()),

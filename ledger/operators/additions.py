@@ -39,6 +39,25 @@ class Found:
     icon: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class AccountForm:
+    """A form about one account, and its button on the holder's page.
+
+    Args:
+        name, url_path: of the form in the code, and in its address.
+        title, icon: of the button.
+        permission: of the operators who may use it.
+        view: takes the admin of accounts, the request and the account's balance.
+    """
+
+    name: str
+    title: str
+    icon: str
+    permission: str
+    url_path: str
+    view: Callable[[Any, Any, Any], Any]
+
+
 HolderSections = Callable[[Any, str], Sequence[Section]]
 """Takes the request and a holder's id; shows what the operator may see."""
 AttentionList = Callable[[Any], Sequence[Attention]]
@@ -56,6 +75,7 @@ Money = Callable[[int, str], str]
 _holder_sections: list[HolderSections] = []
 _attention: list[AttentionList] = []
 _searches: list[Search] = []
+_account_forms: dict[str, AccountForm] = {}
 _account_pages: list[AccountPages] = []
 _time_line_parts: list[TimeLineParts] = []
 _money: Money = "{} {} minor units".format
@@ -77,6 +97,11 @@ def register_search(given: Search) -> None:
     """Search here too, behind the ledger's own search."""
     if given not in _searches:
         _searches.append(given)
+
+
+def register_account_form(form: AccountForm) -> None:
+    """Offer this form on a holder's page, for each of the holder's accounts."""
+    _account_forms[form.name] = form
 
 
 def register_account_pages(given: AccountPages) -> None:
@@ -105,6 +130,11 @@ def money(amount_minor: int, currency: str) -> str:
 def holder_sections(request: Any, holder_id: str) -> list[Section]:
     """Return the sections of applications about the holder."""
     return [section for each in _holder_sections for section in each(request, holder_id)]
+
+
+def account_forms() -> list[AccountForm]:
+    """Return the forms of applications about one account."""
+    return list(_account_forms.values())
 
 
 def account_pages(model_admin: Any) -> list[Any]:

@@ -15,7 +15,8 @@ from billing.documents.credit_notes import CreditLine, IssuedNote
 from billing.generator.options import Options
 from billing.generator.run.generate import generate_in
 from billing.models import Customer, Invoice, Subscription
-from ledger import customer_page, services
+from ledger import services
+from ledger.portal import links
 from tests.billing.documents.issued import add_seller
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring, unique
 
@@ -34,7 +35,7 @@ def billed(holder: str, *, draft: bool = True, **fields: Any) -> tuple[Customer,
 
 
 def seen(client: Client, holder: str = "ada", **fields: Any) -> tuple[str, dict[str, Any]]:
-    made = customer_page.link(holder_id=holder, **fields)
+    made = links.link(holder_id=holder, **fields)
     return client.get(made.url).content.decode(), json.loads(client.get(made.data_url).content)
 
 
@@ -74,7 +75,7 @@ def test_the_page_has_credit_notes_with_their_pdfs_and_only_those_of_this_custom
     assert (row["number"], row["invoice"], row["total_minor"]) == (note.number, invoice.number, 1_00)
     assert f"{note.number} as PDF" in html
     assert client.get(row["pdf_url"]).content.startswith(b"%PDF")
-    link = customer_page.link(holder_id="ada").url
+    link = links.link(holder_id="ada").url
     strange = client.get(link.replace("/c/?", f"/c/documents/credit-note-{other.id}.pdf?"))
     assert (strange.status_code, other.number in html) == (410, False)
     hidden, without = seen(client, hide_amounts=True)
@@ -90,7 +91,7 @@ def test_lists_have_further_pages(client: Client, monkeypatch: pytest.MonkeyPatc
     for month in range(2, 6):
         generate_in(ref=subscription.ref, options=Options(as_of=at(month, 2)))
     notes = [credited(invoice, 1_00 + n).number for n in range(3)]
-    made = customer_page.link(holder_id="ada")
+    made = links.link(holder_id="ada")
     numbers = list(Invoice.objects.filter(customer_id=customer.pk).order_by("-pk").values_list("number", flat=True))
     for name, expected in (("invoices", numbers), ("credit_notes", notes[::-1])):
         found, parameter = [], ""
@@ -121,7 +122,7 @@ def test_without_amounts_there_are_no_pdfs(client: Client) -> None:
     }  # fmt: skip
     assert ".pdf" not in html
     assert "49.17" not in html
-    shown, hidden = (customer_page.link(holder_id="ada", hide_amounts=hides).url for hides in (False, True))
+    shown, hidden = (links.link(holder_id="ada", hide_amounts=hides).url for hides in (False, True))
     name = f"/c/documents/invoice-{invoice.pk}.pdf?"
     assert client.get(shown.replace("/c/?", name)).status_code == 200
     assert client.get(hidden.replace("/c/?", name)).status_code == 410
@@ -132,7 +133,7 @@ def test_documents_of_others_drafts_and_other_names_are_not_there(client: Client
     customer, invoice = billed("ada")
     _, other = billed("ben")
     draft = Invoice.objects.get(customer_id=customer.pk, state="draft")
-    link = customer_page.link(holder_id="ada").url
+    link = links.link(holder_id="ada").url
     names = [f"invoice-{other.pk}", f"invoice-{draft.pk}", f"credit-note-{invoice.pk}", "invoice-", "invoice-x", f"{invoice.pk}"]
     found = {
         client.get(link.replace("/c/?", f"/c/documents/{name}.pdf?")).status_code for name in [*names, f"invoice-{'9' * 30}"]
@@ -148,20 +149,20 @@ def test_customers_who_share_a_holder_see_no_invoices(client: Client) -> None:
     html, data = seen(client, "team")
     assert "invoices" not in data
     assert invoice.number not in html
-    link = customer_page.link(holder_id="team").url
+    link = links.link(holder_id="team").url
     assert client.get(link.replace("/c/?", f"/c/documents/invoice-{invoice.pk}.pdf?")).status_code == 410
 
 
 def test_an_invoice_that_cannot_be_printed_is_not_there(client: Client) -> None:
     _, invoice = billed("ada")
-    link = customer_page.link(holder_id="ada").url
+    link = links.link(holder_id="ada").url
     assert client.get(link.replace("/c/?", f"/c/documents/invoice-{invoice.pk}.pdf?")).status_code == 410
 
 
 def test_the_page_reads_by_few_statements(client: Client) -> None:
     billed("ada")
     services.grant(holder_id="ada", amount=5, idempotency_key="1", expires_at=datetime.now(UTC) + timedelta(days=1))
-    link = customer_page.link(holder_id="ada")
+    link = links.link(holder_id="ada")
     client.get(link.url)
     with CaptureQueriesContext(connection) as read:
         client.get(link.url)

@@ -8,8 +8,9 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
-from ledger import customer_page, journal, services
+from ledger import journal, services
 from ledger.database.locks import holder_lock
+from ledger.portal.links import link
 from tests.browser.billed import billed_with_everything
 from tests.browser.chromium import Visit, site_of
 from tests.browser.histories import some_weeks
@@ -32,12 +33,12 @@ def links() -> dict[str, str]:
     )
     services.grant(holder_id="acme-gmbh", amount=400, credit_type="sms", idempotency_key="y")
     billed_with_everything()
-    shown = customer_page.link(holder_id="acme-gmbh").url
+    shown = link(holder_id="acme-gmbh").url
     return {
         "page": shown,
-        "page-de": customer_page.link(holder_id="acme-gmbh", language="de").url,
-        "page-hidden": customer_page.link(holder_id="acme-gmbh", hide_amounts=True).url,
-        "page-nobody": customer_page.link(holder_id="nobody").url,
+        "page-de": link(holder_id="acme-gmbh", language="de").url,
+        "page-hidden": link(holder_id="acme-gmbh", hide_amounts=True).url,
+        "page-nobody": link(holder_id="nobody").url,
         "page-gone": f"{shown}x",
     }
 

@@ -7,7 +7,7 @@ import pytest
 from tests.embedding.installations import ROOT, Project
 
 PAGES = ("unfold", "unfold.contrib.filters")
-OTHERS = ("ledger.statements",)
+OTHERS = ("ledger.portal", "ledger.statements")
 """The applications of credits that a project may leave out."""
 
 SPEND = """
@@ -71,8 +71,8 @@ print(post("/v1/holders/jane/spends", {"amount": 1000}, "job-2")[0], post("/v1/p
 SHOW_PAGE = """
 import re
 from django.test import Client
-from ledger import customer_page
-page = Client().get(customer_page.link(holder_id="jane").url)
+from ledger.portal import links
+page = Client().get(links.link(holder_id="jane").url)
 style = re.search('stylesheet" href="([^"]*)', page.text)[1]
 print(page.status_code, "90" in page.text, style, Client().get("/c/?link=wrong").status_code)
 """
@@ -146,14 +146,14 @@ def opened(project: Project) -> list[str]:
 @pytest.mark.slow
 def test_only_the_ledger_migrates_grants_spends_and_audits(new_project: Callable[..., Project]) -> None:
     """Another database of the project may be anything."""
-    project = new_project("ledger")
+    project = new_project("ledger", "ledger.portal")
     project.add("DATABASES['old'] = {'ENGINE': 'django.db.backends.sqlite3', 'NAME': BASE_DIR / 'old.sqlite3'}")
     project.manage("check", "--fail-level", "ERROR")
     project.manage("migrate")
     assert project.shell(SPEND) == "90 True"
     assert project.shell(REFUSED) == "90"
     assert "Clean: no violations found." in project.manage("audit_ledger")
-    project.add_urls("from django.urls import include", 'urlpatterns += [path("c/", include("ledger.customer_page.urls"))]')
+    project.add_urls("from django.urls import include", 'urlpatterns += [path("c/", include("ledger.portal.urls"))]')
     # Django's log, which comes last, has no link.
     assert project.shell(SHOW_PAGE).splitlines() == ["200 True /static/ledger/customer_page.css 410", "Gone: /c/"]
     assert "ledger.W00" not in project.manage("check").replace("ledger.W001", "")

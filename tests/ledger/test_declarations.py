@@ -39,6 +39,7 @@ from ledger.api.kit.reading.queries import QueryBoolean, QueryInteger
 from ledger.api.schemas import request_schemas
 from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, MetadataPair
 from ledger.errors import Invalid
+from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
 from ledger.signals.types import TypeName
 from ledger.values import (
@@ -68,6 +69,7 @@ Case = tuple[Any, str, str]
 def in_modules() -> dict[str, Shape[Any]]:
     """Every shape that a call takes, by name."""
     modules = (
+        portal_api,
         request_schemas,
         billing_schemas,
         statements,
@@ -100,7 +102,7 @@ def in_modules() -> dict[str, Shape[Any]]:
         payment_schemas.NewPayment, payment_schemas.NewCreditPayment, payment_schemas.NewPaymentReturn,
         plan_move_schemas.NewPlanMove,
     }  # fmt: skip
-    records -= {services.ApiKeyRequest, services.RotationRequest, request_schemas.LinkRequest, request_schemas.AlertRequest}
+    records -= {services.ApiKeyRequest, services.RotationRequest, portal_api.LinkRequest, request_schemas.AlertRequest}
     # A request of the ledger is read without what its path and headers give.
     records -= {each for each in records if issubclass(each, rules.Request | rules.RateRequest | rules.QuoteRequest)}
     requests = {each for each in vars(rules).values() if isinstance(each, type) and issubclass(each, Record)}
@@ -108,7 +110,7 @@ def in_modules() -> dict[str, Shape[Any]]:
     bodies += [
         request_schemas.NEW_KEY,
         request_schemas.ROTATION,
-        request_schemas.PAGE_LINK,
+        portal_api.PAGE_LINK,
         request_schemas.WEBHOOK,
         request_schemas.WEBHOOK_CHANGE,
         request_schemas.WEBHOOK_ROTATION,

@@ -4,9 +4,9 @@ import pytest
 from django.apps import apps
 
 from ledger.audit import chains
-from ledger.customer_page import parts
 from ledger.exchange import exports
 from ledger.operators import additions
+from ledger.portal import parts
 from ledger.services.coming import sources
 from ledger.signals import types
 from ledger.totals import figures, ties
@@ -16,7 +16,7 @@ from ledger.typesetting import letterheads
 def registered_parts() -> list[list[object]]:
     """Return what is registered, list by list."""
     lists = (
-        additions._holder_sections, additions._attention, additions._searches, additions._account_pages,
+        additions._holder_sections, additions._attention, additions._searches, additions._account_forms, additions._account_pages,
         additions._time_line_parts, sources._sources, parts._registered,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
         chains._TABLES,
@@ -24,7 +24,7 @@ def registered_parts() -> list[list[object]]:
     return [list(each) for each in lists]
 
 
-@pytest.mark.parametrize("app", ["ledger", "ledger_statements", "billing"])
+@pytest.mark.parametrize("app", ["ledger", "ledger_portal", "ledger_statements", "billing"])
 def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
     before = registered_parts()
     assert all(before), "an empty list shows nothing"

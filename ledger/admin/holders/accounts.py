@@ -1,7 +1,7 @@
 """Holders with balances: the list of accounts, and the operations on one."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from ledger import conf, reads
 from ledger.admin.forms import operations
-from ledger.admin.holders import page, page_links
+from ledger.admin.holders import page
 from ledger.admin.home import current_locks, month_end
 from ledger.admin.kit import columns
 from ledger.admin.kit.cells import digits, timestamp
@@ -32,7 +32,6 @@ from ledger.operators import additions
 from ledger.operators.permissions import (
     FREEZE_HOLDER,
     GRANT_CREDITS,
-    MAKE_PAGE_LINK,
     REVOKE_GRANT,
     SET_BUDGET,
     SET_OVERDRAFT,
@@ -179,7 +178,7 @@ class AccountAdmin(ReadOnlyAdmin):
     actions_list = ("grant_to_anyone",)
     actions_detail = (
         "grant", "transfer", "incoming_transfers", "set_overdraft", "set_budget", "end_budget", "set_recurring_grant",
-        "end_recurring_grant", "freeze", "void", "page_link", "test_clock",
+        "end_recurring_grant", "freeze", "void", *(form.name for form in additions.account_forms()), "test_clock",
     )  # fmt: skip
 
     def read_page(self, request: HttpRequest, cl: UncountedList, cursor: str) -> Page:
@@ -298,11 +297,6 @@ class AccountAdmin(ReadOnlyAdmin):
         """Limit what may be spent of this account in a window of time."""
         return operations.budget_view(self, request, self.row_of(request, object_id).now)
 
-    @operation("Customer's page", icon="link", permission=MAKE_PAGE_LINK, url_path="page-link")
-    def page_link(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Make a link with which the customer sees this holder's credits."""
-        return page_links.page_link_view(self, request, self.row_of(request, object_id).now)
-
     @operation("End budget", icon="close", permission=SET_BUDGET, url_path="end-budget")
     def end_budget(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """End a budget of this account."""
@@ -317,3 +311,18 @@ class AccountAdmin(ReadOnlyAdmin):
     def end_recurring_grant(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """End a recurring grant of this account."""
         return operations.end_recurring_grant_view(self, request, self.row_of(request, object_id).now)
+
+
+def _operation_of(form: additions.AccountForm) -> Callable[..., HttpResponse]:
+    """Return a form of another application as an operation."""
+
+    @operation(form.title, icon=form.icon, permission=form.permission, url_path=form.url_path)
+    def show(self: AccountAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+        response: HttpResponse = form.view(self, request, self.row_of(request, object_id).now)
+        return response
+
+    return show
+
+
+for added_form in additions.account_forms():
+    AccountAdmin.add_operation(added_form.name, _operation_of(added_form))

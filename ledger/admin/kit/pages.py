@@ -200,8 +200,15 @@ class ReadOnlyAdmin(SavedList):
     def __init_subclass__(cls, **options: Any) -> None:
         """Define the methods that Django calls for the permissions of `operation`s."""
         super().__init_subclass__(**options)
-        for permission in {each.permission for each in vars(cls).values() if hasattr(each, "permission")}:
-            setattr(cls, f"has_{permission.partition('.')[2]}_permission", partialmethod(_has_permission, permission))
+        for name, method in list(vars(cls).items()):
+            if hasattr(method, "permission"):
+                cls.add_operation(name, method)
+
+    @classmethod
+    def add_operation(cls, name: str, method: Any) -> None:
+        """Have an `operation` under that name, with the method that Django calls for its permission."""
+        setattr(cls, name, method)
+        setattr(cls, f"has_{method.permission.partition('.')[2]}_permission", partialmethod(_has_permission, method.permission))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Return whether a form creates rows, and the operator may use it."""

@@ -44,7 +44,6 @@ CAPTURE_BODY: dict[str, Any] = {"amount": 20, "reference": "call-98", "metadata"
 RELEASE_BODY: dict[str, Any] = {"reason": "The call was cancelled"}
 EXTENSION_BODY: dict[str, Any] = {"expires_at": "2026-01-31T10:45:00Z"}
 RATE_BODY: dict[str, Any] = {"ref": "gpt-4o.output", "price": 3, "per": 1000, "reason": "Price list of February"}
-PAGE_LINK_BODY: dict[str, Any] = {"expires_in": 900, "language": "de"}
 QUOTE_BODY: dict[str, Any] = {"rate": "gpt-4o.output", "quantity": 1250}
 BATCH_BODY: dict[str, Any] = {
     "mode": "atomic",
@@ -355,11 +354,6 @@ OWN_KEY: dict[str, Any] = {
     "concurrent_requests": None,
 }
 QUOTE: dict[str, Any] = {"amount": 4, "rating": {"rate": "gpt-4o.output", "version": 1, "quantity": 1250}}
-PAGE_LINK: dict[str, Any] = {
-    "url": "https://ledger.example/c/?link=eyJoIjoi.c2lnbmF0dXJl",
-    "data_url": "https://ledger.example/c/data?link=eyJoIjoi.c2lnbmF0dXJl",
-    "expires_at": "2026-01-31T12:15:00.000000Z",
-}
 BATCH: dict[str, Any] = {
     "failed": 0,
     "results": [

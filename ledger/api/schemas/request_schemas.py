@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 
 from ledger.api.kit.reading.queries import DryRunQuery, ListQuery, QueryBoolean, QueryInteger
 from ledger.api.kit.request_errors import InvalidRequest
-from ledger.customer_page.links import LinkRequest
 from ledger.models import KEY_STATES
 from ledger.reads import MOST_UPCOMING, FeedPosition
 from ledger.records import OneOf, Record, RecordT, Shape, declared_fields, field_of
@@ -111,11 +110,6 @@ class Batch(Record):
 
 NEW_KEY: Final = Shape(ApiKeyRequest, name="NewApiKey", without={"actor"})
 ROTATION: Final = Shape(RotationRequest, name="Rotation", without={"actor", "id"})
-
-
-# Links to customers' pages ----------------------------------------------------------------------------
-
-PAGE_LINK: Final = Shape(LinkRequest, name="NewPageLink", without={HOLDER})
 
 
 # Webhooks --------------------------------------------------------------------------------------------

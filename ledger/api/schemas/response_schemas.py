@@ -460,14 +460,6 @@ class QuoteBodySerializer(ResponseSchema):
     rating = computed(EntryRatingSerializer(help_text="The rating that an entry would keep."), lambda rating: rating)
 
 
-class PageLinkSerializer(ResponseSchema):
-    """A link to a customer's page."""
-
-    url = serializers.CharField(help_text="The address of the page. Anyone who has it sees the page until the link ends.")
-    data_url = serializers.CharField(help_text="The address of what the page shows, as JSON.")
-    expires_at = serializers.DateTimeField(help_text="When the link ends.")
-
-
 class OwnKeySerializer(ResponseSchema):
     """The API key of the request, and what it may do."""
 

@@ -16,7 +16,7 @@ from billing.management.run_texts import amount
 from billing.models import Invoice
 from billing.months import sales
 from billing.reads import tax_summary
-from ledger import customer_page
+from ledger.portal import links
 from ledger.totals.figures import amounts_of
 from tests.billing.documents.issued import add_seller, invoice_up_to, subscribed
 from tests.billing.documents.test_printed import has_xml, text_of
@@ -107,7 +107,7 @@ def test_a_credit_note_and_the_customers_page_have_the_decimals_of_the_currency(
     )
     assert note.amount_minor == shown.minor[2]
     assert f"{shown.currency} {shown.german[2]}" in text_of(credit_note_pdf(note.pk).content)
-    page = words_of(client.get(customer_page.link(holder_id="ada").url).content.decode())
+    page = words_of(client.get(links.link(holder_id="ada").url).content.decode())
     assert f"{shown.german[2]} {shown.currency}" in page
 
 

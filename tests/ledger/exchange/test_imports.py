@@ -17,12 +17,12 @@ from ledger import reads, services
 from ledger.admin.holders.reads import pace
 from ledger.admin.home.reads import lately
 from ledger.audit import audit
-from ledger.customer_page.usage import usage_by_day
 from ledger.errors import OutcomeUnknown
 from ledger.exchange import imports
 from ledger.exchange.files import read_lines
 from ledger.exchange.imports import Importer
 from ledger.models import Entry
+from ledger.portal.usage import usage_by_day
 from ledger.testing import unique
 
 JANUARY = datetime(2026, 1, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from django.db import connection
 
 from ledger import reads, services
 from ledger.audit import audit
-from ledger.customer_page.usage import usage_by_day
 from ledger.database.statements import fetch_value
 from ledger.errors import BudgetExceeded, ClocksDiffer, ClocksOff, HoldClosed, InsufficientCredits, Invalid
+from ledger.portal.usage import usage_by_day
 from ledger.rules import ClockRequest, Entry, GrantRequest, SpendRequest
 from ledger.services import expiration
 from ledger_project.monitoring import work_checks

@@ -24,8 +24,8 @@ from billing.payments.collecting.advancing import advance
 from billing.payments.collecting.orders import order_payment
 from billing.payments.collecting.transfers import book_transfer
 from ledger import services
-from ledger.customer_page.parts import Shown
 from ledger.database.statements import fetch_rows
+from ledger.portal.parts import Shown
 from ledger.typesetting.languages import ENGLISH
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import send_both_steps, send_first_step, text_of_response

@@ -9,7 +9,14 @@ ALLOWED_HOSTS = ["127.0.0.1", "testserver"]
 ROOT_URLCONF = os.environ.get("SHOP_URLS", "project.urls")
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
-INSTALLED_APPS = ["ledger", "shop", "django.contrib.contenttypes", "django.contrib.auth", "django.contrib.staticfiles"]
+INSTALLED_APPS = [
+    "ledger",
+    "ledger.portal",
+    "shop",
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.staticfiles",
+]
 STATIC_URL = "static/"
 MIDDLEWARE = ["django.middleware.common.CommonMiddleware", "django.middleware.csrf.CsrfViewMiddleware"]
 TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]

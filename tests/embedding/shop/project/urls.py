@@ -12,5 +12,5 @@ urlpatterns = [
     path("teams/<int:team>/questions/", views.ask, name="ask"),
     path("payments/", views.payment_received, name="payment"),
     path("v1/", include("ledger.api.urls")),
-    path("c/", include("ledger.customer_page.urls")),
+    path("c/", include("ledger.portal.urls")),
 ]

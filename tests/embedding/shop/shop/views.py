@@ -9,11 +9,12 @@ from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from ledger import customer_page, reads
+from ledger import reads
 from ledger import services as credits
 from ledger.database.lock_names import HOLDER
 from ledger.database.locking import LockedHandlers, on
 from ledger.errors import InsufficientCredits
+from ledger.portal import links
 from shop import language_model, purchases
 from shop.models import Order, Team
 
@@ -33,7 +34,7 @@ def too_few(refusal: InsufficientCredits) -> HttpResponse:
 def credits_page(request: HttpRequest, team: int) -> HttpResponse:
     """Lead to the page of the team's credits: what expires, the history, the usage by day."""
     found = get_object_or_404(Team, pk=team)
-    return redirect(customer_page.link(holder_id=found.holder_id, request=request).url)
+    return redirect(links.link(holder_id=found.holder_id, request=request).url)
 
 
 @require_POST

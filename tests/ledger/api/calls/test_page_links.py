@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from ledger.customer_page import read_link
+from ledger.portal.links import read_link
 
 pytestmark = pytest.mark.django_db
 CALL = "/v1/holders/ada/page-links"
@@ -44,5 +44,5 @@ def test_only_a_key_with_the_scope_and_of_this_holder_makes_one(make_api):
 
 def test_a_server_without_the_page_makes_none(make_api, monkeypatch, settings: Settings):
     api = make_api("pages:write")
-    monkeypatch.setattr("ledger.customer_page.is_served", lambda: False)
+    monkeypatch.setattr("ledger.portal.links.is_served", lambda: False)
     assert api.post(CALL, {}, key=None).status_code == 404

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from django.utils import timezone
 
 from ledger import reads
-from ledger.customer_page.links import Link
-from ledger.customer_page.parts import Section, Shown, customer_of
-from ledger.customer_page.usage import usage_by_day
+from ledger.portal.links import Link
+from ledger.portal.parts import Section, Shown, customer_of
+from ledger.portal.usage import usage_by_day
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
 from ledger.rules.kinds import KINDS

@@ -14,10 +14,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver
 from pytest_django import Settings
 
-from ledger import customer_page, services
-from ledger.customer_page import usage
-from ledger.customer_page.parts import _registered
+from ledger import services
 from ledger.models import CreditType
+from ledger.portal import links, usage
+from ledger.portal.parts import _registered
 from ledger.rules import MAX_AMOUNT
 from tests.asgi_client import AsgiClient
 
@@ -49,7 +49,7 @@ def path_of(url: str) -> str:
 
 def seen(client: Client, holder: str = "ada", more: str = "", **fields: Any) -> tuple[str, dict[str, Any]]:
     """The page of a link as HTML and as JSON."""
-    made = customer_page.link(holder_id=holder, **fields)
+    made = links.link(holder_id=holder, **fields)
     html, data = client.get(made.url + more), client.get(made.data_url + more)
     assert (html.status_code, data.status_code) == (200, 200)
     return html.content.decode(), json.loads(data.content)
@@ -135,7 +135,7 @@ def test_the_history_has_pages(client: Client) -> None:
     services.grant(holder_id="bea", amount=1_000, idempotency_key="g")
     for number in range(45):
         services.spend(holder_id="bea", amount=1, idempotency_key=f"s{number}")
-    made = customer_page.link(holder_id="bea")
+    made = links.link(holder_id="bea")
     found, before = [], ""
     for _ in range(3):
         data = json.loads(client.get(made.data_url + before).content)
@@ -152,11 +152,11 @@ def test_the_history_has_pages(client: Client) -> None:
 
 
 def test_lots_have_further_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ledger.customer_page.content.LOTS_SHOWN", 2)
+    monkeypatch.setattr("ledger.portal.content.LOTS_SHOWN", 2)
     for number in range(5):
         expires_at = datetime(2090 + number, 1, 1, tzinfo=UTC)
         services.grant(holder_id="bea", amount=number + 1, idempotency_key=f"g{number}", expires_at=expires_at)
-    made = customer_page.link(holder_id="bea")
+    made = links.link(holder_id="bea")
     pages = [json.loads(client.get(f"{made.data_url}&lots_from={at}").content)["account"] for at in (0, 2, 4, 6)]
     assert [[lot["amount"] for lot in page["lots"]] for page in pages] == [[1, 2], [3, 4], [5], []]
     assert [page["more_lots"] for page in pages] == [3, 1, 0, 0]
@@ -168,7 +168,7 @@ def test_lots_have_further_pages(client: Client, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_number_of_statements_does_not_grow(client: Client, ada: str, django_assert_num_queries: Any) -> None:
-    made = customer_page.link(holder_id="ada")
+    made = links.link(holder_id="ada")
     client.get(made.url)
     from django.db import connection
 
@@ -211,7 +211,7 @@ def test_amounts_that_readers_round_are_strings_too_and_sums_may_exceed_a_bigint
 
 def addresses(holder: str = "ada") -> list[str]:
     """All addresses of a page."""
-    made = customer_page.link(holder_id=holder)
+    made = links.link(holder_id=holder)
     return [made.url, made.data_url, made.url.replace("/c/?", "/c/documents/invoice-1.pdf?")]
 
 
@@ -266,7 +266,7 @@ def routes(patterns: list[Any], prefix: str = "/") -> Iterator[str]:
 
 
 def test_the_link_opens_nothing_else(client: Client, ada: str) -> None:
-    token = customer_page.link(holder_id="ada").url.partition("link=")[2]
+    token = links.link(holder_id="ada").url.partition("link=")[2]
     others = [route for route in routes(get_resolver().url_patterns) if not route.startswith(("/c/", "/docs"))]
     assert len(others) > 200
 
@@ -288,7 +288,7 @@ def test_the_page_names_no_address_but_its_own(client: Client, ada: str) -> None
 
 
 def test_a_part_that_is_registered_is_escaped(client: Client, ada: str) -> None:
-    from ledger.customer_page.parts import Cell, Section, register
+    from ledger.portal.parts import Cell, Section, register
 
     class Hostile:
         name, language, time_zone = "<script>alert(1)</script>", "en", "Mars/Olympus"
@@ -314,7 +314,7 @@ def test_a_part_that_is_registered_is_escaped(client: Client, ada: str) -> None:
 
 def test_no_log_has_the_token(ada: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
-    token = customer_page.link(holder_id="ada").url.partition("link=")[2]
+    token = links.link(holder_id="ada").url.partition("link=")[2]
     for path in ("/c/", "/c/data", "/c/documents/invoice-1.pdf", "/c/nowhere"):
         AsgiClient().get(f"{path}?link={token}")
         AsgiClient().get(f"{path}?link={token}x")

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from ledger.customer_page import views
+from ledger.portal import views
 
 app_name = "customer_page"
 urlpatterns = [

@@ -5,10 +5,10 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from ledger.customer_page.content import Content, instant
-from ledger.customer_page.links import Link
-from ledger.customer_page.parts import Cell, Section
-from ledger.customer_page.texts import TEXTS
+from ledger.portal.content import Content, instant
+from ledger.portal.links import Link
+from ledger.portal.parts import Cell, Section
+from ledger.portal.texts import TEXTS
 from ledger.rules.kinds import KINDS
 from ledger.typesetting.languages import Language
 

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from ledger import customer_page, services
-from ledger.customer_page import read_link
+from ledger import services
 from ledger.models import StaffEvent
+from ledger.portal import links
+from ledger.portal.links import read_link
 from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
@@ -47,6 +48,6 @@ def test_nobody_makes_a_link_without_the_permission():
 
 
 def test_a_project_without_the_page_says_what_is_missing(monkeypatch):
-    monkeypatch.setattr(customer_page, "is_served", lambda: False)
+    monkeypatch.setattr(links, "is_served", lambda: False)
     response = operator().get(FORM, follow=True)
-    assert "ledger.customer_page.urls" in response.content.decode()
+    assert "ledger.portal.urls" in response.content.decode()

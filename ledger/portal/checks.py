@@ -9,7 +9,7 @@ from django.template import TemplateDoesNotExist
 from django.template.loader import get_template
 
 from ledger import conf
-from ledger.customer_page.links import is_origin, is_served
+from ledger.portal.links import is_origin, is_served
 
 
 def check_page(app_configs: Any, **options: Any) -> list[CheckMessage]:
@@ -29,7 +29,7 @@ def check_page(app_configs: Any, **options: Any) -> list[CheckMessage]:
         hint = "Put 'django.contrib.staticfiles' into INSTALLED_APPS, and set STATIC_URL."
         found.append(CheckWarning("The customer's page has no address for its style.", hint=hint, id="ledger.W003"))
     try:
-        get_template("ledger/customer_page/page.html")
+        get_template("ledger/portal/page.html")
     except TemplateDoesNotExist:
         hint = "Add DjangoTemplates with APP_DIRS to TEMPLATES."
         found.append(CheckWarning("The customer's page has no template.", hint=hint, id="ledger.W004"))

@@ -11,12 +11,12 @@ from django.templatetags.static import static
 from django.views.decorators.csrf import csrf_exempt
 
 from ledger import conf
-from ledger.customer_page.content import Content, read_content
-from ledger.customer_page.links import PARAMETER, Link, is_origin, read_link
-from ledger.customer_page.parts import customer_of
-from ledger.customer_page.shown import BEFORE, HISTORY, LOTS, context_of
-from ledger.customer_page.texts import TEXTS
 from ledger.errors import LedgerError
+from ledger.portal.content import Content, read_content
+from ledger.portal.links import PARAMETER, Link, is_origin, read_link
+from ledger.portal.parts import customer_of
+from ledger.portal.shown import BEFORE, HISTORY, LOTS, context_of
+from ledger.portal.texts import TEXTS
 from ledger.values import with_exact_integers
 
 METHODS: Final = ("GET", "HEAD")
@@ -51,7 +51,7 @@ def by_link(view: Callable[..., HttpResponse]) -> View:
 def page(request: HttpRequest, link: Link) -> HttpResponse:
     """Show the page."""
     context = context_of(_content(request, link), link, continued=[name for name in request.GET if name != PARAMETER])
-    return render(request, "ledger/customer_page/page.html", context | {"style": STYLE})
+    return render(request, "ledger/portal/page.html", context | {"style": STYLE})
 
 
 @by_link
@@ -96,7 +96,7 @@ def _content(request: HttpRequest, link: Link) -> Content:
 def _gone(request: HttpRequest) -> HttpResponse:
     """The page that says so, in every language: nothing is known about its reader."""
     context = {"languages": [(code, texts["gone_title"], texts["gone"]) for code, texts in TEXTS.items()], "style": STYLE}
-    return render(request, "ledger/customer_page/gone.html", context, status=410)
+    return render(request, "ledger/portal/gone.html", context, status=410)
 
 
 def _with_headers(response: HttpResponse) -> HttpResponse:

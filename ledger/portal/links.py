@@ -27,9 +27,7 @@ PARAMETER: Final = "link"
 MAX_TOKEN_CHARACTERS: Final = 4_000
 LEAST_SECONDS, MOST_SECONDS, SECONDS = 60, 86_400, 900
 MOST_CREDIT_TYPES: Final = 20
-NOT_SERVED: Final = (
-    'The customer\'s page is not served: the project\'s URLs lack path("c/", include("ledger.customer_page.urls")).'
-)
+NOT_SERVED: Final = 'The customer\'s page is not served: the project\'s URLs lack path("c/", include("ledger.portal.urls")).'
 
 
 @dataclass(frozen=True, kw_only=True)

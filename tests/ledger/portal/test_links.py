@@ -13,37 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from ledger import customer_page
-from ledger.customer_page.checks import check_page
-from ledger.customer_page.links import is_origin
 from ledger.errors import Invalid
+from ledger.portal import links
+from ledger.portal.checks import check_page
+from ledger.portal.links import is_origin
 from tests.settings import ROOT_URLCONF
 
 ALPHABET = "".join(map(chr, range(33, 127)))
 
 
-def token_of(made: customer_page.PageLink) -> str:
+def token_of(made: links.PageLink) -> str:
     """The token of a link."""
     return parse_qs(urlsplit(made.url).query)["link"][0]
 
 
 def test_a_link_says_what_was_asked_for_until_its_end() -> None:
     with time_machine.travel("2026-01-31T12:00:00Z", tick=False) as clock:
-        made = customer_page.link(holder_id="ada", expires_in=60, hide_amounts=True, language="de", credit_types=["sms"])
-        read = customer_page.read_link(token_of(made))
+        made = links.link(holder_id="ada", expires_in=60, hide_amounts=True, language="de", credit_types=["sms"])
+        read = links.read_link(token_of(made))
         assert read is not None
         assert (read.holder_id, read.hides_amounts, read.language, read.credit_types) == ("ada", True, "de", ["sms"])
         assert made.expires_at == read.expires_at
         assert made.expires_at.isoformat() == "2026-01-31T12:01:00+00:00"
         clock.shift(timedelta(seconds=59.9))
-        assert customer_page.read_link(token_of(made)) == read
+        assert links.read_link(token_of(made)) == read
         clock.shift(timedelta(seconds=0.1))
-        assert customer_page.read_link(token_of(made)) is None
+        assert links.read_link(token_of(made)) is None
 
 
 @given(st.data())
 def test_no_other_token_is_read(data: st.DataObject) -> None:
-    token = token_of(customer_page.link(holder_id="ada"))
+    token = token_of(links.link(holder_id="ada"))
     place = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.sampled_from(ALPHABET).filter(lambda each: each != token[place]))
     changed = data.draw(
@@ -57,41 +57,41 @@ def test_no_other_token_is_read(data: st.DataObject) -> None:
         )
     )
     # Two equal characters beside each other make the same text whichever is left out or repeated.
-    assert changed == token or customer_page.read_link(changed) is None
+    assert changed == token or links.read_link(changed) is None
 
 
 @pytest.mark.parametrize("token", ["", ".", "a", "a.b", "é" * 10, "\x00", "a" * 100_000, "." * 4_000])
 def test_what_is_no_token_is_not_read(token: str) -> None:
-    assert customer_page.read_link(token) is None
+    assert links.read_link(token) is None
 
 
 def test_the_parts_of_two_tokens_are_no_third() -> None:
-    ada, ben = (token_of(customer_page.link(holder_id=holder)).rpartition(".") for holder in ("ada", "ben"))
-    assert customer_page.read_link(f"{ada[0]}.{ben[2]}") is None
+    ada, ben = (token_of(links.link(holder_id=holder)).rpartition(".") for holder in ("ada", "ben"))
+    assert links.read_link(f"{ada[0]}.{ben[2]}") is None
     assert b'"ada"' in base64.urlsafe_b64decode(ada[0] + "==")
 
 
 def test_another_salt_ends_every_link_and_the_key_only_without_a_fallback(settings: Settings) -> None:
-    token = token_of(customer_page.link(holder_id="ada"))
+    token = token_of(links.link(holder_id="ada"))
     first = settings.SECRET_KEY
     settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another-key", [first]
-    assert customer_page.read_link(token) is not None
+    assert links.read_link(token) is not None
     settings.SECRET_KEY_FALLBACKS = []
-    assert customer_page.read_link(token) is None
+    assert links.read_link(token) is None
     settings.SECRET_KEY = first
-    assert customer_page.read_link(token) is not None
+    assert links.read_link(token) is not None
     settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_SALT": "2"}
-    assert customer_page.read_link(token) is None
+    assert links.read_link(token) is None
 
 
 def test_the_address_is_that_of_the_setting_or_of_the_request(settings: Settings) -> None:
-    assert customer_page.link(holder_id="ada").url.startswith("/c/?link=")
+    assert links.link(holder_id="ada").url.startswith("/c/?link=")
     request = RequestFactory().get("/", headers={"host": "localhost:8000"})
-    made = customer_page.link(holder_id="ada", request=request)
+    made = links.link(holder_id="ada", request=request)
     assert made.url.startswith("http://localhost:8000/c/?link=")
     assert made.data_url.startswith("http://localhost:8000/c/data?link=")
     settings.LEDGER = {**settings.LEDGER, "CUSTOMER_PAGE_URL": "https://shop.example/credits"}
-    made = customer_page.link(holder_id="ada", request=request)
+    made = links.link(holder_id="ada", request=request)
     assert made.url.startswith("https://shop.example/credits/?link=")
     assert made.data_url.startswith("https://shop.example/credits/data?link=")
 
@@ -110,15 +110,15 @@ def test_the_address_is_that_of_the_setting_or_of_the_request(settings: Settings
 )
 def test_a_wrong_field_is_named(fields: dict[str, Any], pointer: str, rule: str) -> None:
     with pytest.raises(Invalid) as refused:
-        customer_page.link(**{"holder_id": "ada", **fields})
+        links.link(**{"holder_id": "ada", **fields})
     assert (refused.value.facts["pointer"], refused.value.facts["rule"]) == (pointer, rule)
 
 
 def test_without_its_address_there_is_no_link_and_nothing_to_check(settings: Settings) -> None:
     settings.ROOT_URLCONF = "ledger.api.urls"
-    assert not customer_page.is_served()
-    with pytest.raises(ImproperlyConfigured, match=r"ledger\.customer_page\.urls"):
-        customer_page.link(holder_id="ada")
+    assert not links.is_served()
+    with pytest.raises(ImproperlyConfigured, match=r"ledger\.portal\.urls"):
+        links.link(holder_id="ada")
     settings.TEMPLATES = []
     assert check_page(None) == []
 

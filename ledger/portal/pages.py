@@ -8,11 +8,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldBooleanSwitchWidget
 
-from ledger import customer_page
 from ledger.admin.kit.pages import ReadOnlyAdmin, form_page
 from ledger.admin.links import holder_url
-from ledger.customer_page.links import NOT_SERVED
 from ledger.operators import staff_log
+from ledger.portal import links
+from ledger.portal.links import NOT_SERVED
 from ledger.reads import Balance
 from ledger.typesetting.languages import LANGUAGES
 
@@ -36,7 +36,7 @@ class PageLinkForm(forms.Form):
 def page_link_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Balance) -> HttpResponse:
     """Ask, then make the link and show it in this one response."""
     back = holder_url(account.holder_id, type=account.credit_type)
-    if not customer_page.is_served():
+    if not links.is_served():
         messages.error(request, NOT_SERVED)
         return HttpResponseRedirect(back)
     form = PageLinkForm(request.POST if request.method == "POST" else None)
@@ -56,17 +56,17 @@ def page_link_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Ba
 def _shown_once(
     model_admin: ReadOnlyAdmin, request: HttpRequest, holder_id: str, given: dict[str, Any], back: str
 ) -> HttpResponse:
-    asked = customer_page.LinkRequest(
+    asked = links.LinkRequest(
         holder_id=holder_id,
         expires_in=given["expires_in"],
         hide_amounts=given["hide_amounts"],
         language=given["language"] or None,
     )
-    made = customer_page.link_of(asked, request)
+    made = links.link_of(asked, request)
     details = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC{', without amounts' if asked.hide_amounts else ''}"
     staff_log.record(request, "page-link-made", about=f"holder {holder_id}", details=details)
     title = f"Customer's page of {holder_id}"
     context = {**model_admin.admin_site.each_context(request), "title": title, "made": made, "back": back}
-    response = TemplateResponse(request, "admin/ledger/holders/page_link.html", context)
+    response = TemplateResponse(request, "admin/ledger/portal/page_link.html", context)
     response["Cache-Control"] = "no-store"
     return response
