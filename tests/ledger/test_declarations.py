@@ -34,7 +34,7 @@ from billing.rating.prices.price import Price
 from billing.rating.prices.reading import PriceList, PriceValue
 from billing.rating.values import Currency
 from ledger import rules, services
-from ledger.api.calls import health, statements
+from ledger.api.calls import health
 from ledger.api.kit.reading.queries import QueryBoolean, QueryInteger
 from ledger.api.schemas import request_schemas
 from ledger.api.schemas.request_schemas import MOST_ACCOUNTS, AccountRefs, FeedPlace, MetadataPair
@@ -42,6 +42,7 @@ from ledger.errors import Invalid
 from ledger.portal import api as portal_api
 from ledger.records import Field, Nested, OneOf, Record, Shape, declared_fields, shape_of
 from ledger.signals.types import TypeName
+from ledger.statements import api as statements
 from ledger.values import (
     Boolean,
     Choice,
