@@ -10,13 +10,9 @@ from django.core.checks import register as register_check
 from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from ledger.operators.additions import Attention, Found, Section
     from ledger.portal.parts import Customer
     from ledger.services.coming.sources import Lack, UnderWay
-    from ledger.totals.figures import Rows
-    from ledger.totals.figures import Section as FigureSection
 
 
 SIGNALS: Final = {
@@ -65,16 +61,12 @@ class BillingConfig(AppConfig):
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.models.personal import ensure_declared, tables_about_people
-        from billing.permissions import VIEW_INVOICE
-        from billing.reads.months.month_end import PAYMENT_TIES, USAGE_TIES
         from ledger import conf
         from ledger.audit.chains import register, register_table
         from ledger.exchange import exports
         from ledger.operators import additions
         from ledger.services.coming import sources
         from ledger.signals import types as signals
-        from ledger.totals.figures import SectionSource, register_sections
-        from ledger.totals.ties import register_ties
         from ledger.typesetting.letterheads import register_letterhead
 
         ensure_declared(tables_about_people())
@@ -84,10 +76,6 @@ class BillingConfig(AppConfig):
         register_check(_check_tax_provider, "billing", conf.CHECKS)
         register_check(_check_bank_formats, "billing", conf.CHECKS)
         exports.register(*EXPORTS)
-        register_ties(PAYMENT_TIES)
-        register_ties(USAGE_TIES)
-        register_sections(SectionSource(VIEW_INVOICE, _document_sections, _document_rows), is_first=True)
-        register_sections(SectionSource(VIEW_INVOICE, _revenue_sections, _revenue_rows))
         register_letterhead(letterhead)
         signals.register(*(signals.SignalType(name, text) for name, text in SIGNALS.items()))
         register(DOCUMENTS)
@@ -175,30 +163,6 @@ def _attention(request: Any) -> "list[Attention]":
     from billing.admin.attention import items
 
     return items(request)
-
-
-def _document_sections(month: "date") -> "list[FigureSection]":
-    from billing.months import receivables, sales
-
-    return [*sales.sections(month), *receivables.sections(month)]
-
-
-def _document_rows(month: "date", *keys: str) -> "Rows | None":
-    from billing.months import receivables, sales
-
-    return sales.rows(month, *keys) or receivables.rows(month, *keys)
-
-
-def _revenue_sections(month: "date") -> "list[FigureSection]":
-    from billing.months import deferred, recurring
-
-    return [*deferred.sections(month), *recurring.sections(month)]
-
-
-def _revenue_rows(month: "date", *keys: str) -> "Rows | None":
-    from billing.months import deferred, recurring
-
-    return deferred.rows(month, *keys) or recurring.rows(month, *keys)
 
 
 def _money(amount_minor: int, currency: str) -> str:

@@ -48,6 +48,7 @@ INSTALLED_APPS = [
     "ledger.portal",
     "ledger.statements",
     "billing",
+    "billing.books",
     "ledger_project.operators",
 ]
 

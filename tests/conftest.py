@@ -123,7 +123,7 @@ LONGEST_FIRST = (
     "billing/random_subscriptions/test_runs_in_steps.py",
     "billing/random_subscriptions/test_previews.py",
     "deployment/serving/test_postgres.py",
-    "billing/months/test_months.py",
+    "billing/books/test_months.py",
     "concurrency/test_spend_races.py",
     "billing/random_subscriptions/test_worked_customers.py",
     "ledger/api/kit/test_schema.py",

@@ -3,8 +3,8 @@
 from django.urls import URLPattern, path, register_converter
 from django.urls.converters import IntConverter, StringConverter
 
-from billing.api.calls import books, catalogue, customers, previews, ratings, sellers, subscriptions, usage
-from billing.api.calls.documents import credit_notes, generation, invoices, mails, months, pdfs, taxes
+from billing.api.calls import catalogue, customers, previews, ratings, sellers, subscriptions, usage
+from billing.api.calls.documents import credit_notes, generation, invoices, mails, pdfs, taxes
 from billing.api.calls.payments import packs, payment_intents, payments, providers, purchases, top_ups
 from ledger.typesetting.typeset import IS_INSTALLED
 from ledger.values import HOLDER_ID
@@ -40,13 +40,6 @@ class MethodConverter(StringConverter):
     regex = "[A-Za-z0-9_-]{1,200}"
 
 
-class BookMonthConverter(StringConverter):
-    """A month of the books in a path."""
-
-    regex = "[0-9]{4}-(?:0[1-9]|1[0-2])"
-
-
-register_converter(BookMonthConverter, "book_month")
 register_converter(MethodConverter, "payment_method")
 register_converter(ProviderConverter, "provider")
 register_converter(RefConverter, "ref")
@@ -71,19 +64,12 @@ urlpatterns: list[URLPattern] = [
     path("plan-moves/<invoice_id:move_id>", catalogue.OnePlanMove.as_view()),
     path("plan-moves/<invoice_id:move_id>/subscriptions", catalogue.MovedSubscriptions.as_view()),
     path("ratings", ratings.Ratings.as_view()),
-    path("tax-summary", taxes.TaxSummary.as_view()),
     path("sellers", sellers.Sellers.as_view()),
     path("taxes", taxes.Taxes.as_view()),
     path("taxes/<ref:ref>", taxes.OneTax.as_view()),
     path("vat-lookups", taxes.VatLookups.as_view()),
     path("vat-lookups/<invoice_id:lookup_id>", taxes.OneVatLookup.as_view()),
     path("sellers/<ref:ref>", sellers.OneSeller.as_view()),
-    path("books/<book_month:month>", books.OneBook.as_view()),
-    path("months/<book_month:month>", months.OneMonth.as_view()),
-    path("months/<book_month:month>/rows", months.MonthRows.as_view()),
-    path("months/<book_month:month>.csv", months.MonthCsv.as_view()),
-    path("months/<book_month:month>.pdf", months.MonthPdf.as_view()),
-    path("deferred-revenue", books.DeferredRevenue.as_view()),
     path("coupons", catalogue.Coupons.as_view()),
     path("coupons/<ref:ref>", catalogue.OneCoupon.as_view()),
     path("packs", packs.Packs.as_view()),

@@ -37,6 +37,5 @@ from billing.reads.documents import (
     reminders,
     transitions,
 )
-from billing.reads.months.tax_summary import tax_summary
 from billing.reads.subscriptions import amendments, charges, monthly_minor, subscription, subscriptions
 from billing.reads.usage import usage_by_day, usage_event, usage_events

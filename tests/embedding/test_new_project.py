@@ -9,6 +9,8 @@ from tests.embedding.installations import ROOT, Project
 PAGES = ("unfold", "unfold.contrib.filters")
 OTHERS = ("ledger.portal", "ledger.statements")
 """The applications of credits that a project may leave out."""
+OF_BILLING = ("billing.books",)
+"""Those of billing."""
 
 SPEND = """
 from ledger import services
@@ -203,7 +205,7 @@ def test_with_unfold_every_page_of_the_ledger_opens(new_project: Callable[..., P
 
 @pytest.mark.slow
 def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_project: Callable[..., Project]) -> None:
-    project = new_project(*PAGES, "ledger", *OTHERS, "billing", extras=("admin", "billing"))
+    project = new_project(*PAGES, "ledger", *OTHERS, "billing", *OF_BILLING, extras=("admin", "billing"))
     project.manage("migrate")
     project.shell(SUBSCRIBE)
     said = project.manage("generate_invoices", "--as-of", "2026-03-01")
@@ -219,7 +221,7 @@ def test_with_billing_a_subscription_is_invoiced_and_every_page_opens(new_projec
 
 @pytest.mark.slow
 def test_the_calls_of_both_applications_are_views(new_project: Callable[..., Project]) -> None:
-    project = new_project("ledger", *OTHERS, "billing", extras=("api", "billing"))
+    project = new_project("ledger", *OTHERS, "billing", *OF_BILLING, extras=("api", "billing"))
     project.add_urls(example('include("billing.api.urls")').replace("    ...,\n", "    *urlpatterns,\n"))
     project.manage("check", "--fail-level", "ERROR")
     project.manage("migrate")

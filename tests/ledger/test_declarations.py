@@ -19,6 +19,8 @@ from billing.api.schemas import payment_intents as intent_schemas
 from billing.api.schemas import payments as payment_schemas
 from billing.api.schemas import plan_moves as plan_move_schemas
 from billing.api.schemas import request_schemas as billing_schemas
+from billing.books import api as book_api
+from billing.books.months import api as month_api
 from billing.documents import credit_notes, invoices, one_off_invoices, sellers
 from billing.documents.brand import Logo
 from billing.documents.customer_credit import refunds
@@ -73,6 +75,8 @@ def in_modules() -> dict[str, Shape[Any]]:
         portal_api,
         request_schemas,
         billing_schemas,
+        book_api,
+        month_api,
         statements,
         health,
         customers,
@@ -96,6 +100,8 @@ def in_modules() -> dict[str, Shape[Any]]:
     }
     # Prices are read by the shape of their model.
     records -= {customers.CustomerChange, subscriptions.Wish, subscriptions.NewCharge, sellers.NewSeller, declaring.NewTax, Price}
+    # A month has the pattern of its text.
+    records -= {book_api.TaxSummaryQuery}
     records -= {billing_schemas.CanceledOrder, payment_schemas.NewPurchase, payment_schemas.NewReturn}
     records -= {intent_schemas.NewPaymentIntent, intent_schemas.NewCancellation, intent_schemas.NewProviderRefund}
     records -= {intent_schemas.NewTopUp, intent_schemas.NewTopUpChange, intent_schemas.NewTransfer}

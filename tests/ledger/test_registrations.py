@@ -24,7 +24,7 @@ def registered_parts() -> list[list[object]]:
     return [list(each) for each in lists]
 
 
-@pytest.mark.parametrize("app", ["ledger", "ledger_portal", "ledger_statements", "billing"])
+@pytest.mark.parametrize("app", ["ledger", "ledger_portal", "ledger_statements", "billing", "billing_books"])
 def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
     before = registered_parts()
     assert all(before), "an empty list shows nothing"

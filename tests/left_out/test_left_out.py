@@ -13,10 +13,13 @@ from tests.settings import CITUS
 
 QUICK: Final = ("tests/left_out/rest.py", "tests/ledger/services/test_credits.py", "tests/ledger/services/test_holds.py")
 """What runs without each application: what `rest.py` has, and quick tests of the core."""
+BILLED: Final = ("tests/billing/documents/test_transitions.py", "tests/billing/documents/test_numbers.py")
+"""What runs too without an application of billing."""
+OPTIONAL: Final = tuple(name for name in INSTALLED_APPS if name.startswith(("ledger.", "billing.")))
 
 
 def optional_applications() -> list[str]:
-    """Return the applications of credits that can be left out."""
+    """Return the applications of credits and of billing that can be left out."""
     from django.apps import apps
 
     return [config.name for config in apps.get_app_configs() if isinstance(config, LedgerApplication)]
@@ -25,10 +28,12 @@ def optional_applications() -> list[str]:
 @pytest.mark.slow
 @pytest.mark.check
 @pytest.mark.skipif(bool(CITUS), reason="applications are left out on one server")
-@pytest.mark.parametrize("application", [name for name in INSTALLED_APPS if name.startswith("ledger.")])
+@pytest.mark.parametrize("application", OPTIONAL)
 def test_without_an_application_the_tests_of_the_rest_pass(application: str, django_db_setup: None) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", *QUICK]
+    if application.startswith("billing."):
+        command += BILLED
     done = subprocess.run(
         command,
         cwd=BASE_DIR,
@@ -42,4 +47,4 @@ def test_without_an_application_the_tests_of_the_rest_pass(application: str, dja
 
 
 def test_each_application_that_can_be_left_out_is_in_the_matrix() -> None:
-    assert optional_applications() == [name for name in INSTALLED_APPS if name.startswith("ledger.")]
+    assert optional_applications() == list(OPTIONAL)

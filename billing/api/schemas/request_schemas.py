@@ -328,19 +328,3 @@ class UsageEventsQuery(ListQuery):
 
 
 AllQuery = TransitionsQuery = ListQuery
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeferredQuery(Record):
-    """The instant of deferred revenue."""
-
-    at: Annotated[datetime | None, Time("Now by default.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MonthRowsQuery(ListQuery):
-    """The figure of a month whose rows are listed."""
-
-    section: Annotated[str, Text("The section of the figure.", least=1, most=64)]
-    figure: Annotated[str, Text("The key of the figure.", least=1, most=200)]
-    column: Annotated[str, Text("The key of the column.", least=1, most=64)]

@@ -8,6 +8,7 @@ import pytest
 from django.db import DatabaseError, transaction
 
 from billing.auditing import consistency
+from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
@@ -20,7 +21,6 @@ from billing.generator.run.generate import generate
 from billing.models import CreditNote, CreditNoteTax, Customer, Invoice, Seller
 from billing.orders.customers import NewCredits
 from billing.rating.money import round_to_step
-from billing.reads import tax_summary
 from ledger import reads, services
 from ledger.errors import Invalid
 from tests.billing.admin.test_lists import csv_rows

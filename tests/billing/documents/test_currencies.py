@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from billing.admin.cells import decimal, money_text
+from billing.books.months import sales
+from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
 from billing.documents.printing.e_invoice import is_complete
 from billing.documents.printing.printed import credit_note_pdf, invoice_pdf, invoice_source, page_of
 from billing.management.run_texts import amount
 from billing.models import Invoice
-from billing.months import sales
-from billing.reads import tax_summary
 from ledger.portal import links
 from ledger.totals.figures import amounts_of
 from tests.billing.documents.issued import add_seller, invoice_up_to, subscribed

@@ -7,6 +7,7 @@ import pytest
 
 from billing import reads
 from billing.auditing import consistency
+from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
 from billing.documents.printing.e_invoice import e_invoice
@@ -18,7 +19,6 @@ from billing.models import Invoice, InvoiceTax, Line, Tax
 from billing.orders import customers
 from billing.orders.subscriptions import charge_once
 from billing.orders.taxes.declaring import NewTax, declare
-from billing.reads import tax_summary
 from tests.billing.documents.issued import SELLER, invoice_up_to
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, amend, at, recurring, unique, use
 from tests.billing.generator.run.test_generate import bill

@@ -8,12 +8,12 @@ from django.test import Client
 
 from billing.api.schemas.payments import CREDIT_PAYMENT
 from billing.auditing import consistency
+from billing.books.months.documents import receivables_of
 from billing.documents import invoices
 from billing.documents.credit_payments import pay_with_credit
 from billing.documents.customer_credit.refunds import deposit_in
 from billing.errors import CreditPaymentExceeds, InvalidTransition, ReturnExceedsPayment
 from billing.models import CreditNote, CreditNoteUse, CreditRefund, Invoice, InvoicePayment
-from billing.reads.months.documents import receivables_of
 from ledger.errors import Invalid
 from tests.billing.documents.invoice_payments.test_payments import customer_of, deposits, issued, now_of, pay, rows, send_back
 from tests.billing.factories import CustomerFactory

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from billing.auditing import consistency
+from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_note_rules import CashRounding
 from billing.documents.credit_notes import CreditLine
@@ -18,7 +19,7 @@ from billing.orders.customers import NewCredits
 from billing.orders.item_versions import UnusedTime
 from billing.orders.plan_moves.ordering import NewPlanMove, start_plan_move
 from billing.rating.tax.amounts import IncludedGroup, Treatment, rounding_of_included, tax_minor, without_tax
-from billing.reads import monthly_minor, tax_summary
+from billing.reads import monthly_minor
 from billing.reads.subscriptions import subscriptions as shown
 from ledger import reads, services
 from ledger.errors import Invalid

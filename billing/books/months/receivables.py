@@ -3,8 +3,8 @@
 from datetime import date
 from typing import Final
 
-from billing.months.parts import customer, document, money_figure
-from billing.reads.months.documents import Receivable, receivables_of
+from billing.books.months.documents import Receivable, receivables_of
+from billing.books.months.parts import customer, document, money_figure
 from ledger.totals.figures import Column, Figure, Row, Rows, Section
 from ledger.units import currency_unit
 

@@ -1,20 +1,21 @@
 """Calls about a month for finance: its figures, the same as CSV and PDF, and the rows that a figure is the sum of."""
 
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 
-from billing.api.calls.books import MONTH_PATH
 from billing.api.endpoints import BOOKS, BillingEndpoint
-from billing.api.schemas import examples, request_schemas, response_schemas
+from billing.books import examples, responses
+from billing.books.api import MONTH_PATH
 from billing.errors import NotFound
 from ledger.api.kit.authentication import BILLING_READ
 from ledger.api.kit.endpoint import QueuedRequest
 from ledger.api.kit.reading import cursors
-from ledger.api.kit.reading.queries import read_query
+from ledger.api.kit.reading.queries import ListQuery, read_query
 from ledger.api.kit.schema import ResponseBody, operation
 from ledger.api.kit.writing.rendering import CSV, PDF, Response, csv_response, json_response, pdf_response
 from ledger.errors import DocumentTooLong, Invalid
@@ -22,9 +23,19 @@ from ledger.months import month_of
 from ledger.totals.figures import Month, Rows, month_figures, rows_of
 from ledger.totals.month_pdf import month_file_name, month_pdf
 from ledger.typesetting.typeset import DOCUMENTS, MAX_ROWS
+from ledger.values import Text
 
 NO_MONTH = NotFound(resource="month", ref="2026-10")
 NO_FIGURE = NotFound(resource="figure", ref="sales/all/EUR/net")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonthRowsQuery(ListQuery):
+    """The figure of a month whose rows are listed."""
+
+    section: Annotated[str, Text("The section of the figure.", least=1, most=64)]
+    figure: Annotated[str, Text("The key of the figure.", least=1, most=200)]
+    column: Annotated[str, Text("The key of the column.", least=1, most=64)]
 
 
 def _read(month: str) -> Month:
@@ -59,11 +70,11 @@ class OneMonth(BillingEndpoint):
         "revenue with its movement and cohorts; by currency or credit type. Once the month is final, the response is the same "
         "every time; what is recorded later counts in an open month.",
         tag=BOOKS, scope=BILLING_READ, parameters=[MONTH_PATH],
-        responses={200: ResponseBody(response_schemas.FinanceMonthSerializer, examples.MONTH, "The month.")},
+        responses={200: ResponseBody(responses.FinanceMonthSerializer, examples.MONTH, "The month.")},
         problems=[NO_MONTH],
     )  # fmt: skip
     def get(self, request: HttpRequest, month: str) -> Response:
-        return json_response(response_schemas.FinanceMonthSerializer.body(_read(month)))
+        return json_response(responses.FinanceMonthSerializer.body(_read(month)))
 
 
 class MonthCsv(BillingEndpoint):
@@ -92,18 +103,18 @@ class MonthRows(BillingEndpoint):
         "The documents, customers, holders, days or months that a figure of a month is the sum of. The figure is named by "
         "`section`, `figure` and `column`, as `GET /v1/months/{month}` has them. `total` is the figure. 404 for a rate in "
         "percent, which is no sum. A figure of 0 may have no rows.",
-        tag=BOOKS, scope=BILLING_READ, parameters=[MONTH_PATH], query=request_schemas.MonthRowsQuery,
-        responses={200: ResponseBody(response_schemas.MonthRowsSerializer, examples.MONTH_ROWS, "A page of the rows.")},
+        tag=BOOKS, scope=BILLING_READ, parameters=[MONTH_PATH], query=MonthRowsQuery,
+        responses={200: ResponseBody(responses.MonthRowsSerializer, examples.MONTH_ROWS, "A page of the rows.")},
         problems=[NO_FIGURE],
     )  # fmt: skip
     def get(self, request: HttpRequest, month: str) -> Response:
-        query = read_query(request_schemas.MonthRowsQuery, request)
+        query = read_query(MonthRowsQuery, request)
         page = cursors.requested_page(request, query)
         found = _rows(month, **query)
         shown = page.response_body(
             found.page(page.rows_wanted, **page.ascending()),
             keyset=lambda row: row.key,
-            body=partial(response_schemas.month_row_body, found.headings),
+            body=partial(responses.month_row_body, found.headings),
         )
         return json_response({"title": found.title, "total": str(found.total), **shown})
 

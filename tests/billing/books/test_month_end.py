@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
+from billing.books.month_end import NAME_OF_USAGE, USAGE_TIES
 from billing.documents import invoices
 from billing.models import Invoice
-from billing.reads.months.month_end import NAME_OF_USAGE, USAGE_TIES
 from ledger import services
 from ledger.totals.ties import Tie, ties
 from tests.billing.factories import at, use

@@ -5,9 +5,9 @@ from datetime import date
 from functools import partial
 from typing import Final
 
-from billing.months.parts import columns_of, customer, document, money_figure, split
-from billing.reads.months.documents import KINDS, DocumentRow, SalesRow, documents_of, sales_of
-from billing.reads.months.tax_summary import TaxRow, tax_summary
+from billing.books.months.documents import KINDS, DocumentRow, SalesRow, documents_of, sales_of
+from billing.books.months.parts import columns_of, customer, document, money_figure, split
+from billing.books.tax_summary import TaxRow, tax_summary
 from ledger.totals.figures import Column, Figure, Row, Rows, Section, count
 from ledger.units import currency_unit, plain_unit
 

@@ -5,8 +5,8 @@ from datetime import date
 from functools import partial
 from typing import Final
 
+from billing.books.months.parts import columns_of, split
 from billing.models import Customer
-from billing.months.parts import columns_of, split
 from billing.reads.recurring.history import customer_months, first_day
 from billing.reads.recurring.movement import MOVEMENTS, Cohort, CustomerMonth, Movement, cohorts, movements
 from ledger.totals.figures import Amount, Column, Figure, Link, Quantity, Reference, Row, Rows, Section, count, money, percent

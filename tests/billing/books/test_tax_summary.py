@@ -6,12 +6,12 @@ from decimal import Decimal
 import pytest
 import time_machine
 
+from billing.books.tax_summary import tax_summary
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine
 from billing.documents.sellers import record_seller
 from billing.orders import subscriptions
 from billing.orders.subscriptions import Wish
-from billing.reads import tax_summary
 from tests.billing.documents.issued import SELLER, add_seller, invoice_up_to, subscribed
 from tests.billing.factories import recurring, transition
 

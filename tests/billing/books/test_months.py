@@ -11,17 +11,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from billing.books.months.deferred import ELSEWHERE
+from billing.books.months.documents import Receivable, receivables_of
+from billing.books.months.receivables import amount_of
 from billing.documents.invoice_payments import record_payment
 from billing.documents.payment_returns import record_payment_return
-from billing.months.deferred import ELSEWHERE
-from billing.months.receivables import amount_of
-from billing.reads.months.documents import Receivable, receivables_of
 from ledger.errors import Invalid
 from ledger.rules.texts.credit_units import plain_unit
 from ledger.totals.figures import LATE, Column, Figure, Month, Row, Rows, Section, amounts_of, money, month_figures, rows_of
 from ledger.totals.month_pdf import month_pdf
+from tests.billing.books.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
 from tests.billing.documents.issued import add_seller
-from tests.billing.months.history import BEFORE, LAST, NOW, noon, sell, settle, write_late_entries, write_months, write_more
 from tests.ledger.admin.admin_site import operator
 from tests.ledger.conftest import ledger_clock
 from tests.ledger.totals.test_totals import TYPE, at_noon_of

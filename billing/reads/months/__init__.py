@@ -1,1 +1,0 @@
-"""What finance reads of a month: payments and usage in credits, and taxes."""
