@@ -35,11 +35,12 @@ METER: Final = "tokens"
 SUBSCRIPTIONS: Final = 12
 TAKEN_BY_GUIDES: Final = frozenset({
     # Holders.
-    "jane", "lena", "mia", "omar", "team-red", "team-red:ada", "shop-12", "page-demo", "fjord", "acme-9",
+    "jane", "kim", "lee", "customer-42", "customer-43", "team-7",
+    "lena", "mia", "omar", "team-red", "team-red:ada", "shop-12", "page-demo", "fjord", "acme-9",
     *(f"user-{number}" for number in range(1, 201)),
     # Customers, subscriptions, plans, packs, meters, rates.
     "tea", "SUB-FJORD", "SUB-TEA", "SUB-9", "calls-1000", "by-token", "starter", "calls", "weighted-tokens", "small.prompt",
-    "small.answer",
+    "small.answer", "gpt-4o.output", "CUST-7", "CUST-8", "CUST-9", "CUST-10", "SUB-1234", "basic",
 })  # fmt: skip
 """What the README, the tutorial and the guides make on a fresh instance. The demo makes nothing of these names, so that each page
 gets the results that it shows."""
