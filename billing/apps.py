@@ -10,7 +10,9 @@ from django.core.checks import register as register_check
 from django.core.exceptions import ImproperlyConfigured
 
 if TYPE_CHECKING:
-    from ledger.operators.additions import Attention, Found, Section
+    from collections.abc import Mapping, Sequence
+
+    from ledger.operators.additions import Attention, Found, Overview, Section
     from ledger.portal.parts import Customer
     from ledger.services.coming.sources import Lack, UnderWay
 
@@ -81,6 +83,8 @@ class BillingConfig(AppConfig):
         register(DOCUMENTS)
         additions.register_holder_sections(_holder_sections)
         additions.register_attention(_attention)
+        additions.register_overview(_overview)
+        additions.register_holder_groups("plan", _plans_of_holders)
         additions.register_search(_search)
         additions.register_money(_money)
         if apps.is_installed("ledger.portal"):
@@ -169,6 +173,18 @@ def _money(amount_minor: int, currency: str) -> str:
     from billing.admin.cells import money_text
 
     return money_text(amount_minor, currency)
+
+
+def _overview(request: Any) -> "Overview":
+    from billing.admin.home import overview
+
+    return overview(request)
+
+
+def _plans_of_holders(request: Any, holder_ids: "Sequence[str]") -> "Mapping[str, str]":
+    from billing.admin.home import plans_of_holders
+
+    return plans_of_holders(request, holder_ids)
 
 
 def _search(request: Any, word: str) -> "list[Found]":

@@ -1,5 +1,6 @@
 """Billing's items on the first page that need attention: each reads a few rows by an index, whatever the amount of data."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -41,7 +42,7 @@ from billing.permissions import (
 )
 from billing.rating.tax.vat import LookupOutcome
 from billing.reads.documents import is_overdue
-from ledger.admin.kit.cells import instant_words, row_url
+from ledger.admin.kit.cells import day_words, instant_words, row_url
 from ledger.operators.additions import Attention
 
 MOST = 100
@@ -94,7 +95,7 @@ def _suspended() -> list[Attention]:
     text = f"{many} {noun} suspended from billing until a person resumes it, such as {ref}: {first.reason}."
     all_of_them = f"{reverse('admin:billing_subscription_changelist')}?suspended=yes"
     url = row_url(Subscription, first.subscription_id) if many == "1" else all_of_them
-    return [Attention(tone="danger", text=text, url=url)]
+    return [Attention(tone="danger", text=text, url=url, action="Resume billing" if many == "1" else "Show them")]
 
 
 def _purchases() -> list[Attention]:
@@ -105,7 +106,7 @@ def _purchases() -> list[Attention]:
     noun = "purchase is" if many == "1" else "purchases are"
     text = f"{many} {noun} paid, and the credits could not be added or revoked yet, such as of purchase {first.purchase_id}."
     url = row_url(Purchase, first.purchase_id) if many == "1" else list_url(Purchase, waiting="yes")
-    return [Attention(tone="warning", text=text, url=url)]
+    return [Attention(tone="warning", text=text, url=url, action="Open the purchase" if many == "1" else "Show them")]
 
 
 def _bank_receipts() -> list[Attention]:
@@ -117,7 +118,7 @@ def _bank_receipts() -> list[Attention]:
     amount = money_text(first.amount_minor, first.currency)
     text = f"{many} {noun} not booked, such as {amount} of {first.booked_on}: {first.why}."
     url = row_url(BankReceipt, first.pk) if many == "1" else list_url(BankReceipt, state="left")
-    return [Attention(tone="warning", text=text, url=url)]
+    return [Attention(tone="warning", text=text, url=url, action="Book it" if many == "1" else "Book them")]
 
 
 def _payment_intents() -> list[Attention]:
@@ -128,7 +129,7 @@ def _payment_intents() -> list[Attention]:
     noun = "payment waits" if many == "1" else "payments wait"
     text = f"{many} {noun} because of a problem, such as {first}: {first.error}"
     url = row_url(PaymentIntent, first.pk) if many == "1" else list_url(PaymentIntent, problem="yes")
-    return [Attention(tone="warning", text=text, url=url)]
+    return [Attention(tone="warning", text=text, url=url, action="Open the payment" if many == "1" else "Show them")]
 
 
 def _vat_ids() -> list[Attention]:
@@ -141,7 +142,7 @@ def _vat_ids() -> list[Attention]:
     noun = "customer has" if many == "1" else "customers have"
     text = f"{many} {noun} a VAT id that is not valid any more, says VIES, such as {first.customer.ref}."
     url = row_url(Customer, first.customer_id) if many == "1" else list_url(VatLookup, outcome="invalid")
-    return [Attention(tone="warning", text=text, url=url)]
+    return [Attention(tone="warning", text=text, url=url, action="Open the customer" if many == "1" else "Show them")]
 
 
 def _mails() -> list[Attention]:
@@ -153,7 +154,7 @@ def _mails() -> list[Attention]:
     noun = "mail has" if many == "1" else "mails have"
     text = f"{many} {noun} not arrived, or have an unknown outcome, such as mail {first.pk}: {first.state}."
     url = row_url(Mail, first.pk) if many == "1" else list_url(Mail, state=first.state)
-    return [Attention(tone="warning", text=text, url=url)]
+    return [Attention(tone="warning", text=text, url=url, action="Send it again" if many == "1" else "Show them")]
 
 
 def _runs() -> list[Attention]:
@@ -164,13 +165,15 @@ def _runs() -> list[Attention]:
     stuck = [run for run in runs if run.finished_at is None and run.started_at < stuck_before]
     found = []
     if bad:
-        noun = "run" if len(bad) == 1 else "runs"
-        code = bad[0].exit_code
-        text = f"{len(bad)} {noun} of the invoice generator ended badly in the last day, the last one with exit code {code}."
-        found.append(Attention(tone="danger", text=text, url=row_url(Run, bad[0].pk)))
+        failed, first = _count(RunResult.objects.filter(run_id=bad[0].pk, outcome=Outcome.FAILED.value).order_by("pk"))
+        text = f"Invoicing failed {instant_words(bad[0].started_at)}: its last run stopped with an error."
+        if first is not None:
+            noun = "subscription" if failed == "1" else "subscriptions"
+            text = f"Invoicing failed for {failed} {noun}, such as {first.subscription_ref}: {first.detail}"
+        found.append(Attention(tone="danger", text=text, url=row_url(Run, bad[0].pk), action="See what failed"))
     if stuck:
         text = f"A run of the invoice generator on {stuck[0].host} began {instant_words(stuck[0].started_at)} and has not ended."
-        found.append(Attention(tone="warning", text=text, url=row_url(Run, stuck[0].pk)))
+        found.append(Attention(tone="warning", text=text, url=row_url(Run, stuck[0].pk), action="Open the run"))
     return found
 
 
@@ -185,7 +188,7 @@ def _waiting_for_taxes() -> list[Attention]:
         return []
     noun = "subscription waits for its taxes" if many == "1" else "subscriptions wait for their taxes"
     text = f"{many} {noun}, such as {first.subscription_ref}. {first.detail}"
-    return [Attention(tone="warning", text=text, url=row_url(Run, last.pk))]
+    return [Attention(tone="warning", text=text, url=row_url(Run, last.pk), action="Open the run")]
 
 
 def _audit() -> list[Attention]:
@@ -200,7 +203,7 @@ def _audit() -> list[Attention]:
     hours = (timezone.now() - last.finished_at) / timedelta(hours=1)
     age = f"{hours:.0f} hours ago" if hours >= 1 else "less than an hour ago"
     if last.exit_code:
-        text = f"The last audit, {age}, ended with exit code {last.exit_code}: see the worker's log."
+        text = f"The last audit, {age}, found violations or failed: see the worker's log."
         return [Attention(tone="danger", text=text)]
     if timezone.now() - last.finished_at > AUDIT_LATE_AFTER:
         return [Attention(tone="warning", text=f"The last audit was {age}; it found no violation.")]
@@ -224,14 +227,22 @@ def _past_grace() -> list[Attention]:
         return []
     noun = "draft is" if many == "1" else "drafts are"
     text = f"{many} {noun} past the grace and not finalised, such as that of {first.subscription_ref}."
-    return [Attention(tone="warning", text=text, url=row_url(Invoice, first.pk))]
+    return [Attention(tone="warning", text=text, url=row_url(Invoice, first.pk), action="Open the draft")]
 
 
 def _overdue() -> list[Attention]:
     """Open invoices past their due date, the longest overdue first, by the index on them."""
-    many, first = _count(Invoice.objects.filter(is_overdue()).order_by("due_date", "pk"))
-    if first is None:
+    late = list(Invoice.objects.filter(is_overdue()).order_by("due_date", "pk").select_related("customer")[:MOST])
+    if not late:
         return []
-    noun = "invoice is" if many == "1" else "invoices are"
-    text = f"{many} {noun} overdue, such as {first.number}."
-    return [Attention(tone="info", text=text, url=list_url(Invoice, overdue="yes"))]
+    first, sums = late[0], Counter[str]()
+    for invoice in late:
+        sums[invoice.currency] += invoice.amount_remaining_minor
+    amounts = ", ".join(money_text(minor, currency) for currency, minor in sums.most_common())
+    longest = f"{first.number} of {first.customer.name or first.customer_ref}, was due on {day_words(first.due_date)}"
+    if len(late) == 1:
+        text = f"1 invoice is overdue, {amounts}: {longest}."
+        return [Attention(tone="danger", text=text, url=row_url(Invoice, first.pk), action="Open the invoice")]
+    many = f"{MOST} or more" if len(late) == MOST else str(len(late))
+    text = f"{many} invoices are overdue, {amounts}. The first, {longest}."
+    return [Attention(tone="danger", text=text, url=list_url(Invoice, overdue="yes"), action="See overdue invoices")]

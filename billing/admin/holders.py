@@ -6,10 +6,10 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from billing.admin.cells import by_pk, customer_link, list_url, money_column, pdf_link, subscription_link
+from billing.admin.documents.lists import due_cell, state_cell, with_lateness
 from billing.admin.orders.tables import subscriptions_table
 from billing.models import Customer, Invoice, Subscription
 from billing.permissions import VIEW_CUSTOMER, VIEW_INVOICE, VIEW_SUBSCRIPTION
-from ledger.admin.kit import columns
 from ledger.admin.kit.cells import row_link
 from ledger.admin.kit.columns import table_of
 from ledger.operators.additions import Section
@@ -65,6 +65,7 @@ def _subscriptions(customers: list[int]) -> Section:
 
 def _invoices(customers: list[int], ref: str) -> Section:
     rows = list(Invoice.objects.filter(customer_id__in=customers).order_by("-pk")[:ROWS_SHOWN])
+    with_lateness(rows)
     subscriptions = by_pk(Subscription, [row.subscription_id for row in rows])
     return Section(
         title="Latest invoices",
@@ -72,10 +73,10 @@ def _invoices(customers: list[int], ref: str) -> Section:
             rows,
             ("Invoice", lambda row: row_link(Invoice, row.pk, row)),
             ("Subscription", lambda row: _subscription(row, subscriptions)),
-            ("State", "state"),
+            ("State", state_cell),
             money_column("Total", "total_minor"),
-            money_column("Still to pay", "amount_remaining_minor"),
-            columns.day("Due date", "due_date"),
+            money_column("Amount due", "amount_remaining_minor"),
+            ("Due", due_cell),
             ("File", pdf_link),
         ),
         empty="This customer has no invoice yet.",

@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
+from billing.admin import year
 from billing.admin.cells import credits_text, money, pairs, subscription_link
 from billing.admin.run_sentences import outcome_words, outcomes_of, run_sentences, words
 from billing.generator.run.outcomes import Outcome
@@ -100,7 +101,7 @@ class RunAdmin(ReadOnlyAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Add the addresses of a run's outcomes."""
         own = guarded(self, "<uuid:pk>/outcomes/", self.outcomes_view, name="billing_outcomes", permission=VIEW_RUN)
-        return [own, *super().get_urls()]
+        return [own, year.url(self), *super().get_urls()]
 
     def outcomes_view(self, request: HttpRequest, pk: UUID) -> HttpResponse:
         """Show a page of one kind of outcomes, in the order in which they were recorded."""

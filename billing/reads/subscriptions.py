@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
@@ -12,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from billing.errors import NotFound
-from billing.models import Amendment, Charge, Customer, Subscription
+from billing.models import Amendment, Charge, Customer, Plan, Subscription
 from billing.models.columns import first_of
 from billing.rating.periods import Interval, IntervalUnit, Period, Schedule
 from billing.reads.pages import page
@@ -285,6 +286,32 @@ def monthly_minor(rows: Iterable[SubscriptionRow]) -> dict[int, int]:
     ids, now = [row.id for row in rows], timezone.now()
     found = minor_now(fetch_rows(Item, _by_clocks(RECURRING), {"ids": ids, "now": now}), now=now)
     return {pk: found.get(pk, 0) for pk in ids}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanIncome:
+    """What the subscriptions of a plan, in all its versions, bring a month."""
+
+    plan: str
+    name: str
+    currency: str
+    minor: int
+    subscriptions: int
+
+
+def monthly_by_plan(*, most: int) -> tuple[list[PlanIncome], bool]:
+    """Return what each plan brings a month now, the most first, and whether all subscriptions count: the newest `most` do."""
+    ids, now = list(Subscription.objects.order_by("-pk").values_list("pk", flat=True)[: most + 1]), timezone.now()
+    items = fetch_rows(Item, _by_clocks(RECURRING), {"ids": ids[:most], "now": now})
+    plan_of = {item.subscription_id: item.plan_id for item in items}
+    plans = Plan.objects.in_bulk(set(plan_of.values()))
+    sums: dict[tuple[str, str], PlanIncome] = {}
+    for pk, minor in minor_now(items, now=now).items():
+        plan = plans[plan_of[pk]]
+        known = sums.get((plan.code, plan.currency))
+        earlier, number = (0, 0) if known is None else (known.minor, known.subscriptions)
+        sums[plan.code, plan.currency] = PlanIncome(plan.code, plan.name, plan.currency, earlier + minor, number + (minor > 0))
+    return sorted(sums.values(), key=lambda one: (-one.minor, one.plan)), len(ids) <= most
 
 
 def amendments(ref: str, *, before: int | None = None, after: int | None = None, limit: int) -> list[Amendment]:

@@ -22,11 +22,47 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Something that needs a person's attention: a tone ("danger", "warning" or "info"), a text, and the page that shows it."""
+    """Something that needs a person's attention: a tone ("danger", "warning" or "info"), a text, and the page that shows it.
+
+    Args:
+        action: what the button says that leads to the page; empty: the text itself is the link.
+    """
 
     tone: str
     text: str
     url: str = ""
+    action: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """A number of the first page: what it is, the amount in words, and the page behind it; what is bad is red."""
+
+    title: str
+    amount: str
+    note: str = ""
+    url: str = ""
+    is_bad: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart of the first page, for unfold's component; `text` says in words what it shows."""
+
+    title: str
+    text: str
+    data: str
+    options: str
+    url: str = ""
+    url_text: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What an application shows on the first page above everything else, as far as the operator may see it."""
+
+    headlines: Sequence[Headline] = ()
+    charts: Sequence[Chart] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +98,10 @@ HolderSections = Callable[[Any, str], Sequence[Section]]
 """Takes the request and a holder's id; shows what the operator may see."""
 AttentionList = Callable[[Any], Sequence[Attention]]
 """Takes the request; names what the operator may see."""
+Overviews = Callable[[Any], Overview]
+"""Takes the request; shows what the operator may see, from a bounded number of rows."""
+HolderGroups = Callable[[Any, Sequence[str]], Mapping[str, str]]
+"""Takes the request and ids of holders; names the group of each, such as its plan, or none that the operator may not see."""
 Search = Callable[[Any, str], Sequence[Found]]
 """Takes the request and the word; finds by index only, what the operator may see."""
 
@@ -78,6 +118,8 @@ _searches: list[Search] = []
 _account_forms: dict[str, AccountForm] = {}
 _account_pages: list[AccountPages] = []
 _time_line_parts: list[TimeLineParts] = []
+_overviews: list[Overviews] = []
+_groups: dict[str, HolderGroups] = {}
 _money: Money = "{} {} minor units".format
 
 
@@ -91,6 +133,17 @@ def register_attention(given: AttentionList) -> None:
     """Show these items on the first page, behind the ledger's own."""
     if given not in _attention:
         _attention.append(given)
+
+
+def register_overview(given: Overviews) -> None:
+    """Show these numbers and charts at the top of the first page."""
+    if given not in _overviews:
+        _overviews.append(given)
+
+
+def register_holder_groups(title: str, given: HolderGroups) -> None:
+    """Have the first page show the use of credits by these groups of holders too, such as by "plan"."""
+    _groups[title] = given
 
 
 def register_search(given: Search) -> None:
@@ -150,6 +203,17 @@ def time_line_parts(request: Any, holder_id: str, credit_type: str) -> list[Any]
 def attention(request: Any) -> list[Attention]:
     """Return the items of applications that need attention."""
     return [item for each in _attention for item in each(request)]
+
+
+def overview(request: Any) -> Overview:
+    """Return the numbers and charts of applications."""
+    parts = [each(request) for each in _overviews]
+    return Overview([one for part in parts for one in part.headlines], [one for part in parts for one in part.charts])
+
+
+def holder_groups(request: Any, holder_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
+    """Return by each kind of groups, such as "plan", the group of each holder that has one."""
+    return {title: given(request, holder_ids) for title, given in _groups.items()} if holder_ids else {}
 
 
 def search(request: Any, word: str) -> list[Found]:

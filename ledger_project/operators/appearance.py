@@ -1,5 +1,6 @@
 """The design of the operators' pages: their name, colours and sidebar."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -8,86 +9,159 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse, reverse_lazy
 
+from billing.permissions import VIEW_INVOICE
 from ledger.operators.permissions import VIEW_DAILYTOTAL, VIEW_LOCKS
 
 
-def _page(title: str, icon: str, url: str, permission: str) -> dict[str, Any]:
-    def is_permitted(request: HttpRequest) -> bool:
-        return request.user.has_perm(permission)
+@dataclass(frozen=True)
+class Tab:
+    """A page of a section, for operators with the permission; empty: for everybody."""
 
-    def is_shown(request: HttpRequest) -> bool:
-        """Return whether this page of the sidebar has the longest address with which the request's begins."""
-        return reverse(f"admin:{url}") == max(filter(request.path.startswith, _addresses()), key=len, default="")
+    title: str
+    url_name: str
+    permission: str = ""
 
-    link = reverse_lazy(f"admin:{url}")
-    return {"title": title, "icon": icon, "link": link, "permission": is_permitted, "active": is_shown}
+    def is_permitted(self, request: HttpRequest) -> bool:
+        """Return whether this operator may open it."""
+        return not self.permission or bool(request.user.has_perm(self.permission))
+
+    @property
+    def address(self) -> str:
+        return reverse(f"admin:{self.url_name}")
+
+
+@dataclass(frozen=True)
+class Section:
+    """An entry of the sidebar: a title, an icon, and its pages, of which the first permitted one is opened."""
+
+    title: str
+    icon: str
+    tabs: tuple[Tab, ...]
+
+    def tabs_for(self, request: HttpRequest) -> list[Tab]:
+        """Return the pages that this operator may open."""
+        return [tab for tab in self.tabs if tab.is_permitted(request)]
+
+    def item(self) -> dict[str, Any]:
+        """Return the entry as unfold takes it."""
+
+        def is_permitted(request: HttpRequest) -> bool:
+            return bool(self.tabs_for(request))
+
+        def link(request: HttpRequest) -> str:
+            permitted = self.tabs_for(request)
+            return permitted[0].address if permitted else ""
+
+        def is_shown(request: HttpRequest) -> bool:
+            return shown_tab(request) in self.tabs
+
+        return {"title": self.title, "icon": self.icon, "link": link, "permission": is_permitted, "active": is_shown}
+
+
+def _list(title: str, model: str) -> Tab:
+    """Return the list of a model, for operators who may view its rows."""
+    app, name = model.split(".")
+    return Tab(title, f"{app}_{name}_changelist", f"{app}.view_{name}")
+
+
+SECTIONS: Final = (
+    Section("Home", "home", (Tab("Home", "index"),)),
+    Section("Customers", "groups", (_list("Customers", "billing.customer"),)),
+    Section(
+        "Credits",
+        "account_balance_wallet",
+        (
+            _list("Holders with balances", "ledger.account"),
+            _list("Entries", "ledger.entrylisting"),
+            _list("Refusals", "ledger.refusallisting"),
+            _list("Alerts", "ledger.alert"),
+        ),
+    ),
+    Section("Subscriptions", "autorenew", (_list("Subscriptions", "billing.subscription"),)),
+    Section(
+        "Invoices",
+        "description",
+        (_list("Invoices", "billing.invoice"), _list("Credit notes", "billing.creditnote"), _list("Mails", "billing.mail")),
+    ),
+    Section(
+        "Payments",
+        "payments",
+        (
+            _list("Invoice payments", "billing.invoicepayment"),
+            _list("Purchases", "billing.purchase"),
+            _list("Payment intents", "billing.paymentintent"),
+            _list("Bank receipts", "billing.bankreceipt"),
+            _list("Top-ups", "billing.topup"),
+        ),
+    ),
+    Section(
+        "Catalogue",
+        "sell",
+        (
+            _list("Plans", "billing.plan"),
+            _list("Packs", "billing.pack"),
+            _list("Coupons", "billing.coupon"),
+            _list("Rates", "ledger.ratelisting"),
+            _list("Meters", "billing.meter"),
+            _list("Credit types", "ledger.credittype"),
+        ),
+    ),
+    Section(
+        "Reports",
+        "bar_chart",
+        (Tab("Month", "ledger_month_end", VIEW_DAILYTOTAL), Tab("Year", "billing_year", VIEW_INVOICE)),
+    ),
+    Section(
+        "Developers",
+        "code",
+        (
+            _list("API keys", "ledger.apikey"),
+            _list("Webhooks", "ledger.webhook"),
+            _list("Batches", "ledger.batchlisting"),
+            _list("Runs", "billing.run"),
+            Tab("Current locks", "ledger_locks", VIEW_LOCKS),
+        ),
+    ),
+    Section(
+        "Settings",
+        "settings",
+        (
+            _list("Sellers", "billing.seller"),
+            _list("Taxes", "billing.tax"),
+            _list("VAT lookups", "billing.vatlookup"),
+            _list("Operators", "auth.user"),
+            _list("Groups", "auth.group"),
+            _list("Approvals", "ledger.approval"),
+            _list("Staff log", "ledger.staffevent"),
+            _list("Failed logins", "axes.accessattempt"),
+        ),
+    ),
+)
+"""The sidebar: what people look for first, each with its pages as tabs; how it works inside stands under the last two."""
 
 
 @cache
-def _addresses() -> tuple[str, ...]:
-    return tuple(str(item["link"]) for group in NAVIGATION for item in group["items"])
+def _tabs_by_address() -> dict[str, Tab]:
+    return {tab.address: tab for section in SECTIONS for tab in section.tabs}
 
 
-def _list(title: str, icon: str, model: str) -> dict[str, Any]:
-    """Return the list of a model, for operators who may view its rows."""
-    app, name = model.split(".")
-    return _page(title, icon, f"{app}_{name}_changelist", f"{app}.view_{name}")
+def shown_tab(request: HttpRequest) -> Tab | None:
+    """Return the page of the sidebar with the longest address with which the request's begins; that of Home is Home's alone."""
+    tabs = _tabs_by_address()
+    home = reverse("admin:index")
+    fitting = [address for address in tabs if request.path.startswith(address) and (address != home or request.path == home)]
+    return tabs[max(fitting, key=len)] if fitting else None
 
 
-NAVIGATION: Final[list[dict[str, Any]]] = [
-    {"title": "", "items": [{"title": "Home", "icon": "home", "link": reverse_lazy("admin:index")}]},
-    {
-        "title": "Ledger",
-        "items": [
-            _list("Holders with balances", "account_balance_wallet", "ledger.account"),
-            _list("Entries", "receipt_long", "ledger.entrylisting"),
-            _list("Refusals", "do_not_disturb_on", "ledger.refusallisting"),
-            _list("Credit types", "toll", "ledger.credittype"),
-            _list("Rates", "price_check", "ledger.ratelisting"),
-            _list("Batches", "stacks", "ledger.batchlisting"),
-            _list("Alerts", "notifications", "ledger.alert"),
-            _list("Webhooks", "webhook", "ledger.webhook"),
-            _page("Month", "calendar_month", "ledger_month_end", VIEW_DAILYTOTAL),
-            _page("Current locks", "lock", "ledger_locks", VIEW_LOCKS),
-        ],
-    },
-    {
-        "title": "Billing",
-        "separator": True,
-        "items": [
-            _list("Customers", "groups", "billing.customer"),
-            _list("Subscriptions", "autorenew", "billing.subscription"),
-            _list("Invoices", "description", "billing.invoice"),
-            _list("Credit notes", "undo", "billing.creditnote"),
-            _list("Invoice payments", "payments", "billing.invoicepayment"),
-            _list("Bank receipts", "account_balance", "billing.bankreceipt"),
-            _list("Mails", "mail", "billing.mail"),
-            _list("Plans", "sell", "billing.plan"),
-            _list("Meters", "speed", "billing.meter"),
-            _list("Coupons", "percent", "billing.coupon"),
-            _list("Sellers", "storefront", "billing.seller"),
-            _list("Taxes", "account_balance", "billing.tax"),
-            _list("VAT lookups", "fact_check", "billing.vatlookup"),
-            _list("Packs", "redeem", "billing.pack"),
-            _list("Purchases", "shopping_cart", "billing.purchase"),
-            _list("Payment intents", "credit_card", "billing.paymentintent"),
-            _list("Top-ups", "autorenew", "billing.topup"),
-            _list("Runs", "play_circle", "billing.run"),
-        ],
-    },
-    {
-        "title": "Access",
-        "separator": True,
-        "items": [
-            _list("API keys", "key", "ledger.apikey"),
-            _list("Operators", "person", "auth.user"),
-            _list("Groups", "group", "auth.group"),
-            _list("Approvals", "how_to_reg", "ledger.approval"),
-            _list("Staff log", "history", "ledger.staffevent"),
-            _list("Failed logins", "lock_person", "axes.accessattempt"),
-        ],
-    },
-]
+def section_tabs(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the tabs above the page that is shown; none if its section has only one for this operator."""
+    shown = shown_tab(request)
+    section = next((each for each in SECTIONS if shown in each.tabs), None)
+    tabs = section.tabs_for(request) if section else []
+    return [{"title": tab.title, "link": tab.address, "is_shown": tab is shown} for tab in tabs] if len(tabs) > 1 else []
+
+
+NAVIGATION: Final[list[dict[str, Any]]] = [{"title": "", "items": [section.item() for section in SECTIONS]}]
 
 UNFOLD: Final[dict[str, Any]] = {
     "SITE_TITLE": "Credit ledger",

@@ -16,8 +16,9 @@ from ledger.typesetting import letterheads
 def registered_parts() -> list[list[object]]:
     """Return what is registered, list by list."""
     lists = (
-        additions._holder_sections, additions._attention, additions._searches, additions._account_forms, additions._account_pages,
-        additions._time_line_parts, sources._sources, parts._registered,
+        additions._holder_sections, additions._attention, additions._overviews, list(additions._groups.items()),
+        additions._searches, additions._account_forms, additions._account_pages, additions._time_line_parts,
+        sources._sources, parts._registered,
         letterheads._registered, figures._sources, ties._registered, exports.EXPORTS, types._types, chains._CHAINS,
         chains._TABLES,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from billing.admin.cells import (
     with_customers,
 )
 from billing.admin.documents.credit_notes import can_be_credited, credit_view, notes_table
-from billing.admin.documents.lists import STILL_DUE, totals_of, wanted_invoices
+from billing.admin.documents.lists import STILL_DUE, due_cell, state_cell, state_text, totals_of, wanted_invoices, with_lateness
 from billing.admin.documents.of_customers.credit_payments import can_be_paid_with_credit, pay_with_credit_view
 from billing.admin.documents.of_customers.mails import mails_table, reminders_table
 from billing.admin.documents.of_customers.payments import payments_table, record_payment_view
@@ -68,6 +68,7 @@ MAX_ID_DIGITS = 19
 STATE_COLOURS = {
     "draft": "warning",
     "open": "info",
+    "overdue": "danger",
     "paid": "success",
     "void": "danger",
     "uncollectible": "danger",
@@ -94,7 +95,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     """The invoices, newest first. Operators can change their state, never their content."""
 
     name = Column("Invoice", str, "number")
-    state_label = columns.badge("State", "state", STATE_COLOURS)
+    state_label = Column("State", state_text, "state", colours=STATE_COLOURS)
     subscription_cell = Column(
         "Subscription", lambda row: subscription_link(row.subscription_id, row.subscription_ref), "subscription_ref"
     )
@@ -103,7 +104,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
     )
     customer_name = Column("Customer name", "customer_name")
     issued = Column("Issued", lambda row: day_words(row.issue_date), "issue_date", ordering="issue_date")
-    due_on = columns.day("Payable until", "due_date")
+    due_on = Column("Due", due_cell, "due_date")
     subtotal = money_column("Subtotal", "subtotal_minor")
     discounts = money_column("Discounts", "discount_minor")
     tax = money_column("Tax", "tax_minor")
@@ -111,9 +112,9 @@ class InvoiceAdmin(ReadOnlyAdmin):
     credit_notes = money_column("Credit notes", "credit_notes_minor")
     paid_with_credits = money_column("Paid with credits", "credits_applied_minor")
     rounding = money_column("Rounding", "rounding_minor")
-    due = money_column("Amount due", "amount_due_minor")
+    due = money_column("Due in all", "amount_due_minor")
     paid_so_far = money_column("Paid by payments", "amount_paid_minor")
-    remaining = money_column("Still to pay", "amount_remaining_minor")
+    remaining = money_column("Amount due", "amount_remaining_minor")
     made = columns.instant("Created", "created_at")
     made_day = Column("Created", lambda row: contract_day(row.created_at, row.customer_zone), ordering="id")
     finalized = columns.instant("Finalised", "finalized_at")
@@ -171,8 +172,9 @@ class InvoiceAdmin(ReadOnlyAdmin):
         return wanted_invoices(cl.queryset, cl.values(), order_of(cl)).page(cursor, most=cl.page_rows)
 
     def prepare(self, rows: Sequence[Any]) -> None:
-        """With the name and zone of each customer."""
+        """With the name and zone of each customer, and whether the invoice is overdue."""
         with_customers(rows)
+        with_lateness(rows)
 
     def totals(self, request: HttpRequest, cl: UncountedList) -> ListTotals:
         """The invoiced amount and the amount due for each currency."""
@@ -191,6 +193,7 @@ class InvoiceAdmin(ReadOnlyAdmin):
         return {
             "title": f"Invoice {row.number}" if row.number else f"Draft for {row.subscription_ref or row.customer_ref}",
             "sentences": invoice_sentences(row),
+            "is_bad": row.is_late,
             "document": invoice_document(row),
             "parts": [
                 *([("Paid with credits", _payment_table(paid, row.currency))] if paid else []),
@@ -281,10 +284,12 @@ class InvoiceAdmin(ReadOnlyAdmin):
 
 def invoices_table(invoices: Iterable[Invoice]) -> dict[str, Any]:
     """A short table of invoices for other pages."""
+    invoices = list(invoices)
+    with_lateness(invoices)
     return table_of(
         invoices,
         ("Invoice", document_link),
-        InvoiceAdmin.state_label,
+        ("State", state_cell),
         InvoiceAdmin.issued,
         InvoiceAdmin.total,
         InvoiceAdmin.remaining,

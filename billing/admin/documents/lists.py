@@ -5,6 +5,7 @@ from typing import Any
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from billing.admin.cells import money
 from billing.models import Customer, Invoice, Line, Subscription
@@ -34,6 +35,29 @@ def totals_of(sums: Sums, noun: str, words: Sequence[str]) -> ListTotals:
     ]
     note = "" if sums.is_whole else f"The sums cover the first {WINDOW_ROWS:,} rows; there are more."
     return ListTotals(sentences=sentences, note=note)
+
+
+def with_lateness(invoices: Sequence[Any]) -> None:
+    """Say of each invoice whether it is overdue, in `is_late`, by one query."""
+    late = set(Invoice.objects.filter(is_overdue(), pk__in=[row.pk for row in invoices]).values_list("pk", flat=True))
+    for row in invoices:
+        row.is_late = row.pk in late
+
+
+def state_text(row: Any) -> str:
+    """Return the state of an invoice `with_lateness`: an open one past its due date is overdue."""
+    return "overdue" if row.is_late else str(row.state)
+
+
+def state_cell(row: Any) -> SafeString | str:
+    """Return the same, red if it is overdue."""
+    return format_html('<span class="overdue">{}</span>', state_text(row)) if row.is_late else str(row.state)
+
+
+def due_cell(row: Any) -> SafeString | str:
+    """Return the day on which it is due, red if that has passed."""
+    words = day_words(row.due_date)
+    return format_html('<span class="overdue">{}</span>', words) if row.is_late else words
 
 
 STILL_DUE = Sum(F("amount_due_minor") - F("amount_paid_minor"), filter=Q(state=Invoice.State.OPEN), default=0)

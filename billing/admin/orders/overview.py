@@ -44,6 +44,7 @@ class Card(NamedTuple):
     note: str = ""
     url: str = ""
     link: str = ""
+    is_bad: bool = False
 
 
 def overview(request: HttpRequest, customer: Customer, subscriptions: Sequence[SubscriptionRow]) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def _monthly(subscriptions: Sequence[SubscriptionRow]) -> Card:
     active = sum(row.state == "active" for row in subscriptions)
     many = f"the newest {len(subscriptions)}" if len(subscriptions) == SUBSCRIPTIONS_LOOKED_AT else str(len(subscriptions))
     note = f"{active} active of {many} subscription{'' if len(subscriptions) == 1 else 's'}"
-    return Card("A month", _sums(sums) or "nothing", note)
+    return Card("Monthly amount", _sums(sums) or "nothing", note)
 
 
 def _sums(sums: dict[str, int]) -> str:
@@ -101,7 +102,9 @@ def _open(customer: Customer) -> Card:
     since = f"; {late['number']} overdue, the first since {ENGLISH.day(late['first'])}" if late["number"] else ""
     note = f"{number} invoice{'' if number == 1 else 's'}{since}"
     figure = _sums({each["currency"]: each["due"] for each in by_currency})
-    return Card("Open invoices", figure, note, list_url(Invoice, customer=customer.ref, state="open"), "Show them")
+    return Card(
+        "Open invoices", figure, note, list_url(Invoice, customer=customer.ref, state="open"), "Show them", late["number"] > 0
+    )
 
 
 def _credit(customer: Customer, left: Sequence[CreditNote]) -> Card:
@@ -125,7 +128,7 @@ def _next(customer: Customer, subscriptions: Sequence[SubscriptionRow]) -> Card:
     due = ENGLISH.day(row.due_at.astimezone(zone).date())
     url = reverse("admin:billing_customer_preview", args=[customer.pk])
     figure, note = ("by the next run", f"of {row.ref}, due since {due}") if row.due_at < now else (due, f"of {row.ref}")
-    return Card("Next invoice", figure, note, url, "What it will say")
+    return Card("Next invoice", figure, note, url, "Preview")
 
 
 # Usage -----------------------------------------------------------------------------------------------

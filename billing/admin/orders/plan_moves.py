@@ -104,8 +104,8 @@ def _preview_table(rows: list[MovePreview]) -> dict[str, Any]:
         ("Customer", "customer"),
         ("From version", lambda row: row.from_plan.version),
         ("Takes effect", lambda row: instant_words(row.takes_effect_at)),
-        ("A month so far", lambda row: money_text(row.before_minor, row.currency_before)),
-        ("A month then", lambda row: money_text(row.after_minor, row.currency)),
+        ("Monthly amount so far", lambda row: money_text(row.before_minor, row.currency_before)),
+        ("Monthly amount then", lambda row: money_text(row.after_minor, row.currency)),
         ("Concerned too", lambda row: ", ".join(row.notes).replace("-", " ")),
     )
 

@@ -95,10 +95,10 @@ class SubscriptionAdmin(ReadOnlyAdmin):
     plan_cell = Column("Plan", lambda row: plan_cell(row.now, row.plan_name))
     plan_name = Column("Plan name", "plan_name")
     monthly = Column(
-        "A month",
+        "Monthly amount",
         lambda row: money(row.monthly_minor, row.now.currency),
         lambda row: decimal(row.monthly_minor, row.now.currency),
-        csv_title="A month (MRR)",
+        csv_title="Monthly amount (MRR)",
         ordering=MONTHLY,
     )
     started_day = _contract_day("Started", "started_at", ordering="started_at")

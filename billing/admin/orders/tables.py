@@ -109,7 +109,7 @@ def subscription_rows_table(rows: Sequence[SubscriptionRow]) -> dict[str, Any]:
         ("Subscription", lambda row: subscription_link(row.id, row.ref)),
         ("Plan", lambda row: plan_cell(row, names.get(row.plan_id, ""))),
         ("State", _state),
-        ("A month", lambda row: money(monthly[row.id], row.currency)),
+        ("Monthly amount", lambda row: money(monthly[row.id], row.currency)),
         ("Started", lambda row: contract_day(row.started_at, row.time_zone)),
         ("Next due", lambda row: contract_day(row.due_at, row.time_zone) or "nothing"),
     )

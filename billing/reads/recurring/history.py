@@ -7,6 +7,7 @@ Note [A month that is over does not change]
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -118,8 +119,9 @@ class Contract(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A subscription brings an amount at the ends of the months `[since, until)`."""
+    """A subscription brings an amount at the ends of the months `[since, until)`, on a plan."""
 
+    plan: str
     currency: str
     since: int
     until: int
@@ -275,19 +277,38 @@ def customer_months(month: date) -> list[CustomerMonth]:
         month: its first day.
     """
     this = number_of(month)
+    return [one for customer_id, segments in _segments_until(this) for one in _customer_months(customer_id, segments, this)]
+
+
+def monthly_by_plan_until(month: date, *, months: int) -> dict[tuple[date, str, str], int]:
+    """Return what each plan brought at the end of each of the last months, in minor units: by month, plan and currency.
+
+    It reads each version of a recurring price once. See Note [A month that is over does not change].
+
+    Args:
+        month: the first day of the last one.
+    """
+    this = number_of(month)
+    sums: Counter[tuple[date, str, str]] = Counter()
+    for _, segments in _segments_until(this):
+        for segment in segments:
+            for number in range(max(segment.since, this - months + 1), min(segment.until, this + 1)):
+                sums[first_day(number), segment.plan, segment.currency] += segment.minor
+    return dict(sums)
+
+
+def _segments_until(this: int) -> Iterator[tuple[int, list[Segment]]]:
+    """Yield each customer's segments up to the end of a month."""
     end = first_day(this + 1)
     known = datetime(end.year, end.month, 1, tzinfo=UTC) + LAST_ZONE
     versions = [version for version in fetch_rows(Version, VERSIONS, {"known": known}) if version.since <= this]
     terms = terms_of(versions, customers=None)
     trials = dict(fetch_rows(_trial, TRIALS))
-    found: list[CustomerMonth] = []
     for customer_id, of_customer in groupby(versions, attrgetter("customer_id")):
         parts = {pk: list(part) for pk, part in groupby(of_customer, attrgetter("subscription_id"))}
         # Without coupons, each subscription is computed on its own.
         groups = [parts] if customer_id in terms.coupons else [{pk: part} for pk, part in parts.items()]
-        segments = [each for group in groups for each in _segments(terms, trials, customer_id, group, this)]
-        found += _customer_months(customer_id, segments, this)
-    return found
+        yield customer_id, [each for group in groups for each in _segments(terms, trials, customer_id, group, this)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +355,8 @@ def _segments(
         charged = {pk: items for pk, items in counted.items() if items}
         for pk, minor in _values(terms, customer_id, charged, partial(_is_on_at_end_of, since)).items():
             if minor > 0:
-                yield Segment(terms.plans[charged[pk][0].plan_id].currency, since, until, minor)
+                plan = terms.plans[charged[pk][0].plan_id]
+                yield Segment(plan.code, plan.currency, since, until, minor)
 
 
 def _edges(terms: Terms, trials: dict[int, Trial], parts: dict[int, list[Version]], last: int) -> list[int]:

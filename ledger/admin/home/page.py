@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from ledger.admin.home import reads
+from ledger.admin.home import reads, use
 from ledger.admin.home.reads import Lately, RefusalCounts, Running
 from ledger.admin.home.totals import totals
 from ledger.admin.kit import charts
@@ -37,8 +37,11 @@ def context(request: HttpRequest, given: dict[str, Any]) -> dict[str, Any]:
     now = timezone.localtime()
     may = request.user.has_perm
     lately = reads.lately(now=now) if may(VIEW_ACCOUNT) else Lately([], None, now)
+    overview = additions.overview(request)
     shown: dict[str, Any] = {
         "as_of": now,
+        "headlines": overview.headlines,
+        "charts": [*overview.charts, *(use.charts(request, lately) if may(VIEW_ENTRYLISTING) else ())],
         "attention": _attention(request, lately),
         "starts": _starts(request),
         "is_new": may(VIEW_ACCOUNT) and lately.since is None,
@@ -65,7 +68,8 @@ def _to_approve(request: HttpRequest) -> list[Attention]:
     if not (request.user.has_perm(VIEW_APPROVAL) and approvals.limits() and (count := approvals.waiting())):
         return []
     text = "1 form waits for a second operator." if count == 1 else f"{count} forms wait for a second operator."
-    return [Attention(tone="info", text=text, url=reverse("admin:ledger_approval_changelist"))]
+    url = reverse("admin:ledger_approval_changelist")
+    return [Attention(tone="info", text=text, url=url, action="Approve or decline")]
 
 
 def _waits(request: HttpRequest) -> list[Attention]:
@@ -76,7 +80,7 @@ def _waits(request: HttpRequest) -> list[Attention]:
         return []
     noun = "session waits" if len(waits) == 1 else "sessions wait"
     text = f"{len(waits)} {noun} for a lock for more than {LONG_WAIT_S} s, the longest for {max(waits):.0f} s."
-    return [Attention(tone="danger", text=text, url=reverse("admin:ledger_locks"))]
+    return [Attention(tone="danger", text=text, url=reverse("admin:ledger_locks"), action="See the locks")]
 
 
 def _unbooked(lately: Lately) -> list[Attention]:
@@ -86,7 +90,8 @@ def _unbooked(lately: Lately) -> list[Attention]:
     first = unbooked[0].balance
     noun = "account has" if len(unbooked) == 1 else "accounts have"
     text = f"{len(unbooked)} {noun} expirations that are not booked over an hour after their time, such as {first.holder_id}'s."
-    return [Attention(tone="warning", text=text, url=holder_url(first.holder_id, type=first.credit_type))]
+    url = holder_url(first.holder_id, type=first.credit_type)
+    return [Attention(tone="warning", text=text, url=url, action="Open the account")]
 
 
 def _starts(request: HttpRequest) -> list[tuple[str, str, str]]:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from ledger import reads
 from ledger.admin.history import never_reading_whole_tables
 from ledger.reads import Balance
 from ledger.rules.instants import to_us
+from ledger.rules.kinds import taken_by
 from ledger.rules.usage_rates import BurnRate, burn_rate
 
 REFUSALS_COUNTED = 5_000
@@ -42,7 +43,8 @@ WHERE refused.recorded_at >= %s
 
 # The newest entries by the index of time; the used credits are added up by account. Imported history was used at its own times.
 LATELY = f"""
-SELECT holder_id, credit_type, kind, amount, drawn, recorded_at, COALESCE(effective_at, recorded_at)
+SELECT holder_id, credit_type, kind, amount, drawn, recorded_at, COALESCE(effective_at, recorded_at),
+    COALESCE(metadata ->> 'model', rating ->> 'rate', '')
 FROM ledger_entry
 WHERE kind <> 'refusal'
 ORDER BY ledger_slot(recorded_at) DESC
@@ -112,11 +114,16 @@ class Running:
 
 @dataclass(frozen=True)
 class Lately:
-    """The accounts of the newest entries."""
+    """The accounts of the newest entries, and what they used since `since`, by credit type: by model and by holder.
+
+    A model is what the metadata of a spend call "model", or its rate; "" without either.
+    """
 
     accounts: list[Running]
     since: datetime | None
     now: datetime
+    by_model: dict[str, Counter[str]] = field(default_factory=dict)
+    by_holder: dict[str, Counter[str]] = field(default_factory=dict)
 
     def dry(self) -> list[Running]:
         """Those that last at most DRY_DAYS days at their pace, the soonest first."""
@@ -170,17 +177,23 @@ def lately(*, now: datetime) -> Lately:
         rows = cursor.fetchall()
     if not rows:
         return Lately([], None, now)
-    since = max(min(recorded_at for *_, recorded_at, _ in rows), now - PACE)
+    since = max(min(recorded_at for *_, recorded_at, _, _ in rows), now - PACE)
     used: dict[tuple[str, str], list[_Used]] = {}
-    for holder_id, credit_type, kind, amount, drawn, recorded_at, effective_at in rows:
+    by_model: dict[str, Counter[str]] = {}
+    by_holder: dict[str, Counter[str]] = {}
+    for holder_id, credit_type, kind, amount, drawn, recorded_at, effective_at, model in rows:
         if recorded_at < since:
             continue
         of_account = used.setdefault((holder_id, credit_type), [])
         if effective_at >= since:
-            of_account.append(_Used(kind, amount, drawn))
+            entry = _Used(kind, amount, drawn)
+            of_account.append(entry)
+            if taken := taken_by(entry):
+                by_model.setdefault(credit_type, Counter())[model] += taken
+                by_holder.setdefault(credit_type, Counter())[holder_id] += taken
     chosen = sorted(used, key=lambda account: len(used[account]), reverse=True)[:ACCOUNTS_LOOKED_AT]
     balances = reads.balances(chosen) if chosen else []
-    return Lately([_running(balance, used, since, now) for balance in balances], since, now)
+    return Lately([_running(balance, used, since, now) for balance in balances], since, now, by_model, by_holder)
 
 
 def _running(balance: Balance, used: dict[tuple[str, str], list[_Used]], since: datetime, now: datetime) -> Running:

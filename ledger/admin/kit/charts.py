@@ -20,9 +20,15 @@ def line(name: str, values: Sequence[float], *, look: dict[str, Any], shape: dic
     return {"label": name, "data": list(values), "pointRadius": 0, "pointHitRadius": 8, **look, **shape}
 
 
-def bars(name: str, values: Sequence[float]) -> dict[str, Any]:
+BLUE: Final = "var(--color-primary-600)"
+LIGHT_BLUE: Final = "#7cc0ea"
+AMBER: Final = "#d97706"
+RED: Final = "#dc2626"
+
+
+def bars(name: str, values: Sequence[float], colour: str = BLUE) -> dict[str, Any]:
     """A bar for each value."""
-    return {"label": name, "data": list(values), "backgroundColor": "var(--color-primary-600)", "borderRadius": 3}
+    return {"label": name, "data": list(values), "backgroundColor": colour, "borderRadius": 3}
 
 
 def data(labels: Sequence[str], *datasets: dict[str, Any]) -> str:
@@ -30,14 +36,21 @@ def data(labels: Sequence[str], *datasets: dict[str, Any]) -> str:
     return json.dumps({"labels": list(labels), "datasets": list(datasets)})
 
 
-def options(*, unit: str, decimals: int = 0) -> str:
-    """The chart's look: a vertical axis from 0 that names its unit, with at most that many decimals and grouped thousands."""
+def options(*, unit: str, decimals: int = 0, is_stacked: bool = False, is_lying: bool = False) -> str:
+    """The chart's look: an axis from 0 that names its unit, with at most that many decimals and grouped thousands.
+
+    Args:
+        is_stacked: bars of one place stand on each other, and a legend names them.
+        is_lying: bars lie, because the names of their places are long.
+    """
     number = {"maximumFractionDigits": decimals, "useGrouping": True}
-    x = {"ticks": _ticks(maxTicksLimit=8, maxRotation=0, autoSkipPadding=12), "grid": {"display": False}, "border": {"width": 0}}
-    y = {
+    places: dict[str, Any] = {"ticks": _ticks(maxTicksLimit=12, maxRotation=0, autoSkipPadding=12), "grid": {"display": False}}
+    places |= {"border": {"width": 0}, "stacked": is_stacked}
+    amounts = {
+        "stacked": is_stacked,
         "beginAtZero": True,
         "border": {"width": 0},
-        "ticks": _ticks(maxTicksLimit=6, format=number, **({} if decimals else {"precision": 0})),
+        "ticks": _ticks(maxTicksLimit=6, maxRotation=0, format=number, **({} if decimals else {"precision": 0})),
         "title": {"display": True, "text": unit, "color": GREY},
     }
     return json.dumps(
@@ -46,9 +59,10 @@ def options(*, unit: str, decimals: int = 0) -> str:
             "responsive": True,
             "maintainAspectRatio": False,
             "locale": "en",
-            "interaction": {"mode": "index", "intersect": False},
-            "plugins": {"legend": {"display": False}},
-            "scales": {"x": x, "y": y},
+            "indexAxis": "y" if is_lying else "x",
+            "interaction": {"mode": "index", "axis": "y" if is_lying else "x", "intersect": False},
+            "plugins": {"legend": {"display": is_stacked, "position": "bottom", "labels": {"color": GREY, "boxWidth": 12}}},
+            "scales": {"x": amounts, "y": places} if is_lying else {"x": places, "y": amounts},
         }
     )
 

@@ -71,7 +71,7 @@ def test_the_page_says_what_is_asked_first(customer: Customer) -> None:
     page = page_of(operator(), customer)
     for words in (
         "Text messages 1,200 SMS available to acme",
-        "A month 49.00 EUR 1 active of 1 subscription",
+        "Monthly amount 49.00 EUR 1 active of 1 subscription",
         "Open invoices 49.00 EUR 1 invoice",
         "Next invoice by the next run of SUB-1, due since",
         "Usage: calls 1,750 calls from",
@@ -157,7 +157,7 @@ def test_a_customer_without_orders_has_a_page_too() -> None:
     made = CustomerFactory(ref="C-2")
     client = operator()
     page = page_of(client, made)
-    assert "A month nothing 0 active of 0 subscriptions" in page
+    assert "Monthly amount nothing 0 active of 0 subscriptions" in page
     assert "Open invoices none" in page
     assert "Nothing becomes due." in page
     shown = client.get(f"{BILLING}/customer/{made.pk}/preview/").content.decode()

@@ -472,7 +472,7 @@ def test_a_subscription_shows_what_it_brings_a_month(client, priced):
     page = text_of(client.get(f"{BILLING}/subscription/").content.decode())
     assert "109.00 EUR" in page
     assert "Plan of SUB-B" in page
-    in_file = {row["Subscription"]: row["A month (MRR)"] for row in csv_rows(client, f"{BILLING}/subscription/csv/")}
+    in_file = {row["Subscription"]: row["Monthly amount (MRR)"] for row in csv_rows(client, f"{BILLING}/subscription/csv/")}
     assert in_file["SUB-A"] == "100.00"
 
 

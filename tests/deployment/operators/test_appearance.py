@@ -1,5 +1,6 @@
-"""The sidebar highlights the page that is shown, and no other; dates are written in one way."""
+"""The sidebar has few entries, each with its pages as tabs; it highlights what is shown alone. Dates are written in one way."""
 
+import re
 from datetime import UTC, date, datetime
 
 import pytest
@@ -8,6 +9,7 @@ from django.test.utils import instrumented_test_render
 from django.utils.formats import localize
 
 from ledger import services
+from ledger_project.operators.appearance import SECTIONS
 from tests.ledger.admin.admin_site import operator
 
 pytestmark = pytest.mark.django_db
@@ -26,23 +28,51 @@ def highlighted(client, address):
     return [str(item["title"]) for group in response.context["sidebar_navigation"] for item in group["items"] if item["active"]]
 
 
-@pytest.mark.slow
-def test_each_page_of_the_sidebar_highlights_itself_alone(contexts):
-    client = operator()
+def tabs(page):
+    """The tabs above a page: title, address, and whether it is the page itself."""
+    found = re.search(r'<nav class="section-tabs".*?</nav>', page, re.DOTALL)
+    return re.findall(r'<a href="([^"]+)"( aria-current="page")?>([^<]+)</a>', found[0]) if found else []
+
+
+def test_the_sidebar_has_ten_entries_for_what_people_look_for(contexts):
+    items = [item for group in operator().get("/admin/").context["sidebar_navigation"] for item in group["items"]]
+    assert [item["title"] for item in items] == [
+        "Home", "Customers", "Credits", "Subscriptions", "Invoices", "Payments", "Catalogue", "Reports", "Developers", "Settings",
+    ]  # fmt: skip
+
+
+def test_an_entry_opens_its_first_page_that_the_operator_may_see(contexts):
+    client = operator("ledger.view_refusallisting")
     items = [item for group in client.get("/admin/").context["sidebar_navigation"] for item in group["items"]]
-    assert len(items) > 20
-    for item in items:
-        assert highlighted(client, str(item["link"])) == [item["title"]]
-        title = client.get(str(item["link"])).content.decode().split("<title>")[1].split("</title>")[0].strip()
+    assert [item["title"] for item in items if item["has_permission"]] == ["Home", "Credits"]
+    page = client.get("/admin/").content.decode()
+    assert 'href="/admin/ledger/refusallisting/"' in page
+    assert tabs(client.get("/admin/ledger/refusallisting/").content.decode()) == []
+
+
+@pytest.mark.slow
+def test_each_page_of_the_sidebar_highlights_its_section_and_tab_alone(contexts):
+    client = operator()
+    pages = [(section, tab) for section in SECTIONS for tab in section.tabs]
+    assert len(pages) > 35
+    for section, tab in pages:
+        assert highlighted(client, tab.address) == [section.title]
+        page = client.get(tab.address).content.decode()
+        expected = [(each.address, ' aria-current="page"' if each is tab else "", each.title) for each in section.tabs]
+        assert tabs(page) == (expected if len(expected) > 1 else [])
+        title = page.split("<title>")[1].split("</title>")[0].strip()
         assert title.endswith(" | Credit ledger")
-        assert title.startswith(str(item["title"]))
+        assert title.startswith(tab.title)
 
 
-def test_pages_below_a_list_highlight_the_list(contexts):
+def test_pages_below_a_list_highlight_its_section(contexts):
     client = operator()
     services.grant(holder_id="ada", amount=5, idempotency_key="g")
     for address in ("holders/ada/", "ada_2Fcredits/grant/"):
-        assert highlighted(client, f"/admin/ledger/account/{address}") == ["Holders with balances"]
+        assert highlighted(client, f"/admin/ledger/account/{address}") == ["Credits"]
+        assert ("/admin/ledger/account/", ' aria-current="page"', "Holders with balances") in tabs(
+            client.get(f"/admin/ledger/account/{address}").content.decode()
+        )
     assert highlighted(client, "/admin/preferences/") == []
 
 
