@@ -63,9 +63,8 @@ class BillingConfig(AppConfig):
         from billing.documents.printing.letterhead import letterhead
         from billing.exports import EXPORTS
         from billing.models.personal import ensure_declared, tables_about_people
-        from ledger import conf
+        from ledger import conf, exports
         from ledger.audit.chains import register, register_table
-        from ledger.exchange import exports
         from ledger.operators import additions
         from ledger.services.coming import sources
         from ledger.signals import types as signals

@@ -38,7 +38,7 @@ from billing.models import (
     VatLookup,
 )
 from ledger.database.copies import Field, Form
-from ledger.exchange.exports import Export
+from ledger.exports import Export
 
 FORMS: Final[tuple[tuple[Any, Form], ...]] = (
     (models.JSONField, "json"),

@@ -15,9 +15,7 @@ class LedgerConfig(AppConfig):
 
     def ready(self) -> None:
         """Register checks of settings and applications, which each process makes once; and the credits of a month."""
-        from ledger import conf
         from ledger.database import checks
-        from ledger.exchange.sources import check_sources
         from ledger.operators import installed
         from ledger.signals import payloads
         from ledger.totals.credit_figures import SOURCE
@@ -25,7 +23,6 @@ class LedgerConfig(AppConfig):
 
         checks.register()
         register(installed.check_pages, "ledger")
-        register(check_sources, "ledger", conf.CHECKS)
         payloads.register_entry_body(_entry_body)
         register_sections(SOURCE)
 

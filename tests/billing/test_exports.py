@@ -23,7 +23,7 @@ from billing.payments.purchases.recording import record_return
 from billing.payments.purchases.settling import settle
 from billing.testing import PurchaseFactory
 from ledger import services
-from ledger.exchange.exports import export
+from ledger.exports import export
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at, recurring
 
 pytestmark = pytest.mark.django_db

@@ -3,8 +3,8 @@
 import pytest
 from django.apps import apps
 
+from ledger import exports
 from ledger.audit import chains
-from ledger.exchange import exports
 from ledger.operators import additions
 from ledger.portal import parts
 from ledger.services.coming import sources
@@ -25,7 +25,7 @@ def registered_parts() -> list[list[object]]:
     return [list(each) for each in lists]
 
 
-@pytest.mark.parametrize("app", ["ledger", "ledger_portal", "ledger_statements", "billing", "billing_books"])
+@pytest.mark.parametrize("app", ["ledger", "ledger_exchange", "ledger_portal", "ledger_statements", "billing", "billing_books"])
 def test_an_application_that_is_made_ready_again_registers_nothing_twice(app: str) -> None:
     before = registered_parts()
     assert all(before), "an empty list shows nothing"

@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 from billing.errors import NotFound
 from billing.exports import EXPORTS
 from billing.orders.customers import customer_of
-from ledger.exchange.exports import BALANCES, ENTRIES, LOTS, Export, export
+from ledger.exports import BALANCES, ENTRIES, LOTS, Export, export
 from ledger.management.examples import CommandWithExamples
 from ledger.management.files import whole_file
 

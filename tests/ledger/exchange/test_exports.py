@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ledger import services
 from ledger.database.copies import BYTE_ORDER_MARK, Field, cell, select
 from ledger.errors import InsufficientCredits, Invalid
-from ledger.exchange.exports import export
+from ledger.exports import export
 from ledger.models import Entry
 from ledger.testing import unique
 

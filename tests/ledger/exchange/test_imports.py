@@ -208,7 +208,7 @@ def test_the_audit_finds_an_entry_that_is_dated_back_without_an_import(
     holder: str, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exception of the law holds for imports only. Two of them, since entries of one instant may follow a clock set back."""
-    monkeypatch.setattr("ledger.management.commands.import_ledger.BY_AN_IMPORT", "key:")
+    monkeypatch.setattr("ledger.exchange.management.commands.import_ledger.BY_AN_IMPORT", "key:")
     run([grant(holder, "g", 100)])
     services.spend(holder_id=holder, amount=1, idempotency_key="own")
     monkeypatch.setattr(Importer, "_last_times", lambda *_: {})

@@ -15,7 +15,7 @@ from billing.orders import customers
 from billing.orders.customers import NewCustomer
 from billing.orders.erasure import erase_customer
 from ledger.database.statements import fetch_rows
-from ledger.exchange.exports import export
+from ledger.exports import export
 from tests.billing.admin.conftest import client
 from tests.billing.admin.test_order_forms import CUSTOMER, send_both_steps, send_first_step, text_of_response
 from tests.billing.admin.test_sellers import TYPED

@@ -8,7 +8,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from ledger.database.copies import FORMATS
 from ledger.errors import Invalid
-from ledger.exchange.exports import EXPORTS, export
+from ledger.exports import EXPORTS, export
 from ledger.management.arguments import instant
 from ledger.management.examples import CommandWithExamples
 from ledger.management.files import whole_file
