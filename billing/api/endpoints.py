@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import urlencode
 
 from django.http import HttpRequest
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from drf_spectacular.utils import OpenApiParameter
 
 from billing.errors import InvoiceGenerationBusy, NotFound, TaxesRefused, TaxesUnavailable
 from billing.request_keys import WriteResult, dry_run_once, execute_once, is_used
@@ -26,7 +26,6 @@ from ledger.api.kit.writing.rendering import Response, in_key_order, json_respon
 from ledger.database.locks import waits_bounded
 from ledger.errors import LedgerError, Refused
 from ledger.records import Record, Shape, shape_of
-from ledger.values import HOLDER_ID
 
 Row = TypeVar("Row")
 
@@ -37,118 +36,8 @@ INVOICES = "Invoices"
 PAYMENTS = "Payments"
 BOOKS = "Books"
 
-REF_PATH = OpenApiParameter(
-    "ref",
-    {"type": "string", "pattern": f"^{HOLDER_ID.pattern}$", "minLength": 1, "maxLength": 64},
-    OpenApiParameter.PATH,
-    description="Your name for the resource.",
-    examples=[OpenApiExample("ref", "SUB-1234")],
-)
-INVOICE_PATH = OpenApiParameter(
-    "invoice_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the invoice, not its number: only a finalised invoice has a number.",
-    examples=[OpenApiExample("invoice", 1)],
-)
-CREDIT_NOTE_PATH = OpenApiParameter(
-    "credit_note_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the credit note; not its number.",
-    examples=[OpenApiExample("credit note", 1)],
-)
-COUPON_PATH = OpenApiParameter(
-    "code", REF_PATH.type, OpenApiParameter.PATH, description="The coupon.", examples=[OpenApiExample("code", "WELCOME")]
-)
-EVENT_PATH = OpenApiParameter(
-    "key",
-    {"type": "string", "minLength": 1, "maxLength": 255},
-    OpenApiParameter.PATH,
-    description="The event's idempotency key, with %2F for each slash.",
-    examples=[OpenApiExample("key", "call-8812")],
-)
-PURCHASE_PATH = OpenApiParameter(
-    "purchase_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the purchase.",
-    examples=[OpenApiExample("purchase", 1)],
-)
-INTENT_PATH = OpenApiParameter(
-    "intent_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the payment intent.",
-    examples=[OpenApiExample("intent", 1)],
-)
-PROVIDER_PATH = OpenApiParameter(
-    "provider",
-    {"type": "string", "pattern": "^[a-z0-9_]{1,32}$"},
-    OpenApiParameter.PATH,
-    description="The provider.",
-    examples=[OpenApiExample("provider", "stripe")],
-)
-METHOD_PATH = OpenApiParameter(
-    "method",
-    {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,200}$"},
-    OpenApiParameter.PATH,
-    description="The provider's id of the method.",
-    examples=[OpenApiExample("method", "pm_1Qx7")],
-)
-TOP_UP_PATH = OpenApiParameter(
-    "top_up_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the top-up.",
-    examples=[OpenApiExample("top-up", 1)],
-)
-NO_TOP_UP = NotFound(resource="top-up", ref=1)
-NO_INTENT = NotFound(resource="payment intent", ref=1)
-PAYMENT_PATH = OpenApiParameter(
-    "payment_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the payment, not the provider's.",
-    examples=[OpenApiExample("payment", 1)],
-)
-MAIL_PATH = OpenApiParameter(
-    "mail_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the mail.",
-    examples=[OpenApiExample("mail", 1)],
-)
-HOLD_PATH = OpenApiParameter(
-    "hold_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the hold of reminders.",
-    examples=[OpenApiExample("hold", 1)],
-)
-LOOKUP_PATH = OpenApiParameter(
-    "lookup_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the VAT lookup.",
-    examples=[OpenApiExample("lookup", 1)],
-)
-NO_LOOKUP = NotFound(resource="VAT lookup", ref=1)
-NO_HOLD = NotFound(resource="hold of reminders", ref=1)
-NO_MAIL = NotFound(resource="mail", ref=1)
-NO_PAYMENT = NotFound(resource="payment", ref=1)
-PLAN_MOVE_PATH = OpenApiParameter(
-    "move_id",
-    {"type": "integer", "format": "int64", "minimum": 1},
-    OpenApiParameter.PATH,
-    description="The id of the plan move.",
-    examples=[OpenApiExample("plan move", 1)],
-)
-NO_PURCHASE = NotFound(resource="purchase", ref=1)
 NO_CUSTOMER = NotFound(resource="customer", ref="CUST-7")
 NO_SUBSCRIPTION = NotFound(resource="subscription", ref="SUB-1234")
-NO_INVOICE = NotFound(resource="invoice", ref=1)
-NO_CREDIT_NOTE = NotFound(resource="credit note", ref=1)
 BUSY = InvoiceGenerationBusy(key="invoice_gen/SUB-1234", subscription="SUB-1234")
 NO_TAXES = (TaxesUnavailable(why="APIConnectionError"), TaxesRefused(why="The customer's location isn't recognized."))
 """The seller's provider of taxes has no answer."""

@@ -5,12 +5,10 @@ from datetime import date, datetime
 from typing import Annotated
 
 from django.http import HttpRequest
-from django.urls import register_converter
-from django.urls.converters import StringConverter
 from django.utils import timezone
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 
 from billing.api.endpoints import BOOKS, INVOICES, BillingEndpoint
+from billing.api.paths import MONTH_PATH
 from billing.books import examples, responses
 from billing.books.roll_forward import book_of, deferred_at
 from billing.books.tax_summary import tax_summary
@@ -24,14 +22,6 @@ from ledger.errors import Invalid
 from ledger.months import month_of
 from ledger.records import Record
 from ledger.values import Text, Time
-
-MONTH_PATH = OpenApiParameter(
-    "month",
-    {"type": "string", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])$"},
-    OpenApiParameter.PATH,
-    description="A month (UTC).",
-    examples=[OpenApiExample("month", "2026-10")],
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +97,3 @@ class TaxSummary(BillingEndpoint):
         rows = tax_summary(date.fromisoformat(f"{query['month']}-01"), seller=query.get("seller"))
         shown = [responses.TaxRowSerializer.body(row) for row in rows]
         return json_response({"month": query["month"], "rows": shown})
-
-
-class BookMonthConverter(StringConverter):
-    """A month of the books in a path."""
-
-    regex = "[0-9]{4}-(?:0[1-9]|1[0-2])"
-
-
-register_converter(BookMonthConverter, "book_month")

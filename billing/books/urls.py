@@ -2,17 +2,18 @@
 
 from django.urls import URLPattern, path
 
+from billing.api.paths import MONTH_PATH
 from billing.books import api
 from billing.books.months import api as months
 from ledger.typesetting.typeset import IS_INSTALLED
 
 urlpatterns: list[URLPattern] = [
     path("tax-summary", api.TaxSummary.as_view()),
-    path("books/<book_month:month>", api.OneBook.as_view()),
+    path(f"books/{MONTH_PATH}", api.OneBook.as_view()),
     path("deferred-revenue", api.DeferredRevenue.as_view()),
-    path("months/<book_month:month>", months.OneMonth.as_view()),
-    path("months/<book_month:month>/rows", months.MonthRows.as_view()),
-    path("months/<book_month:month>.csv", months.MonthCsv.as_view()),
+    path(f"months/{MONTH_PATH}", months.OneMonth.as_view()),
+    path(f"months/{MONTH_PATH}/rows", months.MonthRows.as_view()),
+    path(f"months/{MONTH_PATH}.csv", months.MonthCsv.as_view()),
 ]
 if IS_INSTALLED:
-    urlpatterns.append(path("months/<book_month:month>.pdf", months.MonthPdf.as_view()))
+    urlpatterns.append(path(f"months/{MONTH_PATH}.pdf", months.MonthPdf.as_view()))

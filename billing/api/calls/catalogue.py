@@ -6,7 +6,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import CATALOGUE, PLAN_MOVE_PATH, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import CATALOGUE, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import PLAN_MOVE_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.api.schemas import plan_moves as schemas
 from billing.errors import AlreadyExists, NotFound

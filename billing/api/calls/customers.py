@@ -6,7 +6,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import CATALOGUE, COUPON_PATH, NO_CUSTOMER, REF_PATH, WriteEndpoint, list_operation
+from billing.api.endpoints import CATALOGUE, NO_CUSTOMER, WriteEndpoint, list_operation
+from billing.api.paths import COUPON_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import AlreadyExists, CouponNotApplicable, NotFound
 from billing.orders import coupons, customers

@@ -8,7 +8,8 @@ from django.db import Error
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import BUSY, NO_CUSTOMER, NO_SUBSCRIPTION, NO_TAXES, REF_PATH, SUBSCRIPTIONS, BillingEndpoint
+from billing.api.endpoints import BUSY, NO_CUSTOMER, NO_SUBSCRIPTION, NO_TAXES, SUBSCRIPTIONS, BillingEndpoint
+from billing.api.paths import REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import BillingWouldBeSuspended, CouponNotApplicable, NotFound
 from billing.generator.run.preview import UpcomingInvoice, next_invoices, subscriptions_of

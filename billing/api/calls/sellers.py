@@ -5,7 +5,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import CATALOGUE, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import CATALOGUE, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import sellers
 from billing.errors import NotFound

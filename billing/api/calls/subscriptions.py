@@ -7,17 +7,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from billing import reads
-from billing.api.endpoints import (
-    BUSY,
-    COUPON_PATH,
-    NO_SUBSCRIPTION,
-    NO_TAXES,
-    REF_PATH,
-    SUBSCRIPTIONS,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import BUSY, NO_SUBSCRIPTION, NO_TAXES, SUBSCRIPTIONS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import COUPON_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import (
     AlreadyExists,

@@ -8,16 +8,8 @@ from django.http import HttpRequest
 
 from billing import reads
 from billing.api.calls import cloud_events
-from billing.api.endpoints import (
-    EVENT_PATH,
-    NO_CUSTOMER,
-    NO_SUBSCRIPTION,
-    REF_PATH,
-    USAGE,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import NO_CUSTOMER, NO_SUBSCRIPTION, USAGE, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import EVENT_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.metering import usage

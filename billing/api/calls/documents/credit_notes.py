@@ -6,19 +6,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import (
-    BUSY,
-    CREDIT_NOTE_PATH,
-    INVOICE_PATH,
-    INVOICES,
-    NO_CREDIT_NOTE,
-    NO_CUSTOMER,
-    NO_INVOICE,
-    REF_PATH,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import BUSY, INVOICES, NO_CUSTOMER, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import CREDIT_NOTE_PATH, INVOICE_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas
 from billing.documents import credit_notes
 from billing.documents.credit_notes import CreditLine, NewCreditNote
@@ -48,7 +37,7 @@ class InvoiceCreditNotes(WriteEndpoint):
         ),
         responses={201: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
         problems=[
-            NO_INVOICE,
+            INVOICE_PATH.missing,
             InvalidTransition(invoice=1, state="draft", wanted="credited"),
             CreditExceedsInvoice(invoice=1, creditable_minor=480, lines=[{"position": 1, "creditable_minor": 400}]),
             BUSY,
@@ -82,7 +71,7 @@ class OneCreditNote(BillingEndpoint):
     @operation(
         "readCreditNote", "Read a credit note", tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
         responses={200: ResponseBody(document_schemas.CreditNoteSerializer, examples.CREDIT_NOTE, "The credit note.")},
-        problems=[NO_CREDIT_NOTE],
+        problems=[CREDIT_NOTE_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, credit_note_id: int) -> Response:
         return json_response(reads.credit_note_document(credit_note_id))

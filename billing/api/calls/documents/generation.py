@@ -5,7 +5,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import BUSY, INVOICES, NO_SUBSCRIPTION, NO_TAXES, REF_PATH, WriteEndpoint
+from billing.api.endpoints import BUSY, INVOICES, NO_SUBSCRIPTION, NO_TAXES, WriteEndpoint
+from billing.api.paths import REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import BillingSuspended, BillingWouldBeSuspended, InvoiceGenerationBusy, PeriodAlreadyBilled
 from billing.generator.options import Options, Scope

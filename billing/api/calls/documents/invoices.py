@@ -7,18 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import (
-    BUSY,
-    INVOICE_PATH,
-    INVOICES,
-    NO_CUSTOMER,
-    NO_INVOICE,
-    NO_TAXES,
-    REF_PATH,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import BUSY, INVOICES, NO_CUSTOMER, NO_TAXES, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import INVOICE_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.documents import transitions
 from billing.documents.invoices import DraftNote, note_draft
@@ -76,7 +66,7 @@ class OneInvoice(WriteEndpoint):
     @operation(
         "readInvoice", "Read an invoice", tag=INVOICES, scope=BILLING_READ, parameters=[INVOICE_PATH],
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice.")},
-        problems=[NO_INVOICE],
+        problems=[INVOICE_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, invoice_id: int) -> Response:
         return json_response(reads.invoice_document(invoice_id))
@@ -87,7 +77,7 @@ class OneInvoice(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
         takes=RequestBody(shape_of(DraftNote), {"an order": {"note": "Your order 4711 of 3 October"}}),
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The draft with the note.")},
-        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="noted"), BUSY],
+        problems=[INVOICE_PATH.missing, InvalidTransition(invoice=1, state="open", wanted="noted"), BUSY],
     )  # fmt: skip
     def patch(self, request: HttpRequest, invoice_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -103,7 +93,7 @@ class OneInvoice(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         parameters=[INVOICE_PATH], query=request_schemas.DeletionQuery,
         responses={200: ResponseBody(response_schemas.InvoiceTransitionSerializer, examples.DELETION, "The data that stays.")},
-        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="open", wanted="deleted"), BUSY],
+        problems=[INVOICE_PATH.missing, InvalidTransition(invoice=1, state="open", wanted="deleted"), BUSY],
     )  # fmt: skip
     def delete(self, request: HttpRequest, invoice_id: int) -> Response:
         why = read_query(request_schemas.DeletionQuery, request)
@@ -124,7 +114,7 @@ class InvoiceTransitions(BillingEndpoint):
         "listInvoiceTransitions", "List the transitions of an invoice",
         "Who finalised it, paid or voided it, marked it uncollectible, or deleted it as a draft, and why; newest first. What "
         "runs of the generator do is not in the list.",
-        tag=INVOICES, path="/v1/invoices/1/transitions", parameters=[INVOICE_PATH], problems=[NO_INVOICE],
+        tag=INVOICES, path="/v1/invoices/1/transitions", parameters=[INVOICE_PATH], problems=[INVOICE_PATH.missing],
         query=request_schemas.TransitionsQuery, shape=response_schemas.InvoiceTransitionSerializer, example=examples.TRANSITION,
         rows=reads.transitions,
     )  # fmt: skip
@@ -156,7 +146,7 @@ def _transition_operation(
         name, summary, description, tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INVOICE_PATH],
         takes=RequestBody(shape_of(takes), {"with a reason": {"reason": "Agreed by phone"}, "nothing": {}}),
         responses={200: ResponseBody(document_schemas.InvoiceSerializer, examples.INVOICE, "The invoice after the transition.")},
-        problems=[NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
+        problems=[INVOICE_PATH.missing, InvalidTransition(invoice=1, state="paid", wanted="void"), BUSY],
     )  # fmt: skip
 
 

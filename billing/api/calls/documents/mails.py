@@ -5,18 +5,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import (
-    HOLD_PATH,
-    INVOICES,
-    MAIL_PATH,
-    NO_CUSTOMER,
-    NO_HOLD,
-    NO_INVOICE,
-    NO_MAIL,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import INVOICES, NO_CUSTOMER, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import HOLD_PATH, INVOICE_PATH, MAIL_PATH
 from billing.api.schemas import mails as schemas
 from billing.api.schemas.request_schemas import Nothing
 from billing.documents.dunning.holds import hold_reminders, release_hold
@@ -45,7 +35,7 @@ class OneMail(WriteEndpoint):
 
     @operation(
         "readMail", "Read a mail", tag=INVOICES, scope=BILLING_READ, parameters=[MAIL_PATH],
-        responses={200: ResponseBody(schemas.MailSerializer, schemas.MAIL, "The mail.")}, problems=[NO_MAIL],
+        responses={200: ResponseBody(schemas.MailSerializer, schemas.MAIL, "The mail.")}, problems=[MAIL_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, mail_id: int) -> Response:
         return json_response(schemas.MailSerializer.body(reads.mail(mail_id)))
@@ -79,7 +69,7 @@ class ReminderHolds(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(schemas.HOLD_BODY, {"a payment plan": schemas.HOLD_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.ReminderHoldSerializer, schemas.HOLD, "The hold.")},
-        problems=[NO_INVOICE, NO_CUSTOMER, InvalidTransition(invoice=1, state="draft", wanted="reminders on hold")],
+        problems=[INVOICE_PATH.missing, NO_CUSTOMER, InvalidTransition(invoice=1, state="draft", wanted="reminders on hold")],
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -94,7 +84,7 @@ class OneReminderHold(BillingEndpoint):
 
     @operation(
         "readReminderHold", "Read a hold of reminders", tag=INVOICES, scope=BILLING_READ, parameters=[HOLD_PATH],
-        responses={200: ResponseBody(schemas.ReminderHoldSerializer, schemas.HOLD, "The hold.")}, problems=[NO_HOLD],
+        responses={200: ResponseBody(schemas.ReminderHoldSerializer, schemas.HOLD, "The hold.")}, problems=[HOLD_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, hold_id: int) -> Response:
         return json_response(schemas.ReminderHoldSerializer.body(reads.reminder_hold(hold_id)))
@@ -110,7 +100,8 @@ class ReminderHoldRelease(WriteEndpoint):
         "releaseReminderHold", "Release a hold of reminders", "A hold that is released already stays as it is.",
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[HOLD_PATH],
         takes=RequestBody(schemas.RELEASE_BODY, {"a reason": {"reason": "the plan was not kept"}}),
-        responses={200: ResponseBody(schemas.ReminderHoldSerializer, schemas.RELEASED_HOLD, "The hold.")}, problems=[NO_HOLD],
+        responses={200: ResponseBody(schemas.ReminderHoldSerializer, schemas.RELEASED_HOLD, "The hold.")},
+        problems=[HOLD_PATH.missing],
     )  # fmt: skip
     def post(self, request: HttpRequest, hold_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -132,7 +123,7 @@ class MailAgain(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[MAIL_PATH],
         takes=RequestBody(shape_of(Nothing), {"nothing": {}}),
         responses={200: ResponseBody(schemas.MailSerializer, {**schemas.MAIL, "state": "waiting"}, "The mail, which waits.")},
-        problems=[NO_MAIL, MailNotStopped(mail=1, state="sent")],
+        problems=[MAIL_PATH.missing, MailNotStopped(mail=1, state="sent")],
     )  # fmt: skip
     def post(self, request: HttpRequest, mail_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -152,7 +143,7 @@ class MailBounces(WriteEndpoint):
         tag=INVOICES, scope=BILLING_WRITE, idempotent=True, dry_run=True,
         takes=RequestBody(shape_of(NewBounce), {"a bounce": schemas.BOUNCE_BODY}),
         responses={200: ResponseBody(schemas.MailSerializer, schemas.MAIL, "The mail.")},
-        problems=[NO_MAIL],
+        problems=[MAIL_PATH.missing],
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

@@ -7,7 +7,8 @@ from typing import ClassVar
 from django.http import HttpRequest
 from drf_spectacular.types import OpenApiTypes
 
-from billing.api.endpoints import CREDIT_NOTE_PATH, INVOICE_PATH, INVOICES, NO_CREDIT_NOTE, NO_INVOICE, BillingEndpoint
+from billing.api.endpoints import INVOICES, BillingEndpoint
+from billing.api.paths import CREDIT_NOTE_PATH, INVOICE_PATH
 from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
 from billing.errors import SellerMissing
 from ledger.api.kit.authentication import BILLING_READ
@@ -34,7 +35,7 @@ class InvoicePdf(_Pdf):
         "say so across each page. PDF/A-3; in euro with Factur-X (EN 16931) inside, if the data of both sides suffice.",
         tag=INVOICES, scope=BILLING_READ, parameters=[INVOICE_PATH],
         responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The invoice as PDF.", media_type=PDF)},
-        problems=[NO_INVOICE, *PROBLEMS],
+        problems=[INVOICE_PATH.missing, *PROBLEMS],
     )  # fmt: skip
     def get(self, request: HttpRequest, invoice_id: int) -> QueuedRequest:
         return _queued(partial(invoice_pdf, invoice_id))
@@ -48,7 +49,7 @@ class CreditNotePdf(_Pdf):
         "The credit note as issued. Only credit notes on request are documents: 404 for a carried credit note.",
         tag=INVOICES, scope=BILLING_READ, parameters=[CREDIT_NOTE_PATH],
         responses={200: ResponseBody(OpenApiTypes.BINARY, None, "The credit note as PDF.", media_type=PDF)},
-        problems=[NO_CREDIT_NOTE, *PROBLEMS],
+        problems=[CREDIT_NOTE_PATH.missing, *PROBLEMS],
     )  # fmt: skip
     def get(self, request: HttpRequest, credit_note_id: int) -> QueuedRequest:
         return _queued(partial(credit_note_pdf, credit_note_id))

@@ -6,16 +6,8 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 
 from billing import reads
-from billing.api.endpoints import (
-    CATALOGUE,
-    LOOKUP_PATH,
-    NO_CUSTOMER,
-    NO_LOOKUP,
-    REF_PATH,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import CATALOGUE, NO_CUSTOMER, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import LOOKUP_PATH, REF_PATH
 from billing.api.schemas import examples, request_schemas, response_schemas
 from billing.errors import NotFound
 from billing.orders.taxes import declaring
@@ -105,7 +97,7 @@ class OneVatLookup(BillingEndpoint):
     @operation(
         "readVatLookup", "Read a lookup of a VAT id", tag=CATALOGUE, scope=BILLING_READ, parameters=[LOOKUP_PATH],
         responses={200: ResponseBody(response_schemas.VatLookupSerializer, examples.VAT_LOOKUP, "The lookup.")},
-        problems=[NO_LOOKUP],
+        problems=[LOOKUP_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, lookup_id: int) -> Response:
         return json_response(response_schemas.VatLookupSerializer.body(reads.vat_lookup(lookup_id)))

@@ -4,7 +4,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing.api.endpoints import PAYMENTS, REF_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import REF_PATH
 from billing.api.schemas import payments as schemas
 from billing.api.schemas.request_schemas import PlanQuery
 from billing.errors import NotFound

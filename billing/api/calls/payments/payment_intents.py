@@ -4,16 +4,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing.api.endpoints import (
-    INTENT_PATH,
-    NO_CUSTOMER,
-    NO_INTENT,
-    NO_INVOICE,
-    PAYMENTS,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import INTENT_PATH, INVOICE_PATH
 from billing.api.schemas import payment_intents as schemas
 from billing.errors import (
     AlreadyExists,
@@ -55,7 +47,7 @@ class PaymentIntents(WriteEndpoint):
              "a transfer": schemas.TRANSFER_ORDER_EXAMPLE_BODY},
         ),
         responses={201: ResponseBody(schemas.PaymentIntentSerializer, schemas.PAYMENT_INTENT, "The intent.")},
-        problems=[NO_INVOICE, NotPayable(invoice=7, state="paid"), InvoiceInCollection(invoice=7, payment_intent=1)],
+        problems=[INVOICE_PATH.missing, NotPayable(invoice=7, state="paid"), InvoiceInCollection(invoice=7, payment_intent=1)],
     )  # fmt: skip
     def post(self, request: HttpRequest) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -74,7 +66,7 @@ class OnePaymentIntent(BillingEndpoint):
         "again how it stands, at most every five seconds; the next read shows it.",
         tag=PAYMENTS, scope=BILLING_READ, parameters=[INTENT_PATH],
         responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.WAITING_INTENT, "The intent.")},
-        problems=[NO_INTENT],
+        problems=[INTENT_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, intent_id: int) -> Response:
         refresh(intent_id)
@@ -93,7 +85,7 @@ class CancelPaymentIntent(WriteEndpoint):
         "all the same: read it.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INTENT_PATH],
         responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.WAITING_INTENT, "The intent, as it was.")},
-        problems=[NO_INTENT, PaymentIntentClosed(payment_intent=1, state="succeeded")],
+        problems=[INTENT_PATH.missing, PaymentIntentClosed(payment_intent=1, state="succeeded")],
     )  # fmt: skip
     def post(self, request: HttpRequest, intent_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:
@@ -116,7 +108,8 @@ class PaymentIntentTransfers(WriteEndpoint):
         takes=RequestBody(schemas.TRANSFER_BODY, {"a transfer": schemas.TRANSFER_EXAMPLE_BODY}),
         responses={200: ResponseBody(schemas.PaymentIntentSerializer, schemas.PAID_INTENT, "The intent.")},
         problems=[
-            NO_INTENT, PaymentIntentClosed(payment_intent=1, state="canceled"), AlreadyExists(resource="payment", ref="1"),
+            INTENT_PATH.missing, PaymentIntentClosed(payment_intent=1, state="canceled"),
+            AlreadyExists(resource="payment", ref="1"),
             TransferTooSmall(payment_intent=1, asked_minor=2000, received_minor=1500),
         ],
     )  # fmt: skip
@@ -142,7 +135,7 @@ class PaymentIntentRefunds(WriteEndpoint):
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[INTENT_PATH],
         takes=RequestBody(schemas.PROVIDER_REFUND_BODY, {"a part": schemas.PROVIDER_REFUND_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.ProviderRefundSerializer, schemas.PROVIDER_REFUND, "The refund.")},
-        problems=[NO_INTENT, RefundExceedsIntent(payment_intent=1, refundable_minor=1500)],
+        problems=[INTENT_PATH.missing, RefundExceedsIntent(payment_intent=1, refundable_minor=1500)],
     )  # fmt: skip
     def post(self, request: HttpRequest, intent_id: int) -> Response:
         def act(fields: dict[str, Any]) -> tuple[int, Any]:

@@ -4,17 +4,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing.api.endpoints import (
-    INVOICE_PATH,
-    NO_CUSTOMER,
-    NO_INVOICE,
-    NO_PAYMENT,
-    PAYMENT_PATH,
-    PAYMENTS,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import INVOICE_PATH, PAYMENT_PATH
 from billing.api.schemas import payments as schemas
 from billing.documents.credit_payments import pay_with_credit
 from billing.documents.invoice_payments import record_payment
@@ -47,7 +38,7 @@ class Payments(WriteEndpoint):
         takes=RequestBody(schemas.PAYMENT_BODY, {"a transfer": schemas.PAYMENT_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.InvoicePaymentSerializer, schemas.PAYMENT, "The payment.")},
         problems=[
-            NO_INVOICE, PaymentNotMatched(invoices=[1, 2]), InvalidTransition(invoice=1, state="draft", wanted="paid"),
+            INVOICE_PATH.missing, PaymentNotMatched(invoices=[1, 2]), InvalidTransition(invoice=1, state="draft", wanted="paid"),
             AlreadyExists(resource="payment", ref="1"),
         ],
     )  # fmt: skip
@@ -65,7 +56,7 @@ class OnePayment(BillingEndpoint):
     @operation(
         "readPayment", "Read a payment of an invoice", tag=PAYMENTS, scope=BILLING_READ, parameters=[PAYMENT_PATH],
         responses={200: ResponseBody(schemas.InvoicePaymentSerializer, schemas.PAYMENT, "The payment.")},
-        problems=[NO_PAYMENT],
+        problems=[PAYMENT_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, payment_id: int) -> Response:
         return json_response(schemas.InvoicePaymentSerializer.body(reads.payment(payment_id)))
@@ -86,7 +77,7 @@ class CreditPayments(WriteEndpoint):
         takes=RequestBody(schemas.CREDIT_PAYMENT_BODY, {"a deposit": schemas.CREDIT_PAYMENT_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.InvoicePaymentSerializer, schemas.CREDIT_PAYMENT, "The payment.")},
         problems=[
-            NO_INVOICE, InvalidTransition(invoice=1, state="paid", wanted="paid"),
+            INVOICE_PATH.missing, InvalidTransition(invoice=1, state="paid", wanted="paid"),
             CreditPaymentExceeds(invoice=1, remaining_minor=500, left_minor=320),
         ],
     )  # fmt: skip
@@ -114,7 +105,7 @@ class PaymentReturns(WriteEndpoint):
         takes=RequestBody(schemas.PAYMENT_RETURN_BODY, {"a dispute": schemas.PAYMENT_RETURN_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.PaymentReturnSerializer, schemas.PAYMENT_RETURN, "The return.")},
         problems=[
-            NO_PAYMENT, ReturnExceedsPayment(payment=1, returnable_minor=500),
+            PAYMENT_PATH.missing, ReturnExceedsPayment(payment=1, returnable_minor=500),
             AlreadyExists(resource="dispute of payment", ref="1"),
         ],
     )  # fmt: skip

@@ -5,7 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing.api.endpoints import METHOD_PATH, NO_CUSTOMER, PAYMENTS, PROVIDER_PATH, REF_PATH, BillingEndpoint, WriteEndpoint
+from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint
+from billing.api.paths import METHOD_PATH, PROVIDER_PATH, REF_PATH
 from billing.api.schemas import payment_intents as schemas
 from billing.api.schemas import request_schemas
 from billing.errors import EventRejected, NotFound, ProviderRefused, ProviderUnavailable

@@ -4,15 +4,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing.api.endpoints import (
-    NO_CUSTOMER,
-    NO_PURCHASE,
-    PAYMENTS,
-    PURCHASE_PATH,
-    BillingEndpoint,
-    WriteEndpoint,
-    list_operation,
-)
+from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import PURCHASE_PATH
 from billing.api.schemas import payments as schemas
 from billing.errors import AlreadyExists, ReturnExceedsPurchase
 from billing.payments import reads
@@ -62,7 +55,7 @@ class OnePurchase(BillingEndpoint):
         "If its credits are still to be added or revoked, this is tried first.",
         tag=PAYMENTS, scope=BILLING_READ, parameters=[PURCHASE_PATH],
         responses={200: ResponseBody(schemas.PurchaseSerializer, schemas.GRANTED_PURCHASE, "The purchase.")},
-        problems=[NO_PURCHASE],
+        problems=[PURCHASE_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, purchase_id: int) -> Response:
         found = reads.purchase(purchase_id)
@@ -86,7 +79,7 @@ class PurchaseReturns(WriteEndpoint):
         takes=RequestBody(schemas.RETURN_BODY, {"a refund": schemas.RETURN_EXAMPLE_BODY}),
         responses={201: ResponseBody(schemas.ReturnSerializer, schemas.RETURN, "The return.")},
         problems=[
-            NO_PURCHASE, ReturnExceedsPurchase(purchase=1, returnable_minor=1500),
+            PURCHASE_PATH.missing, ReturnExceedsPurchase(purchase=1, returnable_minor=1500),
             AlreadyExists(resource="refund of purchase", ref="1"),
         ],
     )  # fmt: skip

@@ -5,7 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from billing.api.endpoints import NO_CUSTOMER, NO_TOP_UP, PAYMENTS, TOP_UP_PATH, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.endpoints import NO_CUSTOMER, PAYMENTS, BillingEndpoint, WriteEndpoint, list_operation
+from billing.api.paths import TOP_UP_PATH
 from billing.api.schemas import payment_intents as schemas
 from billing.errors import TopUpEnded
 from billing.payments.topups import reads
@@ -49,7 +50,7 @@ class OneTopUp(BillingEndpoint):
         "readTopUp", "Read an automatic top-up", "With the payment that is under way.",
         tag=PAYMENTS, scope=BILLING_READ, parameters=[TOP_UP_PATH],
         responses={200: ResponseBody(schemas.TopUpSerializer, schemas.TOP_UP, "The top-up.")},
-        problems=[NO_TOP_UP],
+        problems=[TOP_UP_PATH.missing],
     )  # fmt: skip
     def get(self, request: HttpRequest, top_up_id: int) -> Response:
         return json_response(schemas.TopUpSerializer.body(reads.top_up(top_up_id)))
@@ -74,7 +75,7 @@ class ResumeTopUp(_TopUpChange):
         "resumeTopUp", "Resume an automatic top-up", "Declines before now no longer count.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[TOP_UP_PATH],
         responses={200: ResponseBody(schemas.TopUpSerializer, schemas.TOP_UP, "The top-up.")},
-        problems=[NO_TOP_UP, TopUpEnded(top_up=1)],
+        problems=[TOP_UP_PATH.missing, TopUpEnded(top_up=1)],
     )  # fmt: skip
     def post(self, request: HttpRequest, top_up_id: int) -> Response:
         return self._changed(request, top_up_id, resume_top_up)
@@ -89,7 +90,7 @@ class EndTopUp(_TopUpChange):
         "endTopUp", "End an automatic top-up", "A payment that is under way goes on.",
         tag=PAYMENTS, scope=BILLING_WRITE, idempotent=True, dry_run=True, parameters=[TOP_UP_PATH],
         responses={200: ResponseBody(schemas.TopUpSerializer, schemas.TOP_UP, "The top-up.")},
-        problems=[NO_TOP_UP, TopUpEnded(top_up=1)],
+        problems=[TOP_UP_PATH.missing, TopUpEnded(top_up=1)],
     )  # fmt: skip
     def post(self, request: HttpRequest, top_up_id: int) -> Response:
         return self._changed(request, top_up_id, end_top_up)
