@@ -1,9 +1,8 @@
-"""Billing's part of the customer's page: subscriptions, and invoices and credit notes with their PDFs."""
+"""Billing's part of the customer's page: subscriptions, documents with their PDFs, what is on sale, and whom to ask."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -11,12 +10,13 @@ from django.db.models import QuerySet
 
 from billing import reads
 from billing.documents.printing.printed import PrintedDocument, credit_note_pdf, invoice_pdf
+from billing.documents.sellers import current_seller
 from billing.models import CreditNote, Customer, Invoice
-from billing.rating.money import minor_digits
+from billing.payments.customer_page import CustomerPayments, money
 from billing.reads.pages import page
 from billing.reads.subscriptions import SubscriptionRow
 from ledger.api.kit.writing.rendering import time_text
-from ledger.portal.parts import Cell, Document, Section, Shown
+from ledger.portal.parts import Cell, Document, Section, Shown, Step
 from ledger.services import time_of
 from ledger.typesetting.languages import Language
 from ledger.typesetting.typeset import IS_INSTALLED
@@ -45,6 +45,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "issued": "Date",
         "due": "Payable until",
         "open": "Open",
+        "overdue": "Overdue",
         "paid": "Paid",
         "void": "Void",
         "uncollectible": "Open",
@@ -55,6 +56,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "credit_notes": "Credit notes",
         "no_credit_notes": "There is no credit note.",
         "corrects": "Corrects",
+        "payment": "Payment",
+        "questions": "Questions? Ask {seller}",
+        "contact": "By",
+        "address": "Address",
+        "email": "E-mail",
+        "phone": "Phone",
     },
     "de": {
         "subscriptions": "Abonnements",
@@ -75,6 +82,7 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "issued": "Datum",
         "due": "Zahlbar bis",
         "open": "Offen",
+        "overdue": "Überfällig",
         "paid": "Bezahlt",
         "void": "Storniert",
         "uncollectible": "Offen",
@@ -85,6 +93,12 @@ TEXTS: Final[dict[str, dict[str, str]]] = {
         "credit_notes": "Rechnungskorrekturen",
         "no_credit_notes": "Es gibt keine Rechnungskorrektur.",
         "corrects": "Korrigiert",
+        "payment": "Zahlung",
+        "questions": "Fragen? Wenden Sie sich an {seller}",
+        "contact": "Per",
+        "address": "Adresse",
+        "email": "E-Mail",
+        "phone": "Telefon",
     },
 }
 
@@ -100,12 +114,16 @@ class CustomerOfHolder:
 
     def __init__(self, customer: Customer) -> None:
         self._customer = customer
+        self._payments = CustomerPayments(customer)
         self.name = customer.name
         self.language = customer.language
         self.time_zone = customer.time_zone
 
     def sections(self, shown: Shown) -> Sequence[Section]:
-        """Return subscriptions, invoices and credit notes, the newest first; drafts are no invoices yet."""
+        """Return subscriptions, invoices and credit notes, the newest first, what is on sale, and whom to ask.
+
+        Drafts are no invoices yet.
+        """
         now = time_of(self._customer.holder_id)
         subscriptions = reads.subscriptions(
             customer=self._customer.ref, before=shown.before.get("subscriptions"), limit=ROWS_SHOWN + 1
@@ -114,7 +132,9 @@ class CustomerOfHolder:
         invoices = page(self._invoices(), before=shown.before.get("invoices"), limit=ROWS_SHOWN + 1)
         notes = page(self._credit_notes(), before=shown.before.get("credit_notes"), limit=ROWS_SHOWN + 1)
         corrected = dict(Invoice.objects.filter(pk__in={note.invoice_id for note in notes}).values_list("pk", "number"))
+        today = now.astimezone(ZoneInfo(self.time_zone)).date()
         return [
+            *(self._payments.sections(shown) if shown.allows_payments else ()),
             _continued(
                 _subscriptions(
                     [_subscription(row, now, names[row.plan_id]) for row in subscriptions[:ROWS_SHOWN]],
@@ -124,7 +144,12 @@ class CustomerOfHolder:
                 [row.id for row in subscriptions],
             ),
             _continued(
-                _invoice_list([_invoice(row, shown) for row in invoices[:ROWS_SHOWN]], shown), [row.pk for row in invoices]
+                _invoice_list(
+                    [_invoice(row, shown, today) for row in invoices[:ROWS_SHOWN]],
+                    [self._payments.pay_cell(row, shown) for row in invoices[:ROWS_SHOWN]],
+                    shown,
+                ),
+                [row.pk for row in invoices],
             ),
             _continued(
                 _credit_note_list(
@@ -132,7 +157,29 @@ class CustomerOfHolder:
                 ),
                 [row.pk for row in notes],
             ),
+            *self._contact(shown),
         ]
+
+    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> str | None:
+        """Pay an invoice, buy a pack, or set a top-up; see `ledger.portal.parts.Customer`."""
+        return self._payments.act(name, given, shown)
+
+    def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
+        """Return a step of a payment, or of setting a top-up."""
+        return self._payments.step(name, shown, is_back=is_back)
+
+    def _contact(self, shown: Shown) -> list[Section]:
+        """Return the seller's addresses for questions, if the seller has any."""
+        seller, texts = current_seller(self._customer.seller), TEXTS[shown.language.code]
+        details = seller.details if seller else {}
+        ways = [("email", f"mailto:{details.get('email')}"), ("phone", f"tel:{details.get('phone', '').replace(' ', '')}")]
+        rows = [{"kind": name, "text": details[name]} for name, _ in ways if details.get(name)]
+        if not rows:
+            return []
+        cells = [[Cell(texts[name]), Cell(details[name], url)] for name, url in ways if details.get(name)]
+        headers = [Cell(texts["contact"]), Cell(texts["address"])]
+        title = texts["questions"].format(seller=details["name"])
+        return [Section(name="contact", title=title, empty="", headers=headers, cells=cells, rows=rows)]
 
     def document(self, name: str) -> Document | None:
         """Return an invoice or credit note of this customer as PDF, by the name that `_invoice` or `_credit_note` gives it."""
@@ -206,11 +253,12 @@ def _period(row: dict[str, Any], language: Language, zone: ZoneInfo) -> str:
     return language.period(start, end, zone)
 
 
-def _invoice(row: Invoice, shown: Shown) -> dict[str, Any]:
+def _invoice(row: Invoice, shown: Shown, today: date) -> dict[str, Any]:
     hides = shown.hides_amounts
     return {
         "number": row.number,
         "state": row.state,
+        "is_overdue": row.state == Invoice.State.OPEN and row.due_date is not None and row.due_date < today,
         "issue_date": row.issue_date and f"{row.issue_date:%Y-%m-%d}",
         "due_date": row.due_date and f"{row.due_date:%Y-%m-%d}",
         "currency": row.currency,
@@ -222,8 +270,8 @@ def _invoice(row: Invoice, shown: Shown) -> dict[str, Any]:
     }
 
 
-def _invoice_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
-    """Return the list of invoices; amounts and files are no columns of it if amounts are hidden."""
+def _invoice_list(rows: Sequence[dict[str, Any]], pay_cells: Sequence[Cell], shown: Shown) -> Section:
+    """Return the list of invoices; amounts and files are no columns of it if amounts are hidden, nor buttons without payments."""
     texts, language = TEXTS[shown.language.code], shown.language
     amounts = [] if shown.hides_amounts else ["total", "amount_remaining"]
     files = [] if shown.hides_amounts or not IS_INSTALLED else ["file"]
@@ -235,16 +283,18 @@ def _invoice_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
             *(Cell(texts[name]) for name in ("number", "issued", "due", "state")),
             *(Cell(texts[name], is_number=True) for name in amounts),
             *(Cell(texts[name]) for name in files),
+            *([Cell(texts["payment"])] if shown.allows_payments else []),
         ],
         cells=[
             [
                 Cell(row["number"]),
                 *(Cell(_day(row[name], language)) for name in ("issue_date", "due_date")),
-                Cell(texts[row["state"]]),
-                *(Cell(_money(row[f"{name}_minor"], row["currency"], language), is_number=True) for name in amounts),
+                Cell(texts["overdue"], is_urgent=True) if row["is_overdue"] else Cell(texts[row["state"]]),
+                *(Cell(money(row[f"{name}_minor"], row["currency"], language), is_number=True) for name in amounts),
                 *(Cell(texts["pdf"].format(number=row["number"]), row["pdf_url"]) for _ in files),
+                *([pay_cell] if shown.allows_payments else []),
             ]
-            for row in rows
+            for row, pay_cell in zip(rows, pay_cells, strict=True)
         ],
         rows=rows,
     )
@@ -281,7 +331,7 @@ def _credit_note_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
                 Cell(row["number"]),
                 Cell(_day(row["issue_date"], language)),
                 Cell(row["invoice"]),
-                *(Cell(_money(row["total_minor"], row["currency"], language), is_number=True) for _ in amounts),
+                *(Cell(money(row["total_minor"], row["currency"], language), is_number=True) for _ in amounts),
                 *(Cell(texts["pdf"].format(number=row["number"]), row["pdf_url"]) for _ in files),
             ]
             for row in rows
@@ -292,8 +342,3 @@ def _credit_note_list(rows: Sequence[dict[str, Any]], shown: Shown) -> Section:
 
 def _day(text: str | None, language: Language) -> str:
     return language.day(date.fromisoformat(text)) if text else ""
-
-
-def _money(amount_minor: int, currency: str, language: Language) -> str:
-    digits = minor_digits(currency)
-    return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"

@@ -7,9 +7,9 @@ from django.urls import URLPattern, path
 from rest_framework import serializers
 
 from ledger.api import paths  # noqa: F401 - registers the converters
-from ledger.api.kit.authentication import PAGES_WRITE
+from ledger.api.kit.authentication import BILLING_WRITE, PAGES_WRITE
 from ledger.api.kit.endpoint import Endpoint
-from ledger.api.kit.request_errors import NotFound
+from ledger.api.kit.request_errors import NotFound, ScopeMissing
 from ledger.api.kit.schema import RequestBody, ResponseBody, operation
 from ledger.api.kit.writing.rendering import Response, json_response
 from ledger.api.kit.writing.responses import ResponseSchema
@@ -46,7 +46,8 @@ class PageLinks(Endpoint):
         "Make a link to the customer's page",
         "The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone "
         "who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not "
-        "have credits yet. 404 on a server that does not serve the page.",
+        "have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` "
+        "too. 404 on a server that does not serve the page.",
         tag="Customer's page",
         scope=PAGES_WRITE,
         parameters=[HOLDER_PATH],
@@ -57,7 +58,10 @@ class PageLinks(Endpoint):
         fields = self.body(request, PAGE_LINK)
         if not links.is_served():
             raise NotFound
-        made = links.link_of(PAGE_LINK.make(fields | {"holder_id": holder}), request)
+        asked = PAGE_LINK.make(fields | {"holder_id": holder})
+        if asked.allow_payments and not self.key.may(BILLING_WRITE):
+            raise ScopeMissing(scope=BILLING_WRITE)
+        made = links.link_of(asked, request)
         return json_response(PageLinkSerializer.body(made))
 
 

@@ -10,11 +10,12 @@ from types import MappingProxyType
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from django.http import HttpRequest
 from django.utils import timezone
 
 from ledger import reads
 from ledger.portal.links import Link
-from ledger.portal.parts import Section, Shown, customer_of
+from ledger.portal.parts import Customer, Section, Shown, customer_of
 from ledger.portal.usage import usage_by_day
 from ledger.reads import Balance, ShownEntry
 from ledger.rules.instants import to_text, to_us
@@ -26,6 +27,8 @@ from ledger.values import MAX_SEQUENCE
 
 HISTORY_ROWS: Final = 20
 LOTS_SHOWN: Final = 50
+BACK: Final = "back"
+"""In the query of an address to which another site sends the customer back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +46,27 @@ class Content:
     zone: ZoneInfo
 
 
+def shown_of(link: Link, request: HttpRequest, language: Language, before: Mapping[str, int] = MappingProxyType({})) -> Shown:
+    """Return how another application shows its part of the page. Args: as `Shown`."""
+    return Shown(
+        language=language,
+        hides_amounts=link.hides_amounts,
+        document_url=lambda name: link.address("document", name),
+        action_url=lambda name: link.address("action", name),
+        back_url=lambda name: link.address_from_outside(request, "step", name, **{BACK: 1}),
+        allows_payments=link.allows_payments,
+        before=before,
+    )
+
+
+def page_language(link: Link, customer: Customer | None) -> Language:
+    """Return the language of the page: that of the link, else the customer's, else English."""
+    return language_of(link.language or (customer.language if customer else "en"))
+
+
 def read_content(
     link: Link,
+    request: HttpRequest,
     *,
     credit_type: str | None = None,
     before: int | None = None,
@@ -61,19 +83,13 @@ def read_content(
     """
     customer = customer_of(link.holder_id)
     zone = _zone(customer.time_zone if customer else "")
-    language = language_of(link.language or (customer.language if customer else "en"))
+    language = page_language(link, customer)
     accounts = [
         found for found in reads.accounts(link.holder_id) if found.credit_type in (link.credit_types or [found.credit_type])
     ]
     chosen = next((found for found in accounts if found.credit_type == credit_type), accounts[0] if accounts else None)
     units = units_of(found.credit_type for found in accounts)
-    shown = Shown(
-        language=language,
-        hides_amounts=link.hides_amounts,
-        document_url=lambda name: link.address("document", name),
-        before=sections_before,
-    )
-    sections = customer.sections(shown) if customer else []
+    sections = customer.sections(shown_of(link, request, language, sections_before)) if customer else []
     data = {
         "holder": link.holder_id,
         "name": customer.name if customer else "",

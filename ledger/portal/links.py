@@ -17,6 +17,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 
 from ledger import conf
+from ledger.errors import Invalid
 from ledger.records import Record
 from ledger.typesetting.languages import LANGUAGES
 from ledger.values import Boolean, Choice, CreditType, Holder, Integer, ListOf
@@ -37,6 +38,10 @@ class LinkRequest(Record):
     holder_id: Annotated[str, Holder("The holder whose page it shows.")]
     expires_in: Annotated[int, Integer("After how many seconds the link ends.", least=LEAST_SECONDS, most=MOST_SECONDS)] = SECONDS
     hide_amounts: Annotated[bool, Boolean("Whether the page leaves out every amount, and PDFs, which have amounts.")] = False
+    allow_payments: Annotated[
+        bool,
+        Boolean("Whether its reader may pay invoices, buy packs and set automatic top-ups there."),
+    ] = False
     language: Annotated[
         str | None,
         Choice([one.code for one in LANGUAGES], "The language of the page; by default the customer's, otherwise en."),
@@ -45,6 +50,10 @@ class LinkRequest(Record):
         list[str] | None,
         ListOf(CreditType("A credit type."), "Only these credit types; all by default.", least=1, most=MOST_CREDIT_TYPES),
     ] = None
+
+    def check_whole(self) -> None:
+        if self.allow_payments and self.hide_amounts:
+            raise Invalid(pointer="/allow_payments", rule="not-both", detail="nobody pays an amount that is hidden")
 
 
 class PageLink(NamedTuple):
@@ -68,12 +77,17 @@ class Link:
     holder_id: str
     expires_at: datetime
     hides_amounts: bool
+    allows_payments: bool
     language: str | None
     credit_types: Sequence[str]
 
     def address(self, view: str, *arguments: str, **query: Any) -> str:
         """Return the path of a view of the page, with the token."""
         return f"{reverse(f'customer_page:{view}', args=arguments)}?{urlencode({**query, PARAMETER: self.token})}"
+
+    def address_from_outside(self, request: HttpRequest, view: str, *arguments: str, **query: Any) -> str:
+        """Return the address of a view of the page with its host, for another site that sends the customer back."""
+        return f"{_address(view, request, *arguments)}?{urlencode({**query, PARAMETER: self.token})}"
 
 
 def is_served() -> bool:
@@ -105,6 +119,8 @@ def link_of(asked: LinkRequest, request: Any = None) -> PageLink:
         raise ImproperlyConfigured(NOT_SERVED)
     ends = int(timezone.now().timestamp()) + asked.expires_in
     claims = {"h": asked.holder_id, "e": ends, "a": asked.hide_amounts, "l": asked.language, "t": asked.credit_types or []}
+    if asked.allow_payments:
+        claims["p"] = True
     query = urlencode({PARAMETER: _signer().sign_object(claims)})
     page, data = (f"{_address(name, request)}?{query}" for name in ("page", "data"))
     return PageLink(page, data, datetime.fromtimestamp(ends, UTC))
@@ -126,6 +142,7 @@ def read_link(token: str) -> Link | None:
         holder_id=claims["h"],
         expires_at=expires_at,
         hides_amounts=claims["a"],
+        allows_payments=claims.get("p", False),
         language=claims["l"],
         credit_types=claims["t"],
     )
@@ -136,8 +153,8 @@ def _signer() -> signing.Signer:
     return signing.Signer(sep=".", salt=f"{SALT}.{conf.CUSTOMER_PAGE_SALT.value}")
 
 
-def _address(name: str, request: Any) -> str:
-    path = reverse(f"customer_page:{name}")
+def _address(name: str, request: Any, *arguments: str) -> str:
+    path = reverse(f"customer_page:{name}", args=arguments)
     base = conf.CUSTOMER_PAGE_URL.value
     if base:
         return base.rstrip("/") + "/" + path.removeprefix(reverse("customer_page:page"))

@@ -31,6 +31,18 @@ class PageLinkForm(forms.Form):
     hide_amounts = forms.BooleanField(
         required=False, help_text="The page then shows no amount and offers no PDF.", widget=UnfoldBooleanSwitchWidget()
     )
+    allow_payments = forms.BooleanField(
+        required=False,
+        help_text="The page then has buttons that pay an invoice, buy a pack and set an automatic top-up.",
+        widget=UnfoldBooleanSwitchWidget(),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse payments of amounts that are hidden."""
+        given = super().clean() or {}
+        if given.get("hide_amounts") and given.get("allow_payments"):
+            self.add_error("allow_payments", "Nobody pays an amount that is hidden: choose one of both.")
+        return given
 
 
 def page_link_view(model_admin: ReadOnlyAdmin, request: HttpRequest, account: Balance) -> HttpResponse:
@@ -60,10 +72,12 @@ def _shown_once(
         holder_id=holder_id,
         expires_in=given["expires_in"],
         hide_amounts=given["hide_amounts"],
+        allow_payments=given["allow_payments"],
         language=given["language"] or None,
     )
     made = links.link_of(asked, request)
-    details = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC{', without amounts' if asked.hide_amounts else ''}"
+    also = ", without amounts" if asked.hide_amounts else ", with payments" if asked.allow_payments else ""
+    details = f"until {made.expires_at:%Y-%m-%d %H:%M} UTC{also}"
     staff_log.record(request, "page-link-made", about=f"holder {holder_id}", details=details)
     title = f"Customer's page of {holder_id}"
     context = {**model_admin.admin_site.each_context(request), "title": title, "made": made, "back": back}

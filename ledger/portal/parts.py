@@ -1,4 +1,4 @@
-"""What another application adds to the page: who the customer is, further lists, documents.
+"""What another application adds to the page: who the customer is, further lists, documents, and what the customer can do there.
 
 The ledger does not know billing. An application registers a function in its `AppConfig.ready`.
 """
@@ -14,11 +14,18 @@ MOST_COLUMNS: Final = 4
 
 
 class Cell(NamedTuple):
-    """A cell of a list: its text, the address to which it leads, whether it is a number."""
+    """A cell of a list: its text, the address to which it leads, whether it is a number.
+
+    Args:
+        action: the address of an action: the text is a button that does it.
+        is_urgent: the text is red.
+    """
 
     text: str
     url: str = ""
     is_number: bool = False
+    action: str = ""
+    is_urgent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +65,44 @@ class Document(NamedTuple):
     file_name: str
 
 
+class Field(NamedTuple):
+    """A field of a form: a list of choices (value, text), or without them a number."""
+
+    name: str
+    label: str
+    choices: Sequence[tuple[str, str]] = ()
+    value: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A page of its own between the page and the end of something that the customer does, such as a payment.
+
+    Args:
+        rows: what is to be known, as label and text, such as the account to which to transfer.
+        picture: SVG beside the rows; `caption` says what it is.
+        next_url, next_text: where the customer goes on, on another site.
+        goes_on: the browser goes to `next_url` by itself.
+        reload_seconds: the browser loads this page again after that time; None: it does not.
+        fields, action, button: a form, the address of its action, and the text of its button.
+        buttons: further buttons, each with its action.
+    """
+
+    title: str
+    text: str
+    rows: Sequence[tuple[str, str]] = ()
+    picture: str = ""
+    caption: str = ""
+    next_url: str = ""
+    next_text: str = ""
+    goes_on: bool = False
+    reload_seconds: int | None = None
+    fields: Sequence[Field] = ()
+    action: str = ""
+    button: str = ""
+    buttons: Sequence[Cell] = ()
+
+
 class Customer(Protocol):
     """The customer that a holder is, as another application knows it."""
 
@@ -79,19 +124,43 @@ class Customer(Protocol):
     def document(self, name: str) -> Document | None:
         """Return a document of the customer by the name that its address has; None if the customer has no such document."""
 
+    def act(self, name: str, given: Mapping[str, str], shown: "Shown") -> str | None:
+        """Do what a button of the page says, and return the name of the step that follows, "" for the page itself.
+
+        Called only for a link with `allow_payments`. None: the customer has no such button now.
+
+        Args:
+            name: as in the address of the action. given: the fields of its form.
+
+        Raises:
+            LedgerError: it is refused, and nothing was written.
+        """
+
+    def step(self, name: str, shown: "Shown", *, is_back: bool) -> Step | None:
+        """Return the step of that name; None if the customer has no such step.
+
+        Args:
+            is_back: the customer comes back from another site.
+        """
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
     """How a page is shown.
 
     Args:
-        document_url: returns the address of a document by its name.
+        document_url, action_url: return the address of a document, or of an action, by its name.
+        back_url: returns the address, with its host, to which another site sends the customer back, by the name of the step.
+        allows_payments: the customer may pay and buy.
         before: of lists that are continued, by their name: only what is older than this.
     """
 
     language: Language
     hides_amounts: bool
     document_url: Callable[[str], str] = field(repr=False)
+    action_url: Callable[[str], str] = field(repr=False)
+    back_url: Callable[[str], str] = field(repr=False)
+    allows_payments: bool = False
     before: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -9,4 +9,6 @@ urlpatterns = [
     path("", views.page, name="page"),
     path("data", views.data, name="data"),
     path("documents/<slug:name>.pdf", views.document, name="document"),
+    path("actions/<slug:name>", views.action, name="action"),
+    path("steps/<slug:name>", views.step, name="step"),
 ]

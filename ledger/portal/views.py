@@ -1,20 +1,20 @@
 """The views of the page. A valid link shows one holder; any other link shows that it has expired."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import BoundedSemaphore
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
 from django.shortcuts import render
 from django.templatetags.static import static
 from django.views.decorators.csrf import csrf_exempt
 
 from ledger import conf
 from ledger.errors import LedgerError
-from ledger.portal.content import Content, read_content
+from ledger.portal.content import BACK, Content, page_language, read_content, shown_of
 from ledger.portal.links import PARAMETER, Link, is_origin, read_link
-from ledger.portal.parts import customer_of
+from ledger.portal.parts import Customer, Shown, Step, customer_of
 from ledger.portal.shown import BEFORE, HISTORY, LOTS, context_of
 from ledger.portal.texts import TEXTS
 from ledger.values import with_exact_integers
@@ -31,19 +31,19 @@ _documents = BoundedSemaphore(MOST_DOCUMENTS)
 View = Callable[..., HttpResponse]
 
 
-def by_link(view: Callable[..., HttpResponse]) -> View:
+def by_link(view: Callable[..., HttpResponse], methods: Sequence[str] = METHODS) -> View:
     """Call the view with the link of the request, and give its response the headers of the page.
 
     A link that was not made here, was changed or has ended is answered before anything is read, always with the same page.
     """
 
     def answer(request: HttpRequest, **captured: Any) -> HttpResponse:
-        if request.method not in METHODS:
-            return _with_headers(HttpResponseNotAllowed(METHODS))
+        if request.method not in methods:
+            return _with_headers(HttpResponseNotAllowed(methods))
         link = read_link(request.GET.get(PARAMETER, ""))
         return _with_headers(_gone(request) if link is None else view(request, link, **captured))
 
-    # No form is sent here: any other method is a 405, with a token of a form or without.
+    # A browser adds nothing to a request by itself: the token of the link is in the address, and there is no cookie.
     return csrf_exempt(answer)
 
 
@@ -80,12 +80,72 @@ def document(request: HttpRequest, link: Link, name: str) -> HttpResponse:
     return HttpResponse(found.content, content_type="application/pdf", headers={"Content-Disposition": file})
 
 
+def _act(request: HttpRequest, link: Link, name: str) -> HttpResponse:
+    """Do what a button of the page says, then show the step that follows, or the page."""
+    customer = customer_of(link.holder_id) if link.allows_payments else None
+    if customer is None:
+        return _gone(request)
+    shown = shown_of(link, request, page_language(link, customer))
+    try:
+        following = customer.act(name, request.POST.dict(), shown)
+    except LedgerError:
+        texts = TEXTS[shown.language.code]
+        return _step_page(request, link, customer, shown, Step(title=texts["refused_title"], text=texts["refused"]), status=409)
+    if following is None:
+        return _gone(request)
+    return _see_other(link.address("step", following) if following else link.address("page"))
+
+
+action = by_link(_act, methods=("POST",))
+
+
+@by_link
+def step(request: HttpRequest, link: Link, name: str) -> HttpResponse:
+    """Show a step. One that loads itself again, or goes on to another site, does so without a script."""
+    customer = customer_of(link.holder_id) if link.allows_payments else None
+    if customer is None:
+        return _gone(request)
+    shown = shown_of(link, request, page_language(link, customer))
+    try:
+        found = customer.step(name, shown, is_back=BACK in request.GET)
+    except LedgerError:
+        found = None
+    return _gone(request) if found is None else _step_page(request, link, customer, shown, found)
+
+
+def _step_page(
+    request: HttpRequest, link: Link, customer: Customer, shown: Shown, found: Step, status: int = 200
+) -> HttpResponse:
+    context = {
+        "step": found,
+        "texts": TEXTS[shown.language.code],
+        "language": shown.language.code,
+        "name": customer.name or link.holder_id,
+        "page_url": link.address("page"),
+        "style": STYLE,
+    }
+    response = render(request, "ledger/portal/step.html", context, status=status)
+    # Another site shows no checkout in a frame, so a page in a frame leaves going on to the customer.
+    if found.goes_on and request.headers.get("Sec-Fetch-Dest", "document") == "document":
+        response["Refresh"] = f"0; url={found.next_url}"
+    elif found.reload_seconds is not None:
+        response["Refresh"] = str(found.reload_seconds)
+    return response
+
+
+def _see_other(address: str) -> HttpResponse:
+    response = HttpResponseRedirect(address)
+    response.status_code = 303
+    return response
+
+
 def _content(request: HttpRequest, link: Link) -> Content:
     """Read what the address names: an account, and where each list begins. What is no number begins at the beginning."""
     given = {name: request.GET.get(name, "") for name in request.GET}
     numbers = {name: int(text) for name, text in given.items() if text.isascii() and text.isdecimal() and len(text) <= MAX_DIGITS}
     return read_content(
         link,
+        request,
         credit_type=request.GET.get("type"),
         before=numbers.get(HISTORY),
         lots_from=numbers.get(LOTS, 0),
@@ -108,7 +168,7 @@ def _with_headers(response: HttpResponse) -> HttpResponse:
         "style-src": f"{style.scheme}://{style.netloc}" if style.netloc else "'self'",
         "img-src": "data:",
         "base-uri": "'none'",
-        "form-action": "'none'",
+        "form-action": "'self'",
         "frame-ancestors": " ".join(origins) or "'none'",
     }
     response["Content-Security-Policy"] = "; ".join(f"{name} {value}" for name, value in policy.items())

@@ -116,7 +116,7 @@ def test_without_amounts_there_are_no_pdfs(client: Client) -> None:
     _, invoice = billed("ada")
     html, data = seen(client, hide_amounts=True)
     assert data["invoices"][0] | {"state": "", "issue_date": "", "due_date": ""} == {
-        "number": invoice.number, "state": "", "issue_date": "", "due_date": "", "currency": "EUR",
+        "number": invoice.number, "state": "", "is_overdue": False, "issue_date": "", "due_date": "", "currency": "EUR",
         "total_minor": None, "amount_due_minor": None, "amount_paid_minor": None, "amount_remaining_minor": None,
         "pdf_url": None,
     }  # fmt: skip
@@ -166,4 +166,4 @@ def test_the_page_reads_by_few_statements(client: Client) -> None:
     client.get(link.url)
     with CaptureQueriesContext(connection) as read:
         client.get(link.url)
-    assert len(read) <= 9
+    assert len(read) <= 10

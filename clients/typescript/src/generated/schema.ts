@@ -372,22 +372,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/holders/{holder}/statements/{month}.pdf": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get: operations["printStatement"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/holders/{holder}/page-links": {
         parameters: {
             query?: never;
@@ -846,6 +830,22 @@ export interface paths {
         get?: never;
         put?: never;
         post: operations["revokeKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/statements/{month}.pdf": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: operations["printStatement"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -5275,6 +5275,8 @@ export interface components {
             expires_in?: number;
             /** @description Whether the page leaves out every amount, and PDFs, which have amounts. Default: `false`. */
             hide_amounts?: boolean;
+            /** @description Whether its reader may pay invoices, buy packs and set automatic top-ups there. Default: `false`. */
+            allow_payments?: boolean;
             /** @description The language of the page; by default the customer's, otherwise en. */
             language?: components["schemas"]["LanguageEnum"];
             /** @description Only these credit types; all by default. */
@@ -8545,10 +8547,6 @@ export interface components {
         until: string;
         /** @description The number of the entry in its account: 1, 2, 3 … */
         sequence: number;
-        /** @description The month, in UTC. */
-        month: string;
-        /** @description The language of words and numbers; by default the customer's, otherwise en. */
-        language: "en" | "de";
         /** @description Only holders whose id begins with this. */
         prefix: string;
         /** @description Only this holder; all by default. */
@@ -8605,6 +8603,10 @@ export interface components {
         created_by: string;
         /** @description The number of the API key. */
         key_id: number;
+        /** @description The month, in UTC. */
+        month: string;
+        /** @description The language of words and numbers; by default the customer's, otherwise en. */
+        language: "en" | "de";
         /** @description The beginnings of words of the name, without regard to case and accents: `mull` finds Jörg Müller and Mueller GmbH. */
         name2: string;
         /** @description Only customers whose invoices this holder's credits pay first. */
@@ -9772,35 +9774,6 @@ export interface operations {
             };
         };
     };
-    printStatement: {
-        parameters: {
-            query?: {
-                /** @description What is counted. */
-                credit_type?: components["parameters"]["credit_type"];
-                /** @description The language of words and numbers; by default the customer's, otherwise en. */
-                language?: components["parameters"]["language"];
-            };
-            header?: never;
-            path: {
-                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
-                holder: components["parameters"]["holder"];
-                /** @description The month, in UTC. */
-                month: components["parameters"]["month"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/pdf": string;
-                };
-            };
-        };
-    };
     createPageLink: {
         parameters: {
             query?: never;
@@ -10856,6 +10829,35 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+        };
+    };
+    printStatement: {
+        parameters: {
+            query?: {
+                /** @description What is counted. */
+                credit_type?: components["parameters"]["credit_type"];
+                /** @description The language of words and numbers; by default the customer's, otherwise en. */
+                language?: components["parameters"]["language"];
+            };
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+                /** @description The month, in UTC. */
+                month: components["parameters"]["month"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/pdf": string;
                 };
             };
         };

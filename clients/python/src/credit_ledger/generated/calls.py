@@ -1112,30 +1112,12 @@ def refusals(holder: str, *, limit: int | None = None, cursor: str | None = None
     )
 
 
-def statement_pdf(
-    holder: str, month: str, *, credit_type: str | None = None, language: Literal["en", "de"] | None = None
-) -> Call[bytes]:
-    """Print a statement.
-
-    The statement of an account for a month: credits at its start, each entry, credits at its end, and the digest of its last
-    entry. Once the month is over, the bytes change only with the seller or the customer's language; until then, each page
-    says PRELIMINARY. The statement sums up more than 500 entries by day and kind.
-
-    Scope: `ledger:read`.
-    """
-    return Call(
-        "GET",
-        path("/v1/holders/{}/statements/{}.pdf", holder, month),
-        query={"credit_type": absent_if_none(credit_type), "language": absent_if_none(language)},
-        is_json=False,
-    )
-
-
 def create_page_link(
     holder: str,
     *,
     expires_in: int | None = None,
     hide_amounts: bool | None = None,
+    allow_payments: bool | None = None,
     language: LanguageEnum | None = None,
     credit_types: Sequence[str] | None = None,
 ) -> Call[PageLink]:
@@ -1143,7 +1125,8 @@ def create_page_link(
 
     The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
     who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
-    have credits yet. 404 on a server that does not serve the page.
+    have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` too.
+    404 on a server that does not serve the page.
 
     Scope: `pages:write`.
     """
@@ -1153,6 +1136,7 @@ def create_page_link(
         body={
             "expires_in": absent_if_none(expires_in),
             "hide_amounts": absent_if_none(hide_amounts),
+            "allow_payments": absent_if_none(allow_payments),
             "language": absent_if_none(language),
             "credit_types": absent_if_none(credit_types),
         },
@@ -2055,6 +2039,25 @@ def revoke_key(key_id: int, *, dry_run: bool = False, idempotency_key: str | Non
         query={"dry_run": True if dry_run else ABSENT},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def statement_pdf(
+    holder: str, month: str, *, credit_type: str | None = None, language: Literal["en", "de"] | None = None
+) -> Call[bytes]:
+    """Print a statement.
+
+    The statement of an account for a month: credits at its start, each entry, credits at its end, and the digest of its last
+    entry. Once the month is over, the bytes change only with the seller or the customer's language; until then, each page
+    says PRELIMINARY. The statement sums up more than 500 entries by day and kind.
+
+    Scope: `ledger:read`.
+    """
+    return Call(
+        "GET",
+        path("/v1/holders/{}/statements/{}.pdf", holder, month),
+        query={"credit_type": absent_if_none(credit_type), "language": absent_if_none(language)},
+        is_json=False,
     )
 
 

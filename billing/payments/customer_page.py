@@ -1,0 +1,513 @@
+"""What a customer does on the customer's page: pays an invoice, buys a pack, sets an automatic top-up.
+
+A button records an intent or a top-up, by the same use-cases as the API, and a step shows what follows: the checkout of a
+provider, or the account to which to transfer. The page waits for no provider but for the list of saved methods.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Final, NamedTuple
+
+from django.utils import timezone
+
+from billing.documents.printing.pages import epc_code, grouped
+from billing.documents.sellers import seller_of
+from billing.models import Customer, Invoice, Pack, PaymentIntent, TopUp
+from billing.models.payments import OPEN_INTENT
+from billing.payments.collecting import reads as collecting
+from billing.payments.collecting.advancing import refresh
+from billing.payments.collecting.methods import methods_of
+from billing.payments.collecting.orders import order_payment
+from billing.payments.providers.configured import declared, is_configured, provider
+from billing.payments.providers.interface import (
+    CANCELED,
+    FAILED,
+    PROCESSING,
+    REQUESTED,
+    SUCCEEDED,
+    WAITING,
+    KeepsMethods,
+    Method,
+)
+from billing.payments.reads import packs_on_sale
+from billing.payments.topups.declaring import end_top_up, set_top_up
+from billing.rating.money import minor_digits
+from billing.rating.values import MANUAL
+from ledger.portal.parts import Cell, Field, Section, Shown, Step
+from ledger.errors import Invalid
+from ledger.typesetting.languages import Language
+from ledger.units import CreditUnit, units_of
+
+ACTOR: Final = "customer page"
+PACKS_SHOWN: Final = 20
+MAX_DIGITS: Final = 15
+SOON_S: Final = 1
+"""After how many seconds a step looks again for the address of the checkout."""
+LATER_S: Final = 4
+EURO: Final = "EUR"
+
+TEXTS: Final[dict[str, dict[str, str]]] = {
+    "en": {
+        "pay": "Pay",
+        "packs": "Buy credits",
+        "no_packs": "There is nothing on sale.",
+        "pack": "Pack",
+        "credits": "Credits",
+        "price": "Price",
+        "order": "Order",
+        "buy": "Buy",
+        "buy_title": "Buy {pack}",
+        "buy_and_save": "Buy {pack} and save the card",
+        "pay_title": "Pay invoice {number}",
+        "how": "{amount} is to be paid. How do you want to pay?",
+        "by_card": "By card",
+        "by_transfer": "By bank transfer",
+        "transfer": "Please transfer {amount}. The payment counts when it arrives.",
+        "holder": "To",
+        "amount": "Amount",
+        "reference": "Reference",
+        "scan": "Scan it with your banking app.",
+        "no_account": "Please ask us for the account.",
+        REQUESTED: "The payment is being prepared. This page goes on by itself.",
+        WAITING: "You can pay now.",
+        "checking": "We are asking whether your payment has arrived. This page looks again by itself.",
+        PROCESSING: "Your payment is on its way. This page looks again by itself; you may also close it.",
+        SUCCEEDED: "Thank you. Your payment has arrived.",
+        FAILED: "The payment was declined, and nothing was charged. You can try it again.",
+        CANCELED: "The payment was given up, and nothing was charged. You can try it again.",
+        "next": "Go on to the payment",
+        "top_ups": "Automatic top-up",
+        "no_top_ups": "It is off.",
+        "terms": "Terms",
+        "below": "When fewer than {threshold} {unit} are left, {pack} is bought",
+        "paused": "Paused after declined payments",
+        "turn_off": "Turn off",
+        "turn_on": "Turn on",
+        "top_up_title": "Turn automatic top-up on",
+        "top_up_text": "When your credits fall below an amount, a pack is bought with your saved card.",
+        "no_method": "There is no saved card yet. Buy a pack first, and save the card with it.",
+        "threshold": "When fewer credits are left than",
+        "which_pack": "Buy this pack",
+        "method": "With this card",
+    },
+    "de": {
+        "pay": "Bezahlen",
+        "packs": "Guthaben kaufen",
+        "no_packs": "Es wird nichts angeboten.",
+        "pack": "Paket",
+        "credits": "Guthaben",
+        "price": "Preis",
+        "order": "Auftrag",
+        "buy": "Kaufen",
+        "buy_title": "{pack} kaufen",
+        "buy_and_save": "{pack} kaufen und die Karte speichern",
+        "pay_title": "Rechnung {number} bezahlen",
+        "how": "Es sind {amount} zu zahlen. Wie möchten Sie bezahlen?",
+        "by_card": "Mit Karte",
+        "by_transfer": "Mit Überweisung",
+        "transfer": "Bitte überweisen Sie {amount}. Die Zahlung zählt, wenn sie eingegangen ist.",
+        "holder": "An",
+        "amount": "Betrag",
+        "reference": "Verwendungszweck",
+        "scan": "Mit Ihrer Banking-App scannen.",
+        "no_account": "Bitte fragen Sie uns nach dem Konto.",
+        REQUESTED: "Die Zahlung wird vorbereitet. Diese Seite geht von selbst weiter.",
+        WAITING: "Sie können jetzt bezahlen.",
+        "checking": "Wir fragen, ob Ihre Zahlung angekommen ist. Diese Seite sieht von selbst wieder nach.",
+        PROCESSING: "Ihre Zahlung ist unterwegs. Diese Seite sieht von selbst wieder nach; Sie können sie auch schließen.",
+        SUCCEEDED: "Vielen Dank. Ihre Zahlung ist angekommen.",
+        FAILED: "Die Zahlung wurde abgelehnt, und nichts wurde abgebucht. Sie können es noch einmal versuchen.",
+        CANCELED: "Die Zahlung wurde abgebrochen, und nichts wurde abgebucht. Sie können es noch einmal versuchen.",
+        "next": "Weiter zur Zahlung",
+        "top_ups": "Automatisch aufladen",
+        "no_top_ups": "Es ist ausgeschaltet.",
+        "terms": "Bedingungen",
+        "below": "Wenn weniger als {threshold} {unit} übrig sind, wird {pack} gekauft",
+        "paused": "Angehalten nach abgelehnten Zahlungen",
+        "turn_off": "Ausschalten",
+        "turn_on": "Einschalten",
+        "top_up_title": "Automatisches Aufladen einschalten",
+        "top_up_text": "Wenn Ihr Guthaben unter einen Betrag fällt, wird ein Paket mit Ihrer gespeicherten Karte gekauft.",
+        "no_method": "Es ist noch keine Karte gespeichert. Kaufen Sie zuerst ein Paket, und speichern Sie dabei die Karte.",
+        "threshold": "Wenn weniger Guthaben übrig ist als",
+        "which_pack": "Dieses Paket kaufen",
+        "method": "Mit dieser Karte",
+    },
+}
+"""In every language of `ledger.typesetting.languages`."""
+
+
+class _Name(NamedTuple):
+    """The name of an action or step, such as pay-12: what it does, and to which row."""
+
+    verb: str
+    subject: str
+
+    @property
+    def number(self) -> int | None:
+        """The id of the row; None if the name has no number."""
+        is_number = self.subject.isascii() and self.subject.isdecimal() and len(self.subject) <= MAX_DIGITS
+        return int(self.subject) if is_number else None
+
+
+PAY, CARD, TRANSFER, BUY, SAVE, INTENT = "pay", "card", "transfer", "buy", "save", "payment"
+TOP_UP, TOP_UP_OFF = "top_up", "top_up_off"
+
+
+def card_provider() -> str | None:
+    """Return the provider with a checkout, the first that is declared; None if there is none."""
+    return next((name for name in declared() if provider(name).has_page), None)
+
+
+class CustomerPayments:
+    """The payments of one customer on the page."""
+
+    def __init__(self, customer: Customer) -> None:
+        self._customer = customer
+
+    # Buttons and lists -------------------------------------------------------------------------------
+
+    def pay_cell(self, invoice: Invoice, shown: Shown) -> Cell:
+        """Return the button that pays an invoice; an empty cell where nothing is to be paid."""
+        if not _is_payable(invoice):
+            return Cell("")
+        return Cell(TEXTS[shown.language.code]["pay"], action=shown.action_url(f"{PAY}-{invoice.pk}"))
+
+    def sections(self, shown: Shown) -> Sequence[Section]:
+        """Return the packs on sale, and the automatic top-ups, with their buttons."""
+        packs = self._packs()
+        return [self._pack_list(packs, shown), *self._top_up_list(packs, shown)]
+
+    def _packs(self) -> list[Pack]:
+        rows = Pack.objects.filter(packs_on_sale(timezone.now()), currency=self._customer.currency)
+        return list(rows.order_by("credit_type", "price_minor", "pk")[:PACKS_SHOWN])
+
+    def _pack_list(self, packs: Sequence[Pack], shown: Shown) -> Section:
+        texts, language = TEXTS[shown.language.code], shown.language
+        units = units_of(pack.credit_type for pack in packs)
+        rows = [
+            {
+                "ref": pack.code,
+                "name": _pack_name(pack, language),
+                "credit_type": pack.credit_type,
+                "credits": pack.credits + pack.bonus,
+                "currency": pack.currency,
+                "price_minor": pack.price_minor,
+            }
+            for pack in packs
+        ]
+        cells = [
+            [
+                Cell(_pack_name(pack, language)),
+                Cell(_credits(pack.credits + pack.bonus, units[pack.credit_type], language), is_number=True),
+                Cell(money(pack.price_minor, pack.currency, language), is_number=True),
+                Cell(texts["buy"], action=shown.action_url(f"{BUY}-{pack.pk}")),
+            ]
+            for pack in packs
+        ]
+        headers = [
+            Cell(texts["pack"]), Cell(texts["credits"], is_number=True), Cell(texts["price"], is_number=True), Cell(texts["order"]),
+        ]  # fmt: skip
+        return Section(name="packs", title=texts["packs"], empty=texts["no_packs"], headers=headers, cells=cells, rows=rows)
+
+    def _top_up_list(self, packs: Sequence[Pack], shown: Shown) -> list[Section]:
+        """Return the list of top-ups; no list where no provider keeps cards, or there is nothing to buy."""
+        if not packs or not any(is_configured(name, KeepsMethods) for name in declared()):
+            return []
+        texts, language = TEXTS[shown.language.code], shown.language
+        rows = list(TopUp.objects.filter(holder_id=self._customer.holder_id, ended_at=None).order_by("pk"))
+        units = units_of(row.credit_type for row in rows)
+        names = {pack.code: _pack_name(pack, language) for pack in packs}
+        cells = []
+        for row in rows:
+            unit = units[row.credit_type]
+            below = texts["below"].format(
+                threshold=_number(row.threshold, unit, language), unit=unit.unit, pack=names.get(row.pack_ref, row.pack_ref)
+            )
+            text = below if row.paused_at is None else f"{below}. {texts['paused']}"
+            cells.append([Cell(text), Cell(texts["turn_off"], action=shown.action_url(f"{TOP_UP_OFF}-{row.pk}"))])
+        if not rows:
+            cells.append([Cell(texts["no_top_ups"]), Cell(texts["turn_on"], action=shown.action_url(f"{TOP_UP}-new"))])
+        data = [
+            {
+                "credit_type": row.credit_type,
+                "threshold": row.threshold,
+                "pack": row.pack_ref,
+                "is_paused": row.paused_at is not None,
+            }
+            for row in rows
+        ]
+        headers = [Cell(texts["terms"]), Cell(texts["order"])]
+        title = texts["top_ups"]
+        return [Section(name="top_ups", title=title, empty=texts["no_top_ups"], headers=headers, cells=cells, rows=data)]
+
+    # Actions -----------------------------------------------------------------------------------------
+
+    def act(self, name: str, given: Mapping[str, str], shown: Shown) -> str | None:
+        """See `ledger.portal.parts.Customer`."""
+        verb, _, subject = name.partition("-")
+        act = self._actions().get(verb)
+        return None if act is None else act(_Name(verb, subject), given, shown)
+
+    def _actions(self) -> dict[str, Callable[[_Name, Mapping[str, str], Shown], str | None]]:
+        return {
+            PAY: self._choose_how,
+            CARD: self._pay_by_card,
+            BUY: self._buy,
+            SAVE: self._buy,
+            TOP_UP: self._ask_or_set_top_up,
+            TOP_UP_OFF: self._end_top_up,
+        }
+
+    def _choose_how(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        """Without a provider there is one way to pay, and with a payment under way it is that one."""
+        invoice = self._invoice(name)
+        if invoice is None:
+            return None
+        under_way = PaymentIntent.objects.filter(invoice_id=invoice.pk, state__in=OPEN_INTENT, is_canceled=False).first()
+        if under_way is not None:
+            return f"{INTENT}-{under_way.pk}"
+        return f"{TRANSFER}-{invoice.pk}" if card_provider() is None else f"{PAY}-{invoice.pk}"
+
+    def _pay_by_card(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        invoice, provider_name = self._invoice(name), card_provider()
+        if invoice is None or provider_name is None:
+            return None
+        step = f"{CARD}-{invoice.pk}"
+        made = order_payment(invoice=invoice.pk, provider=provider_name, return_url=shown.back_url(step), actor=ACTOR)
+        return f"{INTENT}-{made.pk}"
+
+    def _buy(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        """Order a pack; a second press of the button leads to the payment that waits already."""
+        pack = next((each for each in self._packs() if each.pk == name.number), None)
+        if pack is None:
+            return None
+        provider_name, saves = card_provider(), name.verb == SAVE
+        waiting = PaymentIntent.objects.filter(
+            pack_id=pack.pk, holder_id=self._customer.holder_id, customer_id=self._customer.pk, actor=ACTOR,
+            state__in=OPEN_INTENT, is_canceled=False, saves_method=saves,
+        ).order_by("-pk").first()  # fmt: skip
+        if waiting is None:
+            waiting = order_payment(
+                pack=pack.code,
+                version=pack.version,
+                holder_id=self._customer.holder_id,
+                customer=self._customer.ref,
+                provider=provider_name or MANUAL,
+                saves_method=saves and provider_name is not None,
+                return_url=None if provider_name is None else shown.back_url(f"{name.verb}-{pack.pk}"),
+                actor=ACTOR,
+            )
+        return f"{INTENT}-{waiting.pk}"
+
+    def _ask_or_set_top_up(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        if "threshold" not in given:
+            return f"{TOP_UP}-new"
+        pack = next((each for each in self._packs() if str(each.pk) == given.get("pack")), None)
+        method = next((each for each in self._methods() if each.id == given.get("method")), None)
+        if pack is None or method is None:
+            raise Invalid(pointer="/pack" if pack is None else "/method", rule="exists", detail="is not offered any more")
+        unit = units_of([pack.credit_type])[pack.credit_type]
+        set_top_up(
+            holder_id=self._customer.holder_id,
+            credit_type=pack.credit_type,
+            threshold=_smallest_units(given["threshold"], unit, shown.language),
+            pack=pack.code,
+            packs=1,
+            customer=self._customer.ref,
+            method=method.id,
+            provider=method.provider,
+            actor=ACTOR,
+        )
+        return ""
+
+    def _end_top_up(self, name: _Name, given: Mapping[str, str], shown: Shown) -> str | None:
+        rows = TopUp.objects.filter(holder_id=self._customer.holder_id, ended_at=None)
+        if name.number is None or not rows.filter(pk=name.number).exists():
+            return None
+        end_top_up(top_up=name.number)
+        return ""
+
+    def _invoice(self, name: _Name) -> Invoice | None:
+        """Return an invoice of this customer that can be paid; None for any other."""
+        if name.number is None:
+            return None
+        found = Invoice.objects.filter(pk=name.number, customer_id=self._customer.pk).first()
+        return found if found is not None and _is_payable(found) else None
+
+    def _methods(self) -> list[Method]:
+        return methods_of(self._customer.ref)
+
+    # Steps -------------------------------------------------------------------------------------------
+
+    def step(self, name: str, shown: Shown, *, is_back: bool) -> Step | None:
+        """See `ledger.portal.parts.Customer`."""
+        verb, _, subject = name.partition("-")
+        parts, language = _Name(verb, subject), shown.language
+        if verb == TOP_UP:
+            return self._top_up_step(shown)
+        if verb in (PAY, TRANSFER):
+            invoice = self._invoice(parts)
+            if invoice is None:
+                return None
+            return self._pay_step(invoice, shown) if verb == PAY else self._invoice_transfer(invoice, language)
+        return self._intent_step(self._intent(parts), shown, is_back=is_back)
+
+    def _intent(self, name: _Name) -> PaymentIntent | None:
+        """Return the intent that a step is about: by its id, or the last one for the invoice or pack that the name has."""
+        if name.number is None:
+            return None
+        mine = PaymentIntent.objects.filter(customer_id=self._customer.pk).order_by("-pk")
+        by_subject = {
+            INTENT: mine.filter(pk=name.number),
+            CARD: mine.filter(invoice_id=name.number),
+            BUY: mine.filter(pack_id=name.number, actor=ACTOR),
+            SAVE: mine.filter(pack_id=name.number, actor=ACTOR),
+        }
+        rows = by_subject.get(name.verb)
+        return None if rows is None else rows.first()
+
+    def _pay_step(self, invoice: Invoice, shown: Shown) -> Step:
+        texts = TEXTS[shown.language.code]
+        amount = money(invoice.amount_remaining_minor, invoice.currency, shown.language)
+        transfer = self._invoice_transfer(invoice, shown.language)
+        return Step(
+            title=texts["pay_title"].format(number=invoice.number),
+            text=texts["how"].format(amount=amount),
+            buttons=[Cell(texts["by_card"], action=shown.action_url(f"{CARD}-{invoice.pk}"))] if card_provider() else [],
+            rows=transfer.rows,
+            picture=transfer.picture,
+            caption=transfer.caption,
+        )
+
+    def _invoice_transfer(self, invoice: Invoice, language: Language) -> Step:
+        seller = seller_of(invoice.seller_id)
+        title = TEXTS[language.code]["pay_title"].format(number=invoice.number)
+        return _transfer_step(
+            title,
+            seller.details if seller else {},
+            invoice.amount_remaining_minor,
+            invoice.currency,
+            str(invoice.number),
+            language,
+        )
+
+    def _intent_step(self, intent: PaymentIntent | None, shown: Shown, *, is_back: bool) -> Step | None:
+        if intent is None:
+            return None
+        refresh(intent.pk)
+        row = collecting.payment_intent(intent.pk)
+        texts, language = TEXTS[shown.language.code], shown.language
+        title = self._title(intent, row.pack_row, language)
+        if row.transfer is not None:
+            order = row.transfer
+            return _transfer_step(title, order.seller, order.amount_minor, order.currency, order.reference, language)
+        state = row.row.state
+        can_pay = state == WAITING and bool(row.row.url)
+        if can_pay and not is_back:
+            return Step(title=title, text=texts[WAITING], next_url=row.row.url, next_text=texts["next"], goes_on=True)
+        if state in (REQUESTED, WAITING):
+            text = texts["checking"] if is_back else texts[REQUESTED]
+            next_url = row.row.url if can_pay else ""
+            seconds = LATER_S if is_back else SOON_S
+            return Step(title=title, text=text, next_url=next_url, next_text=texts["next"], reload_seconds=seconds)
+        return Step(title=title, text=texts[state], reload_seconds=LATER_S if state == PROCESSING else None)
+
+    def _title(self, intent: PaymentIntent, pack: Pack | None, language: Language) -> str:
+        texts = TEXTS[language.code]
+        if pack is not None:
+            return texts["buy_title"].format(pack=_pack_name(pack, language))
+        assert intent.invoice_id is not None
+        number = Invoice.objects.values_list("number", flat=True).get(pk=intent.invoice_id)
+        return texts["pay_title"].format(number=number)
+
+    def _top_up_step(self, shown: Shown) -> Step:
+        texts, packs = TEXTS[shown.language.code], self._packs()
+        methods = self._methods()
+        if not methods:
+            texts_of = {pack.pk: texts["buy_and_save"].format(pack=_pack_name(pack, shown.language)) for pack in packs}
+            buttons = [Cell(text, action=shown.action_url(f"{SAVE}-{pack}")) for pack, text in texts_of.items()]
+            return Step(title=texts["top_up_title"], text=texts["no_method"], buttons=buttons)
+        fields = [
+            Field("threshold", texts["threshold"]),
+            Field("pack", texts["which_pack"], [(str(pack.pk), _offer(pack, shown.language)) for pack in packs]),
+            Field("method", texts["method"], [(method.id, method.text) for method in methods]),
+        ]
+        return Step(
+            title=texts["top_up_title"],
+            text=texts["top_up_text"],
+            fields=fields,
+            action=shown.action_url(f"{TOP_UP}-new"),
+            button=texts["turn_on"],
+        )
+
+
+def money(amount_minor: int, currency: str, language: Language) -> str:
+    """Return an amount as the customer reads it."""
+    digits = minor_digits(currency)
+    return f"{language.number(Decimal(amount_minor).scaleb(-digits), decimals=digits)} {currency}"
+
+
+def _is_payable(invoice: Invoice) -> bool:
+    return invoice.state == Invoice.State.OPEN and invoice.amount_remaining_minor > 0
+
+
+def _pack_name(pack: Pack, language: Language) -> str:
+    return str(pack.names.get(language.code) or pack.name)
+
+
+def _offer(pack: Pack, language: Language) -> str:
+    return f"{_pack_name(pack, language)}, {money(pack.price_minor, pack.currency, language)}"
+
+
+def _number(amount: int, unit: CreditUnit, language: Language) -> str:
+    return language.number(Decimal(amount).scaleb(-unit.scale), decimals=unit.scale)
+
+
+def _credits(amount: int, unit: CreditUnit, language: Language) -> str:
+    return f"{_number(amount, unit, language)} {unit.unit}"
+
+
+def _smallest_units(text: str, unit: CreditUnit, language: Language) -> int:
+    """Return the credits that a customer typed, in the smallest unit.
+
+    Raises:
+        Invalid: it is no number of the language with at most the decimals of the unit, or not above 0.
+    """
+    group, decimal = (re.escape(sign) for sign in (language.group, language.decimal))
+    fraction = rf"(?:{decimal}[0-9]{{1,{unit.scale}}})?" if unit.scale else ""
+    if len(text) > MAX_DIGITS or not re.fullmatch(rf"(?:[0-9]{{1,3}}(?:{group}[0-9]{{3}})+|[0-9]+){fraction}", text.strip()):
+        raise Invalid(pointer="/threshold", rule="type", detail="must be a number of credits")
+    plain = text.strip().replace(language.group, "").replace(language.decimal, ".")
+    return int(Decimal(plain).scaleb(unit.scale))
+
+
+def _transfer_step(
+    title: str, seller: Mapping[str, str], amount_minor: int, currency: str, reference: str, language: Language
+) -> Step:
+    """Return the step that names the seller's account, with the code for a banking app where the transfer is in euro."""
+    texts, iban = TEXTS[language.code], seller.get("iban", "")
+    if not iban:
+        return Step(title=title, text=texts["no_account"], rows=[(texts["reference"], reference)])
+    amount = money(amount_minor, currency, language)
+    rows = [
+        (texts["holder"], seller["name"]), ("IBAN", grouped(iban)), ("BIC", seller.get("bic", "")), (texts["amount"], amount),
+        (texts["reference"], reference),
+    ]  # fmt: skip
+    code = None
+    if currency == EURO:
+        code = epc_code(
+            name=seller["name"],
+            iban=iban,
+            bic=seller.get("bic", ""),
+            amount=Decimal(amount_minor).scaleb(-minor_digits(currency)),
+            reference=reference,
+        )
+    return Step(
+        title=title,
+        text=texts["transfer"].format(amount=amount),
+        rows=[(label, text) for label, text in rows if text],
+        picture=code or "",
+        caption=texts["scan"] if code else "",
+    )

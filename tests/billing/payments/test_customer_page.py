@@ -1,0 +1,306 @@
+"""What a customer does on the page: pays, buys, sets a top-up; and what the page refuses to a link without payments."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.http import HttpResponse
+from django.test import Client
+
+from billing.models import InvoicePayment, PaymentIntent, Purchase, TopUp
+from billing.payments.collecting.advancing import advance
+from billing.payments.customer_page import _smallest_units
+from billing.payments.providers.configured import provider
+from billing.payments.providers.stripe_payments import StripeProvider
+from billing.testing import PackFactory
+from ledger.portal import links as customer_page
+from ledger.errors import Invalid
+from ledger.typesetting.languages import ENGLISH, GERMAN
+from ledger.units import CreditUnit
+from tests.billing.documents.issued import add_seller
+from tests.billing.factories import CustomerFactory
+from tests.billing.payments.stripe_double import SECRET, StripeDouble, serving
+from tests.billing.test_customer_page import billed
+from tests.ledger.api.conftest import ApiClient
+
+# Stripe's package sends its forms in a way that httpx deprecates.
+pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")]
+
+
+@pytest.fixture
+def stripe(settings: Any) -> Iterator[StripeDouble]:
+    double = StripeDouble()
+    with serving(double) as address:
+        settings.PAYMENT_PROVIDERS = {
+            "stripe": {
+                "class": "billing.payments.providers.stripe_payments.StripeProvider",
+                "api_key": "sk_test_x",
+                "event_secret": SECRET,
+                "api_base": address,
+            }
+        }
+        yield double
+        adapter = provider("stripe")
+        assert isinstance(adapter, StripeProvider)
+        adapter.close()
+    assert all(count == 1 for count in double.taken.values())
+
+
+class Browser:
+    """A customer with a link, who sees pages and presses their buttons."""
+
+    def __init__(self, client: Client, **link: Any) -> None:
+        self.client = client
+        self.shown = client.get(customer_page.link(**{"holder_id": "ada", "allow_payments": True, **link}).url)
+
+    @property
+    def html(self) -> str:
+        return self.shown.content.decode()
+
+    @property
+    def buttons(self) -> dict[str, str]:
+        """The addresses of the actions, by the texts of their buttons."""
+        found = re.findall(r'<form method="post" action="([^"]*)"><button>([^<]*)</button>', self.html)
+        return {text: address.replace("&amp;", "&") for address, text in found}
+
+    def press(self, text: str, **fields: str) -> HttpResponse:
+        return self.send(self.buttons[text], **fields)
+
+    def send(self, address: str, **fields: str) -> HttpResponse:
+        """Send a form, and follow where it leads, as a browser does."""
+        self.shown = self.client.post(address, fields, follow=True)
+        return self.shown
+
+    def fill(self, **fields: str) -> HttpResponse:
+        """Fill and send the form of a step."""
+        address = re.search(r'<form method="post" action="([^"]*)">\s*<p>', self.html)
+        assert address is not None
+        return self.send(address[1].replace("&amp;", "&"), **fields)
+
+    def reload(self) -> HttpResponse:
+        self.shown = self.client.get(self.shown.redirect_chain[-1][0])
+        return self.shown
+
+
+def ask_stripe() -> PaymentIntent:
+    """Do what the worker does with the last payment, and return it."""
+    intent = PaymentIntent.objects.latest("pk")
+    advance(intent.pk, now=True)
+    intent.refresh_from_db()
+    return intent
+
+
+def comes_back(browser: Browser, intent: PaymentIntent) -> HttpResponse:
+    """The customer comes back from the checkout."""
+    browser.shown = browser.client.get(intent.return_url, follow=True)
+    return browser.shown
+
+
+def test_an_invoice_is_paid_by_card(client: Client, stripe: StripeDouble) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    browser = Browser(client)
+    assert "49.17" in browser.html
+    browser.press("Pay")
+    assert f"Pay invoice {invoice.number}" in browser.html
+    shown = browser.press("By card")
+    assert ("prepared" in browser.html, shown["Refresh"]) == (True, "1")
+    waiting = ask_stripe()
+    assert browser.reload()["Refresh"] == f"0; url={waiting.url}"
+    assert f'href="{waiting.url}"' in browser.html
+    # In a frame of a shop no checkout is shown; the customer presses the link, which leaves the frame.
+    framed = client.get(shown.redirect_chain[-1][0], headers={"Sec-Fetch-Dest": "iframe"})
+    assert ("Refresh" in framed, 'target="_top"' in framed.content.decode()) == (False, True)
+    stripe.pay(waiting.checkout)
+    assert comes_back(browser, waiting)["Refresh"] == "4", "the page asks on, and does not lead to the checkout again"
+    ask_stripe()
+    comes_back(browser, waiting)
+    assert ("Thank you" in browser.html, "Refresh" in browser.shown) == (True, False)
+    assert InvoicePayment.objects.get().amount_minor == invoice.total_minor
+    assert "Pay" not in Browser(client).buttons
+
+
+def test_a_second_press_leads_to_the_payment_that_is_under_way(client: Client, stripe: StripeDouble) -> None:
+    add_seller()
+    billed("ada")
+    PackFactory(name="Starter")
+    for text in ("Pay", "Buy"):
+        first, second = Browser(client), Browser(client)
+        if text == "Pay":
+            first.press("Pay")
+            pay = first.press("By card")
+        else:
+            pay = first.press("Buy")
+        before = PaymentIntent.objects.count()
+        assert second.press(text).redirect_chain[-1][0].split("?")[0] == pay.redirect_chain[-1][0].split("?")[0]
+        assert PaymentIntent.objects.count() == before
+
+
+def test_a_pack_is_bought_by_card(client: Client, stripe: StripeDouble) -> None:
+    CustomerFactory(holder_id="ada", language="de")
+    PackFactory(name="Starter", names={"de": "Einstieg"})
+    PackFactory(currency="USD", name="Foreign")
+    browser = Browser(client)
+    assert ("Einstieg" in browser.html, "20,00 EUR" in browser.html, "Foreign" in browser.html) == (True, True, False)
+    browser.press("Kaufen")
+    intent = ask_stripe()
+    assert (intent.holder_id, intent.amount_minor, intent.actor) == ("ada", 2000, "customer page")
+    stripe.pay(intent.checkout)
+    ask_stripe()
+    comes_back(browser, intent)
+    assert "Vielen Dank" in browser.html
+    assert Purchase.objects.get().holder_id == "ada"
+
+
+def test_without_a_provider_the_page_says_where_to_transfer(client: Client, settings: Any) -> None:
+    settings.PAYMENT_PROVIDERS = {}
+    add_seller(iban="DE89370400440532013000", name="Nimbus GmbH")
+    _, invoice = billed("ada")
+    PackFactory(name="Starter")
+    browser = Browser(client)
+    assert "Turn on" not in browser.buttons, "nobody keeps cards here"
+    browser.press("Pay")
+    for text in ("Nimbus GmbH", "DE89 3704 0044 0532 0130 00", invoice.number, "<svg", "banking app"):
+        assert text in browser.html
+    assert not PaymentIntent.objects.exists()
+    browser = Browser(client)
+    browser.press("Buy")
+    intent = PaymentIntent.objects.get()
+    assert (intent.provider, "DE89 3704 0044 0532 0130 00" in browser.html) == ("manual", True)
+
+
+def test_a_top_up_is_turned_on_with_a_saved_card_and_off(client: Client, stripe: StripeDouble) -> None:
+    CustomerFactory(holder_id="ada")
+    pack = PackFactory(name="Starter")
+    browser = Browser(client)
+    browser.press("Turn on")
+    assert "no saved card" in browser.html
+    browser.press("Buy Starter and save the card")
+    intent = ask_stripe()
+    assert intent.saves_method
+    stripe.pay(intent.checkout)
+    ask_stripe()
+    browser = Browser(client)
+    browser.press("Turn on")
+    [method] = re.findall(r'<option value="(pm_[^"]*)">', browser.html)
+    assert browser.fill(threshold="0", pack=str(pack.pk), method=method).status_code == 409
+    assert not TopUp.objects.exists()
+    browser = Browser(client)
+    browser.press("Turn on")
+    assert browser.fill(threshold="1,000", pack=str(pack.pk), method="pm_of_others").status_code == 409
+    assert not TopUp.objects.exists()
+    browser = Browser(client)
+    browser.press("Turn on")
+    browser.fill(threshold="1,000", pack=str(pack.pk), method=method)
+    top_up = TopUp.objects.get()
+    assert (top_up.threshold, top_up.pack_ref, top_up.method, top_up.packs) == (1000, pack.code, method, 1)
+    assert "When fewer than 1,000 credits are left, Starter is bought" in browser.html
+    browser.press("Turn off")
+    top_up.refresh_from_db()
+    assert (top_up.ended_at is not None, "It is off." in browser.html) == (True, True)
+
+
+def test_a_link_without_payments_has_no_button_and_does_nothing(client: Client, stripe: StripeDouble) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    pack = PackFactory()
+    browser = Browser(client, allow_payments=False)
+    assert (browser.buttons, "Buy credits" in browser.html) == ({}, False)
+    link = customer_page.link(holder_id="ada").url
+    for name in (f"pay-{invoice.pk}", f"card-{invoice.pk}", f"buy-{pack.pk}", "top_up-new"):
+        assert client.post(link.replace("/c/?", f"/c/actions/{name}?")).status_code == 410
+        assert client.get(link.replace("/c/?", f"/c/steps/{name}?")).status_code == 410
+    assert not PaymentIntent.objects.exists()
+
+
+def test_what_is_another_customers_or_nothing_is_not_there(client: Client, stripe: StripeDouble) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    _, other = billed("ben")
+    CustomerFactory(holder_id="eve")
+    PackFactory()
+    Browser(client, holder_id="eve").press("Buy")
+    [others] = PaymentIntent.objects.all()
+    link = customer_page.link(holder_id="ada", allow_payments=True).url
+    names = [f"pay-{other.pk}", f"card-{other.pk}", f"buy-{'9' * 18}", "buy-", "pay-x", "top_up_off-1", "sell-1", "pay"]
+    for name in names:
+        assert client.post(link.replace("/c/?", f"/c/actions/{name}?")).status_code == 410, name
+    for name in [f"payment-{others.pk}", f"transfer-{other.pk}", "payment-x", "nothing"]:
+        assert client.get(link.replace("/c/?", f"/c/steps/{name}?")).status_code == 410, name
+    assert PaymentIntent.objects.count() == 1
+    assert client.get(link.replace("/c/?", f"/c/actions/pay-{invoice.pk}?")).status_code == 405
+
+
+def test_a_refusal_says_that_nothing_has_changed(client: Client, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_seller()
+    billed("ada")
+    browser = Browser(client)
+    browser.press("Pay")
+    monkeypatch.setattr("billing.payments.customer_page.order_payment", refuse)
+    assert browser.press("By card").status_code == 409
+    assert "Nothing has changed" in browser.html
+    assert not PaymentIntent.objects.exists()
+
+
+def refuse(**fields: Any) -> Any:
+    raise Invalid(pointer="/invoice", rule="exists", detail="is gone")
+
+
+def test_overdue_is_said_in_red(client: Client) -> None:
+    add_seller()
+    _, invoice = billed("ada")
+    assert invoice.due_date is not None
+    red = '<strong class="urgent">Overdue</strong>'
+    for days, is_overdue in ((0, False), (1, True)):
+        with time_machine.travel(datetime.combine(invoice.due_date, time(12), UTC) + timedelta(days=days)):
+            browser, data = Browser(client), client.get(customer_page.link(holder_id="ada").data_url).json()
+        assert (red in browser.html, data["invoices"][0]["is_overdue"]) == (is_overdue, is_overdue)
+
+
+def test_the_page_says_whom_to_ask(client: Client) -> None:
+    add_seller(email="billing@nimbus.example", phone="+49 30 1234")
+    CustomerFactory(holder_id="ada")
+    html = Browser(client).html
+    assert 'href="mailto:billing@nimbus.example"' in html
+    assert 'href="tel:+49301234"' in html
+
+
+def test_a_key_that_may_not_bill_makes_no_link_that_pays(db: None, make_api: Callable[..., ApiClient]) -> None:
+    fields, path = {"allow_payments": True}, "/v1/holders/ada/page-links"
+    api = make_api("pages:write", "billing:write")
+    assert api.post(path, fields, key=None).status_code == 200
+    refused = make_api("pages:write").post(path, fields, key=None)
+    assert (refused.status_code, "billing:write" in refused.json()["detail"]) == (403, True)
+    both = api.post(path, fields | {"hide_amounts": True}, key=None)
+    assert (both.status_code, both.json()["errors"][0]["pointer"]) == (400, "/allow_payments")
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "language", "amount"),
+    [
+        ("1000", 0, ENGLISH, 1000), ("1,000", 0, ENGLISH, 1000), ("1.000", 0, GERMAN, 1000), ("12.5", 2, ENGLISH, 1250),
+        ("1.234,56", 2, GERMAN, 123456), (" 7 ", 0, ENGLISH, 7),
+    ],
+)  # fmt: skip
+def test_credits_are_typed_as_the_language_writes_them(text: str, scale: int, language: Any, amount: int) -> None:
+    assert _smallest_units(text, CreditUnit("t", "T", "t", scale), language) == amount
+
+
+@pytest.mark.parametrize("text", ["", "1,00", "1.5", "-1", "x", "1e3", "10,0000", "9" * 40, "１"])
+def test_what_is_no_number_of_credits_is_refused(text: str) -> None:
+    with pytest.raises(Invalid, match="threshold"):
+        _smallest_units(text, CreditUnit("t", "T", "t", 0), ENGLISH)
+
+
+def test_the_data_has_what_is_on_sale(client: Client, stripe: StripeDouble) -> None:
+    CustomerFactory(holder_id="ada")
+    pack = PackFactory(name="Starter", credits=1000, bonus=100)
+    data = client.get(customer_page.link(holder_id="ada", allow_payments=True).data_url).json()
+    assert data["packs"] == [
+        {"ref": pack.code, "name": "Starter", "credit_type": "credits", "credits": 1100, "currency": "EUR", "price_minor": 2000}
+    ]
+    assert data["top_ups"] == []
+    assert "packs" not in client.get(customer_page.link(holder_id="ada").data_url).json()
