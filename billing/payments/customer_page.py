@@ -34,8 +34,8 @@ from billing.payments.reads import packs_on_sale
 from billing.payments.topups.declaring import end_top_up, set_top_up
 from billing.rating.money import minor_digits
 from billing.rating.values import MANUAL
-from ledger.portal.parts import Cell, Field, Section, Shown, Step
 from ledger.errors import Invalid
+from ledger.portal.parts import Cell, Field, Section, Shown, Step
 from ledger.typesetting.languages import Language
 from ledger.units import CreditUnit, units_of
 
@@ -206,9 +206,7 @@ class CustomerPayments:
             ]
             for pack in packs
         ]
-        headers = [
-            Cell(texts["pack"]), Cell(texts["credits"], is_number=True), Cell(texts["price"], is_number=True), Cell(texts["order"]),
-        ]  # fmt: skip
+        headers = [Cell(texts[name], is_number=name in ("credits", "price")) for name in ("pack", "credits", "price", "order")]
         return Section(name="packs", title=texts["packs"], empty=texts["no_packs"], headers=headers, cells=cells, rows=rows)
 
     def _top_up_list(self, packs: Sequence[Pack], shown: Shown) -> list[Section]:

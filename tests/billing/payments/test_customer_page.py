@@ -16,8 +16,8 @@ from billing.payments.customer_page import _smallest_units
 from billing.payments.providers.configured import provider
 from billing.payments.providers.stripe_payments import StripeProvider
 from billing.testing import PackFactory
-from ledger.portal import links as customer_page
 from ledger.errors import Invalid
+from ledger.portal import links as customer_page
 from ledger.typesetting.languages import ENGLISH, GERMAN
 from ledger.units import CreditUnit
 from tests.billing.documents.issued import add_seller

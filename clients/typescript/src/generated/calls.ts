@@ -68,8 +68,6 @@ export const CALLS = {
   explain: {"id": "explainEntry", "method": "GET", "path": "/v1/holders/{holder}/entries/{sequence}/explanation", "query": ["credit_type"], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List refusals. */
   refusals: {"id": "listRefusals", "method": "GET", "path": "/v1/holders/{holder}/refusals", "query": ["limit", "cursor"], "hasBody": false, "isWrite": false, "isJson": true, "isList": true},
-  /** Make a link to the customer's page. */
-  createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Read a holder. */
   holder: {"id": "readHolder", "method": "GET", "path": "/v1/holders/{holder}", "query": [], "hasBody": false, "isWrite": false, "isJson": true, "isList": false},
   /** List holders. */
@@ -142,6 +140,8 @@ export const CALLS = {
   rotateKey: {"id": "rotateKey", "method": "POST", "path": "/v1/keys/{key_id}/rotate", "query": ["dry_run"], "hasBody": true, "isWrite": true, "isJson": true, "isList": false},
   /** Revoke an API key. */
   revokeKey: {"id": "revokeKey", "method": "POST", "path": "/v1/keys/{key_id}/revoke", "query": ["dry_run"], "hasBody": false, "isWrite": true, "isJson": true, "isList": false},
+  /** Make a link to the customer's page. */
+  createPageLink: {"id": "createPageLink", "method": "POST", "path": "/v1/holders/{holder}/page-links", "query": [], "hasBody": true, "isWrite": false, "isJson": true, "isList": false},
   /** Print a statement. */
   statementPdf: {"id": "printStatement", "method": "GET", "path": "/v1/holders/{holder}/statements/{month}.pdf", "query": ["credit_type", "language"], "hasBody": false, "isWrite": false, "isJson": false, "isList": false},
   /** List customers. */

@@ -372,22 +372,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/holders/{holder}/page-links": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post: operations["createPageLink"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/holders/{holder}": {
         parameters: {
             query?: never;
@@ -830,6 +814,22 @@ export interface paths {
         get?: never;
         put?: never;
         post: operations["revokeKey"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holders/{holder}/page-links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: operations["createPageLink"];
         delete?: never;
         options?: never;
         head?: never;
@@ -9774,32 +9774,6 @@ export interface operations {
             };
         };
     };
-    createPageLink: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
-                holder: components["parameters"]["holder"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPageLink"];
-            };
-        };
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PageLink"];
-                };
-            };
-        };
-    };
     readHolder: {
         parameters: {
             query?: never;
@@ -10829,6 +10803,32 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ApiKey"];
+                };
+            };
+        };
+    };
+    createPageLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The owner of the credits. A new holder has no credits; its first grant creates it. */
+                holder: components["parameters"]["holder"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPageLink"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PageLink"];
                 };
             };
         };

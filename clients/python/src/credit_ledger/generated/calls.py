@@ -1112,37 +1112,6 @@ def refusals(holder: str, *, limit: int | None = None, cursor: str | None = None
     )
 
 
-def create_page_link(
-    holder: str,
-    *,
-    expires_in: int | None = None,
-    hide_amounts: bool | None = None,
-    allow_payments: bool | None = None,
-    language: LanguageEnum | None = None,
-    credit_types: Sequence[str] | None = None,
-) -> Call[PageLink]:
-    """Make a link to the customer's page.
-
-    The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
-    who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
-    have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` too.
-    404 on a server that does not serve the page.
-
-    Scope: `pages:write`.
-    """
-    return Call(
-        "POST",
-        path("/v1/holders/{}/page-links", holder),
-        body={
-            "expires_in": absent_if_none(expires_in),
-            "hide_amounts": absent_if_none(hide_amounts),
-            "allow_payments": absent_if_none(allow_payments),
-            "language": absent_if_none(language),
-            "credit_types": absent_if_none(credit_types),
-        },
-    )
-
-
 def holder(holder: str) -> Call[Holder]:
     """Read a holder.
 
@@ -2039,6 +2008,37 @@ def revoke_key(key_id: int, *, dry_run: bool = False, idempotency_key: str | Non
         query={"dry_run": True if dry_run else ABSENT},
         is_write=not dry_run,
         idempotency_key=idempotency_key,
+    )
+
+
+def create_page_link(
+    holder: str,
+    *,
+    expires_in: int | None = None,
+    hide_amounts: bool | None = None,
+    allow_payments: bool | None = None,
+    language: LanguageEnum | None = None,
+    credit_types: Sequence[str] | None = None,
+) -> Call[PageLink]:
+    """Make a link to the customer's page.
+
+    The link shows the holder's balance, expiring credits, history, usage by day, and invoices, and nothing else, to anyone
+    who has it. The call stores nothing, so it needs no Idempotency-Key; each call makes another link. The holder need not
+    have credits yet. With `allow_payments` the reader may pay and buy there, and the key needs the scope `billing:write` too.
+    404 on a server that does not serve the page.
+
+    Scope: `pages:write`.
+    """
+    return Call(
+        "POST",
+        path("/v1/holders/{}/page-links", holder),
+        body={
+            "expires_in": absent_if_none(expires_in),
+            "hide_amounts": absent_if_none(hide_amounts),
+            "allow_payments": absent_if_none(allow_payments),
+            "language": absent_if_none(language),
+            "credit_types": absent_if_none(credit_types),
+        },
     )
 
 
