@@ -85,6 +85,7 @@ class BillingConfig(AppConfig):
         additions.register_overview(_overview)
         additions.register_holder_groups("plan", _plans_of_holders)
         additions.register_search(_search)
+        additions.register_guesses(_guess)
         additions.register_money(_money)
         if apps.is_installed("ledger.portal"):
             from ledger.portal import parts
@@ -172,6 +173,12 @@ def _money(amount_minor: int, currency: str) -> str:
     from billing.admin.cells import money_text
 
     return money_text(amount_minor, currency)
+
+
+def _guess(request: Any, word: str) -> "list[Found]":
+    from billing.admin.search import guess
+
+    return guess(request, word)
 
 
 def _overview(request: Any) -> "Overview":

@@ -3,26 +3,83 @@
 Subscriptions and documents are also found by the name or reference of their customer.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 
-from billing.models import CreditNote, Customer, Invoice, Plan, Subscription
-from billing.permissions import VIEW_CREDITNOTE, VIEW_CUSTOMER, VIEW_INVOICE, VIEW_PLAN, VIEW_SUBSCRIPTION
+from billing.admin.cells import money_text
+from billing.models import (
+    Coupon,
+    CreditNote,
+    Customer,
+    Invoice,
+    InvoicePayment,
+    Meter,
+    NumberSeries,
+    Pack,
+    PaymentIntent,
+    Plan,
+    Purchase,
+    Subscription,
+    Tax,
+)
+from billing.payments.providers.configured import declared
+from billing.permissions import (
+    VIEW_COUPON,
+    VIEW_CREDITNOTE,
+    VIEW_CUSTOMER,
+    VIEW_INVOICE,
+    VIEW_INVOICEPAYMENT,
+    VIEW_METER,
+    VIEW_PACK,
+    VIEW_PAYMENTINTENT,
+    VIEW_PLAN,
+    VIEW_PURCHASE,
+    VIEW_SUBSCRIPTION,
+    VIEW_TAX,
+)
+from billing.rating.values import MANUAL
 from ledger.admin.kit.cells import row_url
 from ledger.admin.kit.filters import WrongFilter
 from ledger.operators.additions import Found
+from ledger.operators.spelling import begins, misspellings, resembles, words_of
 
+Fits = Callable[[Iterable[str], Iterable[str]], bool]
 MOST = 5
+MOST_SERIES = 100
+MOST_WORDS = 3
+NAMES_READ = 500
+SHORTEST_NAME = 3
+SHORTEST_VAT_ID = 8
+LONGEST_NUMBER = 12
+
+# By the indexes on e-mails, on VAT ids, and on words of names.
+BY_EMAIL = f"SELECT id FROM billing_customer WHERE email <> '' AND lower(email) LIKE %s ORDER BY lower(email), id LIMIT {MOST}"
+BY_VAT_ID = f"""
+    SELECT id FROM billing_customer
+    WHERE vat_id <> '' AND billing_plain_number(vat_id) = %s ORDER BY id LIMIT {MOST}
+"""
+SIMILAR = f"SELECT id FROM billing_customer WHERE name_words @@ %s::tsquery ORDER BY id DESC LIMIT {MOST}"
 MOST_NAMED = 200
 """The most customers of one name whose subscriptions and documents a list looks for."""
 
 
 def find(request: Any, word: str) -> list[Found]:
-    """Return customers, subscriptions, invoices, credit notes and plans for that word, as far as the operator may see them."""
+    """Return the rows of billing for that word, as far as the operator may see them."""
+    customers = {row.pk: row for row in (*_called(Customer, "ref", word), *_by_contact(word))}
+    return _about(request, word, customers, begins)
+
+
+def guess(request: Any, word: str) -> list[Found]:
+    """Return the same for a name with one typo in its words."""
+    return _about(request, word, {row.pk: row for row in _similar_customers(word)}, resembles)
+
+
+def _about(request: Any, word: str, customers: dict[int, Customer], fits: Fits) -> list[Found]:
     may = request.user.has_perm
-    customers = {row.pk: row for row in _called(Customer, "ref", word)}
     found: list[Found] = []
     if may(VIEW_CUSTOMER):
         found += [_found(row, f"{row.ref}: {row.name}", "customer", "groups") for row in customers.values()]
@@ -40,8 +97,84 @@ def find(request: Any, word: str) -> list[Found]:
         notes = _first(_by_number(CreditNote, word), CreditNote, subscription_id__in=theirs)
         found += [_found(row, str(row), "credit note", "undo") for row in notes]
     if may(VIEW_PLAN):
-        found += [_found(row, f"{row.name} ({row})", "plan", "sell") for row in _called(Plan, "code", word)]
+        found += [_found(row, f"{row.name} ({row})", "plan", "sell") for row in _plans(word, fits)]
+    return [*found, *_payments(may, word), *_catalogue(may, word, fits)]
+
+
+def _plans(word: str, fits: Fits) -> list[Plan]:
+    return _called(Plan, "code", word) or _named_so(Plan, word, fits)
+
+
+def _by_contact(word: str) -> list[Customer]:
+    """Return customers by the beginning of their e-mail, or by their VAT id, whatever signs stand between its characters."""
+    with connection.cursor() as cursor:
+        if "@" in word:
+            beginning = word.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            cursor.execute(BY_EMAIL, [f"{beginning}%"])
+        elif len(vat_id := re.sub(r"[^A-Z0-9]", "", word.upper())) >= SHORTEST_VAT_ID:
+            cursor.execute(BY_VAT_ID, [vat_id])
+        else:
+            return []
+        return list(Customer.objects.filter(pk__in=[pk for (pk,) in cursor.fetchall()]).order_by("pk"))
+
+
+def _similar_customers(word: str) -> list[Customer]:
+    """Return customers with a name of these words, each with at most one typo, by the index on words of names."""
+    typed = words_of(word)[:MOST_WORDS]
+    if not typed or not any(misspellings(each) for each in typed):
+        return []
+    query = " & ".join(f"({' | '.join((f'{each}:*', *misspellings(each)))})" for each in typed)
+    with connection.cursor() as cursor:
+        cursor.execute(SIMILAR, [query])
+        return list(Customer.objects.filter(pk__in=[pk for (pk,) in cursor.fetchall()]).order_by("pk"))
+
+
+def _payments(may: Any, word: str) -> list[Found]:
+    """Return payments, purchases and payment intents by the provider's id of the payment."""
+    found: list[Found] = []
+    if may(VIEW_INVOICEPAYMENT):
+        providers = [MANUAL, *declared()]
+        payments = InvoicePayment.objects.filter(provider__in=providers, payment__in=_spellings(word))[:MOST]
+        found += [_found(row, f"Payment {row.payment}", _money_of(row), "payments") for row in payments]
+    if may(VIEW_PURCHASE):
+        purchases = Purchase.objects.filter(payment__in=_spellings(word))[:MOST]
+        found += [_found(row, f"Purchase {row.payment}", f"of {row.holder_id}", "shopping_cart") for row in purchases]
+    if may(VIEW_PAYMENTINTENT):
+        intents = PaymentIntent.objects.filter(key=word)[:MOST]
+        found += [_found(row, f"Payment intent {row.key}", row.state.replace("_", " "), "credit_card") for row in intents]
     return found
+
+
+def _money_of(payment: InvoicePayment) -> str:
+    return f"payment of {money_text(payment.amount_minor, payment.currency)}"
+
+
+def _catalogue(may: Any, word: str, fits: Fits) -> list[Found]:
+    """Return packs, coupons, meters and taxes by their references and names, among the newest NAMES_READ of each."""
+    found: list[Found] = []
+    for model, permission, noun, icon in (
+        (Pack, VIEW_PACK, "pack", "redeem"),
+        (Coupon, VIEW_COUPON, "coupon", "percent"),
+        (Meter, VIEW_METER, "meter", "speed"),
+        (Tax, VIEW_TAX, "tax", "account_balance"),
+    ):
+        if may(permission):
+            found += [_found(row, _title(row), noun, icon) for row in _named_so(model, word, fits)]
+    return found
+
+
+def _title(row: Any) -> str:
+    name = getattr(row, "name", "")
+    return f"{name} ({row.code})" if name else str(row.code)
+
+
+def _named_so(model: Any, word: str, fits: Fits) -> list[Any]:
+    """Return the newest version of each row whose reference or name has words like those typed."""
+    typed = words_of(word)
+    if not typed or len(word) < SHORTEST_NAME:
+        return []
+    rows = {row.code: row for row in reversed(model.objects.order_by("-pk")[:NAMES_READ])}
+    return [row for row in rows.values() if fits(typed, words_of(f"{row.code} {getattr(row, 'name', '')}"))][:MOST]
 
 
 def customers_of(word: str) -> list[int]:
@@ -84,7 +217,12 @@ def _by_beginning(model: Any, field: str, word: str) -> list[Any]:
 
 
 def _by_number(model: Any, word: str) -> list[Any]:
-    return list(model.objects.filter(number__in=_spellings(word))[:MOST])
+    """Return documents by their whole number, or by what stands in it behind the prefix and the zeros: 18 is INV-000018."""
+    found = list(model.objects.filter(number__in=_spellings(word))[:MOST])
+    if not found and word.isascii() and word.isdecimal() and len(word) <= LONGEST_NUMBER:
+        series = list(NumberSeries.objects.values_list("name", flat=True)[:MOST_SERIES])
+        found = list(model.objects.filter(series__in=series, series_value=int(word)).order_by("pk")[:MOST])
+    return found
 
 
 def _spellings(word: str) -> list[str]:

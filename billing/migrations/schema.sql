@@ -439,6 +439,9 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 RETURN regexp_replace(upper(number), '[^A-Z0-9]', '', 'g');
 
 CREATE INDEX billing_invoice_plain_number ON billing_invoice (billing_plain_number(number)) WHERE number IS NOT NULL;
+-- Find a customer by VAT id, and by the beginning of the e-mail, for operators.
+CREATE INDEX billing_customer_plain_vat_id ON billing_customer (billing_plain_number(vat_id)) WHERE vat_id <> '';
+CREATE INDEX billing_customer_email ON billing_customer (lower(email) text_pattern_ops) WHERE email <> '';
 
 -- Whether a row comes from another server, by logical replication, or from a dump: complete, with the digests and sums that the source made.
 -- Its tables come one after the other, so the rows that it belongs to may be missing yet, or be final already; the audit of the copy checks

@@ -67,12 +67,17 @@ class Overview:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """One result of the search over everything: its kind, in words, and its page."""
+    """One result of the search over everything: its kind, in words, and its page.
+
+    Args:
+        rank: results are shown in the order of their ranks: 0 for actions and pages, 1 for rows, 2 for guesses.
+    """
 
     title: str
     description: str
     url: str
     icon: str
+    rank: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +120,7 @@ Money = Callable[[int, str], str]
 _holder_sections: list[HolderSections] = []
 _attention: list[AttentionList] = []
 _searches: list[Search] = []
+_guesses: list[Search] = []
 _account_forms: dict[str, AccountForm] = {}
 _account_pages: list[AccountPages] = []
 _time_line_parts: list[TimeLineParts] = []
@@ -169,6 +175,12 @@ def register_time_line_parts(given: TimeLineParts) -> None:
         _time_line_parts.append(given)
 
 
+def register_guesses(given: Search) -> None:
+    """Search here if nothing else is found: for words with one typo."""
+    if given not in _guesses:
+        _guesses.append(given)
+
+
 def register_money(given: Money) -> None:
     """Write amounts of money in this form: only billing knows the decimals of currencies."""
     global _money
@@ -219,3 +231,8 @@ def holder_groups(request: Any, holder_ids: Sequence[str]) -> dict[str, Mapping[
 def search(request: Any, word: str) -> list[Found]:
     """Return the results of applications for that word."""
     return [found for each in _searches for found in each(request, word)]
+
+
+def guesses(request: Any, word: str) -> list[Found]:
+    """Return what applications have for that word with one typo."""
+    return [found for each in _guesses for found in each(request, word)]

@@ -1,6 +1,13 @@
 """The people who use the admin, as a Django application."""
 
+from typing import TYPE_CHECKING, Any
+
 from django.apps import AppConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ledger.operators.additions import Found
 
 
 class OperatorsConfig(AppConfig):
@@ -10,7 +17,22 @@ class OperatorsConfig(AppConfig):
     verbose_name = "Operators"
 
     def ready(self) -> None:
-        """Have the staff log record logins and changes of operators and groups."""
+        """Have the staff log record logins and changes of operators and groups; let Ctrl+K find pages and actions."""
+        from ledger.operators import additions
         from ledger_project.operators import recording
 
         recording.connect()
+        additions.register_search(_destinations)
+        additions.register_guesses(_similar_destinations)
+
+
+def _destinations(request: Any, word: str) -> "Sequence[Found]":
+    from ledger_project.operators import destinations
+
+    return destinations.find(request, word)
+
+
+def _similar_destinations(request: Any, word: str) -> "Sequence[Found]":
+    from ledger_project.operators import destinations
+
+    return destinations.guess(request, word)

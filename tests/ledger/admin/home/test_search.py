@@ -2,17 +2,26 @@
 
 import html
 import re
+from decimal import Decimal
 
 import pytest
 from django.contrib.admin.utils import quote
 from django.test import Client
 
+from billing.admin.search import BY_EMAIL, BY_VAT_ID, SIMILAR
 from billing.documents.credit_notes import issue_in
+from billing.documents.invoice_payments import record_payment
 from billing.generator.run.generate import Options, generate_in
-from billing.models import Invoice
+from billing.models import Invoice, InvoicePayment
+from billing.orders.coupons import create_coupon
+from billing.testing import PackFactory
 from ledger import services
+from ledger.admin.history import never_reading_whole_tables
+from ledger.database.statements import fetch_rows
 from ledger.errors import InsufficientCredits
 from ledger.rules import GrantRequest
+from ledger.services.api_keys import create_api_key
+from ledger_project.operators.destinations import ACTIONS, _url
 from tests.billing.factories import CustomerFactory, PlanFactory, SubscriptionFactory, at
 from tests.ledger.admin.admin_site import cost_of, load_history, operator
 
@@ -108,8 +117,8 @@ def test_a_name_shows_an_operator_only_what_the_permissions_allow():
 @pytest.mark.parametrize("word", ["nobody", "a\x00b", "x" * 300, "%", "_"])
 def test_the_search_says_when_nothing_is_found_and_what_can_be_searched(client, ada, word):
     page = client.get(SEARCH, {"s": word, "extended": 1}).content.decode()
-    assert "Nothing is called" in page
-    assert "Search by: Holder, reference" in page
+    assert "No results for" in page
+    assert "Search by: Page, action, customer" in page
 
 
 def test_what_was_made_since_is_found_at_once(client):
@@ -131,7 +140,93 @@ def test_a_search_reads_no_whole_table(client):
     spend = next(entry for entry in made if entry.kind == "spend")
     for word in (spend.reference, spend.idempotency_key, spend.holder_id, "nothing-at-all"):
         cost = cost_of(client, f"{SEARCH}?s={word}&extended=1")
-        assert len(cost.statements) <= 24
+        assert len(cost.statements) <= 40
         assert cost.plans
         for plan in cost.plans:
             assert "Seq Scan on ledger_entry" not in plan, f"{word}:\n{plan}"
+
+
+# What people type ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("refund", "Refund a spend"),
+        ("close the month", "Close the month"),
+        ("clsoe month", "Close the month"),
+        ("overdue", "See overdue invoices"),
+        ("new customer", "Create a customer"),
+        ("invoices", "Invoices"),
+        ("invocies", "Invoices"),
+        ("upgrade", "Upgrade, downgrade, pause or cancel a subscription"),
+        ("api key", "API keys"),
+        ("who did", None),
+    ],
+)
+def test_pages_and_actions_are_found_by_what_people_call_them(client, words, title):
+    found = search_results(client, words)
+    assert (found[0][0] if found else None) == title
+    assert all(client.get(url).status_code == 200 for _, _, url in found)
+
+
+def test_each_action_leads_to_a_page_and_only_those_who_may_open_it_find_it(client):
+    for each in ACTIONS:
+        assert client.get(_url(each)).status_code == 200, each
+    nobody = operator("ledger.view_ratelisting", name="ben")
+    assert search_results(nobody, "customer") == search_results(nobody, "refund") == []
+    assert [title for title, *_ in search_results(nobody, "rates")] == ["Rates"]
+
+
+def test_a_customer_is_found_by_email_and_vat_id_and_by_a_name_with_a_typo(client):
+    customer = CustomerFactory(ref="C-1", name="Brightwater Bank", email="Billing@Brightwater.example", vat_id="DE136695976")
+    CustomerFactory(ref="C-2", name="Other", email="other@brightwater.example")
+    page = f"/admin/billing/customer/{customer.pk}/change/"
+    for word in ("billing@bright", "BILLING@BRIGHTWATER.EXAMPLE", "DE136695976", "DE 136 695 976", "Brightwater", "Brigthwater",
+                 "brightwter bank", "bank brihtwater"):  # fmt: skip
+        assert found_addresses(client, word) == [page], word
+    assert found_addresses(client, "billing_bright") == found_addresses(client, "%@nobody") == []
+    assert found_addresses(operator("billing.view_plan", name="ben"), "billing@bright") == []
+
+
+def test_documents_are_found_by_the_number_without_prefix_and_payments_by_their_id(client):
+    subscription = SubscriptionFactory()
+    generate_in(ref=subscription.ref, options=Options(as_of=at(1, 1)))
+    invoice = Invoice.objects.get()
+    page = f"/admin/billing/invoice/{invoice.pk}/change/"
+    assert page in found_addresses(client, str(invoice.series_value))
+    payment = record_payment(invoice=invoice.pk, payment="8AC21", amount_minor=100)
+    assert found_addresses(client, "8AC21") == found_addresses(client, "8ac21") != []
+    assert payment.pk == InvoicePayment.objects.get().pk
+
+
+def test_packs_coupons_rates_and_keys_are_found_by_words_of_their_names(client):
+    PackFactory(code="calls-1000", name="A thousand calls")
+    create_coupon(code="SPRING-25", kind="percentage", value=Decimal(25), duration="forever")
+    services.publish_rate(code="gpt.out", price=3, per=1_000, actor="admin:mara")
+    create_api_key(name="web shop", scopes=["ledger:read"])
+    for words, title in (
+        ("thousand", "A thousand calls (calls-1000)"), ("thousnad", "A thousand calls (calls-1000)"),
+        ("spring", "SPRING-25"), ("gpt", "gpt.out"), ("web shop", "web shop"), ("web shpo", "web shop"),
+    ):  # fmt: skip
+        assert title in [found[0] for found in search_results(client, words)], words
+
+
+def test_a_holder_with_a_typo_is_found_and_enter_opens_the_first_result(client):
+    services.grant(holder_id="brightwater", amount=1, idempotency_key="g")
+    page = "/admin/ledger/account/holders/brightwater/"
+    assert found_addresses(client, "brihgtwater") == [page]
+    assert client.get(SEARCH, {"s": "brightwater", "go": 1}).headers["Location"] == page
+    response = client.get(SEARCH, {"s": "xyzzy-nothing", "go": 1}, follow=True)
+    assert "No results for “xyzzy-nothing”." in response.content.decode()
+
+
+def test_customers_are_searched_by_indexes():
+    with never_reading_whole_tables():
+        for sql, value, index in (
+            (BY_EMAIL, "billing@%", "billing_customer_email"),
+            (BY_VAT_ID, "DE136695976", "billing_customer_plain_vat_id"),
+            (SIMILAR, "acme | amce", "billing_customer_name"),
+        ):
+            plan = "\n".join(fetch_rows(str, f"EXPLAIN {sql}", [value]))
+            assert index in plan, plan

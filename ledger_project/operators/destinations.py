@@ -1,0 +1,152 @@
+"""What Ctrl+K finds beside rows: the pages of the sidebar, and what operators do, by the words that they use for it."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from django.urls import reverse
+from django.utils.http import urlencode
+
+from billing.permissions import (
+    ADD_COUPON,
+    ADD_CUSTOMER,
+    ADD_METER,
+    ADD_PACK,
+    ADD_PLAN,
+    ADD_PURCHASE,
+    ADD_SELLER,
+    ADD_SUBSCRIPTION,
+    ADD_TAX,
+    VIEW_BANKRECEIPT,
+    VIEW_INVOICE,
+    VIEW_MAIL,
+    VIEW_RUN,
+    VIEW_SUBSCRIPTION,
+)
+from ledger.operators.additions import Found
+from ledger.operators.permissions import (
+    ADD_APIKEY,
+    GRANT_CREDITS,
+    PUBLISH_RATE,
+    VIEW_ACCOUNT,
+    VIEW_APIKEY,
+    VIEW_DAILYTOTAL,
+    VIEW_ENTRYLISTING,
+    VIEW_REFUSALLISTING,
+)
+from ledger.operators.spelling import begins, resembles, words_of
+from ledger_project.operators.appearance import SECTIONS
+
+SHORTEST: Final = 3
+SPOKEN: Final = re.compile(r"[A-Za-z' ?]+")
+"""A reference has other signs too."""
+MOST: Final = 6
+
+
+class Action(NamedTuple):
+    """Something that operators do.
+
+    Args:
+        title: what they do.
+        also: other words for it.
+        hint: where it is done.
+        page: the name of the page in the admin, with its query.
+        permission: of those who may open the page.
+    """
+
+    title: str
+    also: str
+    hint: str
+    page: str
+    permission: str
+    query: dict[str, str] = {}
+
+
+ACTIONS: Final = (
+    Action("Grant credits", "give add gift bonus goodwill", "form", "ledger_account_grant_to_anyone", GRANT_CREDITS),
+    Action(
+        "Refund a spend", "give back credits money return", "open the spend, then Refund", "ledger_entrylisting_changelist",
+        VIEW_ENTRYLISTING, {"kind": "spend"},
+    ),
+    Action("Why was a request refused?", "refusal declined error denied", "refusals", "ledger_refusallisting_changelist",
+           VIEW_REFUSALLISTING),
+    Action("Give a customer a link to their page", "customer portal", "on the holder's page", "ledger_account_changelist",
+           VIEW_ACCOUNT),
+    Action("Freeze a holder", "block stop fraud unfreeze", "on the holder's page", "ledger_account_changelist", VIEW_ACCOUNT),
+    Action("Set a budget or an overdraft", "limit cap", "on the holder's page", "ledger_account_changelist", VIEW_ACCOUNT),
+    Action("Revoke a wrong grant", "take back undo credits", "open the grant, then Revoke", "ledger_entrylisting_changelist",
+           VIEW_ENTRYLISTING, {"kind": "grant"}),
+    Action("Close the month", "month-end finance report reconcile taxes vat revenue", "month", "ledger_month_end",
+           VIEW_DAILYTOTAL),
+    Action("Export the journal", "datev beancount accounting bookkeeping", "month", "ledger_month_end", VIEW_DAILYTOTAL),
+    Action("Create a customer", "add new", "form", "billing_customer_add", ADD_CUSTOMER),
+    Action("Create a plan", "add new price pricing", "form", "billing_plan_add", ADD_PLAN),
+    Action("Create a pack", "add new sell credits", "packs", "billing_pack_changelist", ADD_PACK),
+    Action("Create a coupon", "add new discount voucher", "form", "billing_coupon_add", ADD_COUPON),
+    Action("Create a subscription", "add new subscribe order", "form", "billing_subscription_add", ADD_SUBSCRIPTION),
+    Action("Create a meter", "add new usage", "form", "billing_meter_add", ADD_METER),
+    Action("Upgrade, downgrade, pause or cancel a subscription", "change plan end stop trial resume", "on its page",
+           "billing_subscription_changelist", VIEW_SUBSCRIPTION),
+    Action("Publish a rate", "price list model tokens", "rates", "ledger_ratelisting_changelist", PUBLISH_RATE),
+    Action("See overdue invoices", "unpaid late debt owe remind dunning", "invoices", "billing_invoice_changelist", VIEW_INVOICE,
+           {"overdue": "yes"}),
+    Action("Record a payment", "book transfer paid money bank", "on the invoice", "billing_invoice_changelist", VIEW_INVOICE,
+           {"state": "open"}),
+    Action("Book a bank transfer", "receipt statement payment", "bank receipts", "billing_bankreceipt_changelist",
+           VIEW_BANKRECEIPT),
+    Action("Credit or void an invoice", "credit note cancel refund money correct", "on the invoice", "billing_invoice_changelist",
+           VIEW_INVOICE),
+    Action("Finalise drafts", "finalize issue", "invoices", "billing_invoice_changelist", VIEW_INVOICE, {"state": "draft"}),
+    Action("Send an invoice mail again", "resend email", "mails", "billing_mail_changelist", VIEW_MAIL),
+    Action("Stop reminders of an invoice", "hold dunning", "on the invoice", "billing_invoice_changelist", VIEW_INVOICE,
+           {"overdue": "yes"}),
+    Action("Record a purchase", "sell pack sale", "purchases", "billing_purchase_changelist", ADD_PURCHASE),
+    Action("What did the last billing run do?", "generate invoices run failed", "runs", "billing_run_changelist", VIEW_RUN),
+    Action("Change the seller's address", "company letterhead logo iban", "sellers", "billing_seller_changelist", ADD_SELLER),
+    Action("Declare a tax", "vat gst sales", "taxes", "billing_tax_changelist", ADD_TAX),
+    Action("Create an API key", "add new token secret", "form", "ledger_apikey_add", ADD_APIKEY),
+    Action("Rotate or revoke an API key", "secret token replace", "on the key's page", "ledger_apikey_changelist", VIEW_APIKEY),
+    Action("Change password", "login", "account", "password_change", ""),
+)  # fmt: skip
+
+
+def find(request: Any, word: str) -> list[Found]:
+    """Return actions and pages whose titles have words that begin with those typed, as far as the operator may open them."""
+    return _find(request, word, begins, rank=0)
+
+
+def guess(request: Any, word: str) -> list[Found]:
+    """Return the same for words with one typo."""
+    return _find(request, word, resembles, rank=2)
+
+
+def _find(request: Any, word: str, fits: Callable[[Iterable[str], Iterable[str]], bool], *, rank: int) -> list[Found]:
+    typed = words_of(word)
+    if not typed or max(map(len, typed)) < SHORTEST or not SPOKEN.fullmatch(word):
+        return []
+    actions = [
+        Found(title=each.title, description=each.hint, url=_url(each), icon="bolt", rank=rank)
+        for each in ACTIONS
+        if (not each.permission or request.user.has_perm(each.permission)) and fits(typed, words_of(f"{each.title} {each.also}"))
+    ]
+    pages = [
+        Found(title=tab.title, description=_where(section.title, tab.title), url=tab.address, icon=section.icon, rank=rank)
+        for section in SECTIONS
+        for tab in section.tabs_for(request)
+        if fits(typed, words_of(tab.title))
+    ]
+    return [*_in_order(typed, pages), *_in_order(typed, actions)][:MOST]
+
+
+def _in_order(typed: Sequence[str], found: list[Found]) -> list[Found]:
+    """Return those whose title itself has the words first."""
+    return sorted(found, key=lambda each: not begins(typed, words_of(each.title)))
+
+
+def _where(section: str, title: str) -> str:
+    return "page" if section == title else f"page, {section}"
+
+
+def _url(action: Action) -> str:
+    address = reverse(f"admin:{action.page}")
+    return f"{address}?{urlencode(action.query)}" if action.query else address
